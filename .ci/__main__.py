@@ -46,13 +46,16 @@ class Ci:
 
     def __init__(self, scratch: Path, times: Times) -> None:
         self.scratch, self.times = scratch, times
-        self.number = int(said("git", "rev-list", "--count", "HEAD"))
-        """By which each commit takes other cases than the one before it."""
         self.skipped: set[str] = set()
         """The tests that the bare machine could not run."""
         self._has_packages = False
 
     # ---- what is asked for -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def number(self) -> int:
+        """That of the commit: each takes other cases than the one before it."""
+        return int(said("git", "rev-list", "--count", "HEAD"))
 
     @cached_property
     def tools(self) -> dict[str, str]:
@@ -311,7 +314,7 @@ class Ci:
                 (
                     "others",
                     "another sample each time",
-                    self.command("tests.mutants", "--count", "60", "--seed", self.number),
+                    self.command("tests.mutants", "--count", "60", "--seed", "NUMBER"),
                 ),
             ],
             "pythons": [(f"3.{each[0]}", "the whole plain suite", partial(self.whole_on, *each)) for each in pythons],
@@ -322,7 +325,7 @@ class Ci:
             "release": [("all", "the wheel and the sdist", self.release)],
             "site": [("all", "the documentation as a site", self.site)],
             "fuzz": [("all", "two minutes a target", self.command("tests.fuzz", "--seconds", "120"))],
-            "schedules": [("all", "a simulated place", self.command("tests.places.at_length", "100000", self.number))],
+            "schedules": [("all", "a simulated place", self.command("tests.places.at_length", "100000", "NUMBER"))],
             "near": [("all", "which long proofs run which modules, and how long they take", self.measure_near)],
         }
 
@@ -333,8 +336,14 @@ class Ci:
 
         return after_them
 
-    def command(self, module: str, *arguments: object) -> Callable[[], None]:
-        return lambda: run("python", "-m", module, *map(str, arguments), env=self.tools)
+    def command(self, module: str, *arguments: str) -> Callable[[], None]:
+        """A module that is run; NUMBER is the commit's, so that each run looks elsewhere."""
+
+        def action() -> None:
+            given = [str(self.number) if argument == "NUMBER" else argument for argument in arguments]
+            run("python", "-m", module, *given, env=self.tools)
+
+        return action
 
     def measure_near(self) -> None:
         self.packages()

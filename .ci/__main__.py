@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -35,7 +36,7 @@ SECONDS = 800.0
 FRAMEWORKS_SECONDS = 400.0
 """Of the processor, for the environments of the frameworks and the tests there."""
 
-CLIENT = "Who wrote Hamlet?"
+QUESTION = "Who wrote Hamlet?"
 """What README's printed example asks."""
 
 Step = tuple[str, str, Callable[[], None]]
@@ -109,27 +110,29 @@ class Ci:
         return Bare(self.scratch, python, name, **variables)
 
     def first_command(self, bare: Bare) -> None:
-        """README's first command: a conversation over a restart, from nothing; and the example that README prints."""
+        """README's first command: a conversation over two restarts, from nothing, with the example that README prints in it."""
         place = bare.clone("first")
         make, chat = readme("python3 -m venv"), readme("pip install '.[local]' &&")
-        answers = bare.shell(f"{make}\n{chat}", place, input="The capital of Freedonia is Zubrowka.\n")
-        active = ". .venv/bin/activate"
-        answer = bare.shell(f"{active}\ntranscript-store chat", place, input="What is the capital of Freedonia?\n")
-        check("Zubrowka" in answer.partition("\n")[2], "the second answer does not know what the first turn said")
+        again, answer = ". .venv/bin/activate\ntranscript-store", readme_answer(QUESTION)
+        bare.shell(f"{make}\n{chat}", place, input="The capital of Freedonia is Zubrowka.\n")
+        printed = bare.shell(f"{again} chat", place, input=f"{QUESTION}\n")
+        check(": 2 messages, with local " in printed, "the second start did not continue the conversation")
+        check(f"\n{answer}\n" in printed, f"README prints another answer to {QUESTION!r}: {answer}")
+        printed = bare.shell(f"{again} chat", place, input="What is the capital of Freedonia?\n")
+        check("Zubrowka" in printed.partition("\n")[2], "the third answer does not know what the first turn said")
         (conversation,) = (bare.home / ".local/share/transcript-store/conversations").iterdir()
-        shown = bare.shell(f"{active}\ntranscript-store show --json {quoted(conversation)}", place)
-        messages = [json.loads(line) for line in shown.splitlines()]
-        usages = [message.get("extra", {}).get("usage", {}).get("prompt_tokens") for message in messages]
-        first, second = [usage for usage in usages if usage is not None]
-        check(second > first + 20, "the second request did not carry the history")
-        check(bool(answers), "nothing was answered")
-        # README's example, as it is printed; and with a key in the environment and without that provider's SDK, as many have it.
+        shown = bare.shell(f"{again} show --json {shlex.quote(str(conversation))}", place)
+        extras = [json.loads(line).get("extra") or {} for line in shown.splitlines()]
+        tokens = [extra["usage"]["prompt_tokens"] for extra in extras if "usage" in extra]
+        check(len(tokens) == 3 and tokens[2] > tokens[0] + 20, "the third request did not carry the history")
+        # The same with a key in the environment and without that provider's SDK, as many have it: what is installed answers.
         beside = {"XDG_DATA_HOME": str(bare.home / "another"), "ANTHROPIC_API_KEY": "sk-of-nobody"}
-        example = readme_example(CLIENT)
-        answer = bare.shell(f"{active}\ntranscript-store chat 2>&1", place, input=f"{CLIENT}\n", more=beside)
-        check("ANTHROPIC_API_KEY is set, but the SDK of claude is not installed" in answer, "the key was not spoken of")
-        check(example in answer, f"README prints another answer: {example}")
-        bare.shell(f"{active}\n{readme('transcript-store demo')}", place)
+        printed = bare.shell(f"{again} chat 2>&1", place, input="What is the capital of France?\n", more=beside)
+        check(
+            "ANTHROPIC_API_KEY is set, but the SDK of claude is not installed" in printed, "the key was not mentioned"
+        )
+        check("Paris" in printed, "the local model did not answer")
+        bare.shell(f". .venv/bin/activate\n{readme('transcript-store demo')}", place)
 
     def second_command(self, bare: Bare) -> None:
         """README's second command, and what could not run there."""
@@ -381,10 +384,6 @@ def check(holds: bool, otherwise: str) -> None:
         raise StopError(otherwise)
 
 
-def quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "'\\''") + "'"
-
-
 def readme(words: str) -> str:
     """The line of README that holds these words, as it is printed there."""
     for line in (TOP / "README.md").read_text(encoding="utf-8").splitlines():
@@ -393,7 +392,7 @@ def readme(words: str) -> str:
     raise StopError(f"README.md has no command with: {words}")
 
 
-def readme_example(question: str) -> str:
+def readme_answer(question: str) -> str:
     """The answer that README prints below a question."""
     found = re.search(
         rf"^> {re.escape(question)}\n(.+)$", (TOP / "README.md").read_text(encoding="utf-8"), re.MULTILINE

@@ -47,6 +47,8 @@ def run_in_shell(example: Example) -> None:
         capture_output=True,
         check=False,
     )
+    if (missing := re.search(r": ([\w-]+): command not found$", done.stderr.decode(), re.MULTILINE)) is not None:
+        pytest.skip(f"needs {missing[1]}")
     if done.returncode:
         raise AssertionError(f"exit {done.returncode}\n{done.stdout.decode()}\n{done.stderr.decode()}")
 
@@ -100,7 +102,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="with --share: N for the tests, files and folders that this JSON object names (0: none of their cases)",
     )
     parser.addoption("--skipped", metavar="FILE", type=Path, help="write down which tests were skipped, an id a line")
-    parser.addoption("--only", metavar="FILE", type=_ids, help="only the tests whose ids, or files, stand there")
+    parser.addoption(
+        "--only",
+        metavar="FILE",
+        type=_ids,
+        help="only the tests whose ids (of all cases: without a case), or files, stand there",
+    )
 
 
 def _share(text: str) -> tuple[int, int]:
@@ -148,7 +155,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     others = set()
     for item, case in _numbered(items):
         share = _share_of(item, shares, of)
-        is_named = only is None or item.nodeid in only or item.nodeid.partition("::")[0] in only
+        names = (item.nodeid, item.nodeid.partition("[")[0], item.nodeid.partition("::")[0])
+        is_named = only is None or not only.isdisjoint(names)
         if not is_named or not share or case % share != which % share:
             others.add(item)
     items[:] = [item for item in items if item not in others]
@@ -215,6 +223,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     """The figures that tests noted with ``record_property``, summed by name; and which tests were skipped, if they are asked for."""
     if (skipped := terminalreporter.config.getoption("skipped")) is not None:
         ids = {report.nodeid for report in terminalreporter.stats.get("skipped", ())}
+        ids = {
+            each.partition("[")[0] if "NOTSET]" in each else each for each in ids
+        }  # there were no cases: elsewhere are some
         skipped.write_text("".join(f"{each}\n" for each in sorted(ids)), encoding="utf-8")
     figures: Counter[str] = Counter()
     for report in terminalreporter.getreports("passed"):

@@ -138,7 +138,7 @@ class Ci:
         """README's second command, and what could not run there."""
         place = bare.clone("second")
         make, test = readme("python3 -m venv"), readme("pip install -e '.[dev]' &&")
-        bare.shell(f"{make}\n{test} --skipped skipped", place)
+        bare.shell(f"{make}\n{test} --skipped=skipped", place)
         self.skipped |= set((place / "skipped").read_text().splitlines())
 
     def oldest(self) -> None:
@@ -174,7 +174,7 @@ class Ci:
             return
         ids = self.scratch / "skipped"
         ids.write_text("".join(f"{each}\n" for each in sorted(self.skipped)))
-        self.pytest("-n", "3", "-m", "not long", "--only", ids)
+        self.pytest("-n", "3", "-m", "not long", f"--only={ids}")
 
     def pythons(self) -> None:
         """A share of the plain suite on each other Python, and whole what the Pythons differ in."""
@@ -186,7 +186,7 @@ class Ci:
         names = self.scratch / "other-pythons.json"
         names.write_text(json.dumps(shares))
         tools = within(environment(self.scratch / f"python3.{minor}", "-e", f"{TOP}[dev]", python=python))
-        self.pytest("-n", "3", "-m", "not long and not root", "--share", share, "--shares", names, tools=tools)
+        self.pytest("-n", "3", "-m", "not long and not root", "--share", share, f"--shares={names}", tools=tools)
 
     def alone(self, *options: str) -> None:
         self.packages()
@@ -233,7 +233,7 @@ class Ci:
             ignored.append("tests/programs")
         share = f"{self.number}/{1 if proofs else REST}"
         options = ["-n", "2", "-m", "long or root", "--share", share, "--timeout=1800", "--durations=15"]
-        self.pytest(*options, "--shares", shares, *(f"--ignore={path}" for path in ignored))
+        self.pytest(*options, f"--shares={shares}", *(f"--ignore={path}" for path in ignored))
 
     def changed_areas(self) -> list[Step]:
         """The wheel and the site, if what they are made of has changed."""

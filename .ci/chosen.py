@@ -70,8 +70,8 @@ class Proof:
     cases: int
     seconds: float
     """Of the processor, for all cases."""
-    modules: frozenset[str]
-    """The files of the package that it runs."""
+    modules: frozenset[str] | None
+    """The files of the package that it runs; None if that is not known: every change is near."""
 
     @property
     def file(self) -> str:
@@ -100,8 +100,12 @@ def read_near(path: Path) -> list[Proof]:
     """What ``python -m tests.mutants.near`` wrote."""
     near = json.loads(path.read_text(encoding="utf-8"))
     files = [f"transcript_store/{module}" for module in near["modules"]]
+    known = [(cases, seconds) for cases, seconds, _ in near["proofs"].values() if seconds is not None]
+    mean = sum(seconds for _, seconds in known) / max(1, sum(cases for cases, _ in known))
     return [
-        Proof(test, cases, seconds, frozenset(files[number] for number in modules))
+        Proof(test, cases, mean * cases, None)
+        if modules is None
+        else Proof(test, cases, seconds, frozenset(files[number] for number in modules))
         for test, (cases, seconds, modules) in near["proofs"].items()
     ]
 
@@ -113,7 +117,9 @@ def touches(area: str, changed: Collection[str] | None) -> bool:
 
 def is_near(proof: Proof, changed: Collection[str] | None, needs: Collection[str]) -> bool:
     """Whether a change comes near a proof whose file needs these files."""
-    return changed is None or any(file in proof.modules or file in needs for file in changed)
+    if changed is None or proof.modules is None:
+        return changed is None or bool(changed)
+    return any(file in proof.modules or file in needs for file in changed)
 
 
 def choose(proofs: Iterable[Proof], changed: Mapping[str, Collection[str] | None], seconds: float, top: Path) -> Chosen:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import json
 import subprocess
 import sys
 from collections import Counter
@@ -94,7 +95,7 @@ def test_as_many_runs_as_a_share_has_take_every_case(tmp_path: Path) -> None:
     everything = collected()
     shares = tmp_path / "shares.json"
     shares.write_text('{"tests": 1, "tests/crash": 0, "tests/test_marks.py": 3}')
-    runs = [collected("--share", f"{number}/16", "--shares", str(shares)) for number in (1000, 1001, 1002)]
+    runs = [collected("--share", f"{number}/16", f"--shares={shares}") for number in (1000, 1001, 1002)]
     of_three = Counter(line for lines in runs for line in lines)
     for line in everything:
         assert of_three[line] == {"tests/test_marks.py": 1, "tests/crash/test_listing.py": 0}.get(
@@ -102,7 +103,7 @@ def test_as_many_runs_as_a_share_has_take_every_case(tmp_path: Path) -> None:
         )
     only = tmp_path / "only"
     only.write_text(f"{everything[0]}\ntests/test_marks.py\n")
-    assert collected("--only", str(only)) == [
+    assert collected(f"--only={only}") == [
         line for line in everything if line == everything[0] or line.startswith("tests/test_marks.py")
     ]
 
@@ -155,3 +156,12 @@ def test_the_table_is_printed_when_a_step_fails_and_names_it(
     assert [line.split()[0] for line in lines[:4]] == ["step", "first", "second", "all"]
     assert "in the step second" in lines[-1]
     assert why in seen.out + seen.err
+
+
+def test_what_was_not_measured_is_near_every_change_and_takes_what_others_take(tmp_path: Path) -> None:
+    """It was skipped where the others were measured; it is not left out for that."""
+    near = {"modules": ["_log/log.py"], "proofs": {FAR.id: [4, 8.0, [0]], NEAR.id: [3, None, None]}}
+    (tmp_path / "near.json").write_text(json.dumps(near))
+    far, unknown = chosen.read_near(tmp_path / "near.json")
+    assert (far.modules, unknown.modules, unknown.seconds) == ({LOG}, None, 6.0)
+    assert [chosen.is_near(unknown, changed, ()) for changed in ({"README.md"}, None, set())] == [True, True, False]

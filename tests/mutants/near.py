@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -123,7 +124,10 @@ def _beginnings(source: bytes) -> Iterator[int]:
 
 
 def measure(tests: Sequence[str], wanted: int, workers: int) -> dict[str, Any]:
-    """Run them; of each proof the number of its cases, the processor's seconds of all of them together, and the modules that it runs."""
+    """Run them; of each proof the number of its cases, the processor's seconds of all of them, and the modules that it runs.
+
+    Of one that was skipped here, or did not run to its end, the last two are None.
+    """
     modules = sorted(
         path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if path.name != "rescue.py"
     )  # it stands alone
@@ -153,18 +157,14 @@ def measure(tests: Sequence[str], wanted: int, workers: int) -> dict[str, Any]:
         for test, seen in json.loads(found.read_text()).items():
             noted = Path(folder, sha256(test.encode()).hexdigest())
             lines = noted.read_text().splitlines() if noted.exists() else []
-            took = sum(float(line.split()[1]) for line in lines if line.startswith("took"))
-            ran.setdefault(function_of(test), set()).update(
-                (int(line) for line in lines if line.isdigit()), seen["statements"]
-            )
-            seconds.setdefault(function_of(test), []).append(took)
+            took = [float(line.split()[1]) for line in lines if line.startswith("took")]
+            numbers = {int(line) for line in lines if line.isdigit()}.union(seen["statements"])
+            if took and numbers:
+                ran.setdefault(function_of(test), set()).update(numbers)
+                seconds.setdefault(function_of(test), []).extend(took)
     proofs = {
-        test: [
-            cases[test],
-            round(sum(seconds.get(test, ())) / max(1, len(seconds.get(test, ()))) * cases[test], 1),
-            sorted(ran.get(test, ())),
-        ]
-        for test in sorted(cases)
+        test: [count, round(fmean(seconds[test]) * count, 1), sorted(ran[test])] if test in ran else [count, None, None]
+        for test, count in sorted(cases.items())
     }
     return {"modules": [module.as_posix() for module in modules], "proofs": proofs}
 

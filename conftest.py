@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +27,7 @@ from sybil.parsers.markdown import CodeBlockParser as MarkdownBlockParser
 from sybil.parsers.markdown import PythonCodeBlockParser as MarkdownPythonParser
 from sybil.parsers.rest import PythonCodeBlockParser as DocstringPythonParser
 
+from tests.kit.tools import tool as tool_of_this_machine
 from transcript_store.testing.profiles import register_profiles
 
 # A shell's job in the background ignores Ctrl-C, and `nohup` the end of the terminal; what meets them is tested with them.
@@ -50,6 +51,8 @@ def run_in_shell(example: Example) -> None:
         capture_output=True,
         check=False,
     )
+    if (missing := re.search(r": ([\w-]+): command not found$", done.stderr.decode(), re.MULTILINE)) is not None:
+        pytest.skip(f"needs {missing[1]}")
     if done.returncode:
         raise AssertionError(f"exit {done.returncode}\n{done.stdout.decode()}\n{done.stderr.decode()}")
 
@@ -95,11 +98,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=(0, 1),
         help="only every N-th case of each test; with the next K the next ones, so that N runs take all",
     )
+    parser.addoption(
+        "--shares",
+        metavar="FILE",
+        type=_shares,
+        default={},
+        help="with --share: N for the tests, files and folders that this JSON object names (0: none of their cases)",
+    )
+    parser.addoption("--skipped", metavar="FILE", type=Path, help="write down which tests were skipped, an id a line")
+    parser.addoption(
+        "--only",
+        metavar="FILE",
+        type=_ids,
+        help="only the tests whose ids (of all cases: without a case), or files, stand there",
+    )
 
 
 def _share(text: str) -> tuple[int, int]:
     which, of = map(int, text.split("/"))
-    return which % of, of
+    return which, of
+
+
+def _shares(file: str) -> dict[str, int]:
+    shares: dict[str, int] = json.loads(Path(file).read_text(encoding="utf-8"))
+    return shares
+
+
+def _ids(file: str) -> set[str]:
+    return set(Path(file).read_text(encoding="utf-8").splitlines())
 
 
 def _numbered(items: list[pytest.Item]) -> Iterator[tuple[pytest.Item, int]]:
@@ -138,6 +164,13 @@ def pytest_collection(session: pytest.Session) -> None:
             import_module(".".join(path.relative_to(TOP).with_suffix("").parts))
 
 
+def _share_of(item: pytest.Item, shares: dict[str, int], of: int) -> int:
+    """The nearest that is named: the test, its file, or a folder that the file is in."""
+    path = item.path.relative_to(TOP)
+    names = [item.nodeid.partition("[")[0], *(each.as_posix() for each in (path, *path.parents))]
+    return next((shares[name] for name in names if name in shares), of)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """``pytest -m crash`` is the whole proof: every test that names a promise by its number, and all of tests/crash.
 
@@ -145,7 +178,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Whatever imports the providers' SDKs comes last: before that a process is a third as large, and a fork takes a third.
     """
     which, of = config.getoption("share")
-    others = {item for item, case in _numbered(items) if case % of != which}
+    only, shares = config.getoption("only"), config.getoption("shares")
+    others = set()
+    for item, case in _numbered(items):
+        share = _share_of(item, shares, of)
+        names = (item.nodeid, item.nodeid.partition("[")[0], item.nodeid.partition("::")[0])
+        is_named = only is None or not only.isdisjoint(names)
+        if not is_named or not share or case % share != which % share:
+            others.add(item)
     items[:] = [item for item in items if item not in others]
     config.hook.pytest_deselected(items=list(others))
     items.sort(key=lambda item: not LAST.isdisjoint(item.path.parents))
@@ -194,7 +234,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("needs root")
     for marker in item.iter_markers("needs"):
         for tool in marker.args:
-            if not (Path(tool).exists() if tool.startswith("/") else shutil.which(tool)):
+            if tool_of_this_machine(tool) is None:
                 pytest.skip(f"needs {tool}")
 
 
@@ -211,7 +251,13 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """The figures that tests noted with ``record_property``, summed by name."""
+    """The figures that tests noted with ``record_property``, summed by name; and which tests were skipped, if they are asked for."""
+    if (skipped := terminalreporter.config.getoption("skipped")) is not None:
+        ids = {report.nodeid for report in terminalreporter.stats.get("skipped", ())}
+        ids = {
+            each.partition("[")[0] if "NOTSET]" in each else each for each in ids
+        }  # there were no cases: elsewhere are some
+        skipped.write_text("".join(f"{each}\n" for each in sorted(ids)), encoding="utf-8")
     figures: Counter[str] = Counter()
     for report in terminalreporter.getreports("passed"):
         figures.update({name: value for name, value in report.user_properties if isinstance(value, int)})

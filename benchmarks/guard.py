@@ -27,8 +27,9 @@ from benchmarks import pairs
 from benchmarks.pairs import KEY, Pair
 
 BOUNDS = Path(__file__).with_name("guard.json")
-MARGIN = 1.2
-"""A bound is this much above what was measured when it was set: noise is less, a loss of thirty per cent is more."""
+MARGIN = 1.3
+"""A bound is this much above what was measured when it was set. The least of a few measurements while eighteen processes wait for two
+cores is up to 1.13 times the least on a quiet machine; a loss of a half is more than the margin."""
 
 PAUSES = (0, 5, 20, 60)
 """Seconds before each attempt: a loss is there each time, a neighbour who is at work is gone after a while."""
@@ -104,16 +105,20 @@ def _of_a_conversation(ready: Callable[..., AbstractContextManager[Pair]], **opt
     return made
 
 
+_OUTSIDE = "base64, datetime, enum, fcntl, hashlib, hmac, inspect, json, logging, mmap, orjson, platform, secrets, typing, uuid"
+"""What the package imports of others when it is imported. A list, or one more of them would weigh the same on both sides."""
+
+
 @contextmanager
 def _importing(folder: Path) -> Iterator[Pair]:
-    """``from transcript_store import ConversationStore``, beside an interpreter that does nothing."""
+    """``from transcript_store import ConversationStore``, beside an import of what it needs of others."""
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder / "byte-code")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def start(program: str) -> None:
         subprocess.run([sys.executable, "-c", program], check=True, env=environment, cwd=pairs.TOP)
 
-    yield Pair(partial(start, "from transcript_store import ConversationStore"), partial(start, "pass"))
+    yield Pair(partial(start, "from transcript_store import ConversationStore"), partial(start, f"import {_OUTSIDE}"))
 
 
 CHECKS: dict[str, _Ready] = {
@@ -126,8 +131,8 @@ CHECKS: dict[str, _Ready] = {
     "verify": _of_a_conversation(pairs.verifying, by_line=True),
     "list": partial(pairs.listing, count=100),
     "replace": partial(pairs.replacing, count=500),
-    "snapshots, list": partial(pairs.listing_snapshots, count=200, key=None),
-    "snapshots, list, sealed": partial(pairs.listing_snapshots, count=200, key=KEY),
+    "snapshots, list": partial(pairs.listing_snapshots, count=200, key=None, decoded=True),
+    "snapshots, list, sealed": partial(pairs.listing_snapshots, count=200, key=KEY, decoded=True),
     "snapshot, save": partial(pairs.saving, count=500, key=KEY),
     "snapshot, load": partial(pairs.restoring, count=500, key=KEY),
     "import": _importing,

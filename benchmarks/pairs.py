@@ -222,8 +222,8 @@ def _rename(folder: Path, old: str, new: str) -> None:
 
 
 @contextmanager
-def listing_snapshots(folder: Path, *, count: int, key: bytes | None) -> Iterator[Pair]:
-    """list() of snapshots of 50 messages, beside reading (and opening) the same files."""
+def listing_snapshots(folder: Path, *, count: int, key: bytes | None, decoded: bool = False) -> Iterator[Pair]:
+    """list() of snapshots of 50 messages, beside reading (and opening) the same files, and decoding them, if that is asked for."""
     root = folder / "snapshots"
     mix = some_messages(2_000, images=False)
     store = FileStore(root, encryption_key=key)
@@ -237,8 +237,9 @@ def listing_snapshots(folder: Path, *, count: int, key: bytes | None) -> Iterato
         (root / f"{new}.json").write_bytes(store.keys.seal(REAL.random_bytes(12), text.replace(old, new.encode())))
     assert len(store.list()) == count
 
-    def read_plainly() -> int:
-        return sum(len(store.keys.open(path.read_bytes())) for path in root.glob("*.json"))
+    def read_plainly() -> Any:
+        texts = [store.keys.open(path.read_bytes()) for path in root.glob("*.json")]
+        return [len(orjson.loads(text)["messages"]) if decoded else len(text) for text in texts]
 
     yield Pair(store.list, read_plainly)
     shutil.rmtree(root)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from transcript_store import ConversationStore
 from transcript_store.testing.strategies import json_objects
 
-needs_jq = pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+needs_jq = pytest.mark.needs("jq")
 
 SEPARATORS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 any_objects = json_objects()

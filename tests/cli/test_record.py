@@ -10,7 +10,6 @@ import errno
 import io
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -257,7 +256,7 @@ def test_refuses_what_is_not_a_conversation(cli: Cli, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")
+@pytest.mark.needs("jq")
 def test_jq_reads_what_was_recorded(cli: Cli, tmp_path: Path) -> None:
     """P14: `jq -c '.message // empty' transcript.jsonl` gives back what `record` got."""
     sent = [*STRANGE[:2], {"role": "user", "content": "third"}]

@@ -12,11 +12,15 @@ from typing import Any
 
 import pytest
 
+from tests.kit.tools import looks_elsewhere
+
 mfusepy: Any
 missing: str | None = None
 """Why there is no FUSE here; None if there is."""
 
 try:
+    if not looks_elsewhere():
+        raise OSError("libfuse is not looked for")
     mfusepy = import_module("mfusepy")
 except (ImportError, OSError) as error:
     mfusepy = SimpleNamespace(Operations=object, FuseOSError=OSError)  # enough to define a file system, not to serve it

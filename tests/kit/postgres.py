@@ -15,16 +15,16 @@ from urllib.parse import quote
 
 import psycopg
 
+from tests.kit.tools import tool
+
 USER, PASSWORD = "keeper_of_tests", "of-the-tests-4711"
 _READY = "database system is ready to accept connections"
 
 
 def programs() -> Path | None:
-    """Where the server's programs are: on ``PATH``, or where Debian puts those of its newest version."""
-    if (found := shutil.which("initdb")) is not None:
-        return Path(found).resolve().parent
-    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
-    return versions[-1].parent if versions else None
+    """The folder of the server's programs, if this machine has them."""
+    found = tool("initdb")
+    return None if found is None else found.resolve().parent
 
 
 class PostgresServer:

@@ -150,7 +150,7 @@ def reach(copy: Path, wanted: Sequence[Place], workers: int) -> Reach:
         (copy / "transcript_store/_reached.py").write_text(NOTES)
         for module in {module for module, _ in statements}:
             marks = [(start, number) for number, (where, start) in enumerate(statements) if where == module]
-            stack.enter_context(_changed(copy / "transcript_store" / module, partial(_with_notes, marks)))
+            stack.enter_context(changed(copy / "transcript_store" / module, partial(with_notes, marks)))
         status = _pytest(
             copy, ["-p", "tests.mutants.reach", *_IGNORED, *parallel, "tests"], {VARIABLE: str(found)}, None
         )
@@ -178,7 +178,7 @@ def _varied(tests: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
     return [(takes, test) for _, takes, test in sorted(ranked)]
 
 
-def _with_notes(marks: Sequence[tuple[int, int]], source: bytes) -> bytes:
+def with_notes(marks: Sequence[tuple[int, int]], source: bytes) -> bytes:
     """A module that notes, before each of these statements, its number."""
     for start, number in sorted(marks, reverse=True):
         indent = start - source.rfind(b"\n", 0, start) - 1
@@ -203,7 +203,7 @@ def noticed_by(
     change = {"module": str(place.module), "start": mutant.start, "end": mutant.end, "text": mutant.text}
     if (noticed := forks.noticed_by(change, names, limit)) is not None:
         return noticed
-    with _changed(copy / "transcript_store" / place.module, mutant.applied_to):
+    with changed(copy / "transcript_store" / place.module, mutant.applied_to):
         fails = _pytest(copy, ["-x", "-p", "no:cacheprovider", *names], {}, limit) != 0
     return "a test that starts a process" if fails else None
 
@@ -214,7 +214,7 @@ def _limit(tests: Sequence[tuple[float, str]]) -> float:
 
 
 @contextmanager
-def _changed(path: Path, change: Callable[[bytes], bytes]) -> Iterator[None]:
+def changed(path: Path, change: Callable[[bytes], bytes]) -> Iterator[None]:
     """A file with other content for a while; of another date each time, by which Python knows what it has compiled."""
     source, status = path.read_bytes(), path.stat()
     path.write_bytes(change(source))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests.kit.damage import nuls, resealed, write
 from tests.kit.machines import HASTY
 from tests.kit.oracle_of_repair import of_line
 from tests.kit.scratch import scratch_directory
+from tests.kit.tools import tool
 from tests.repair.helpers import ALL, Base, carried, metadata_of, notation, repaired, with_json
 from transcript_store import ConversationStore, repair, salvage
 from transcript_store._log.salvage import GAP, MODES, Mode
@@ -45,7 +45,7 @@ def nuls_to_the_end(lines: list[bytes]) -> bytes:
 
 
 def with_jq(lines: list[bytes]) -> bytes:
-    if shutil.which("jq") is None:
+    if tool("jq") is None:
         pytest.skip("jq is not installed")
     return subprocess.run(["jq", "-c", "."], input=b"".join(lines), capture_output=True, check=True).stdout
 

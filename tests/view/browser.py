@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +11,8 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserType, Dialog, Page, Route, sync_playwright
+
+from tests.kit.tools import tool
 
 CHROMIUM = "chromium"
 _NOTE_VIOLATIONS = (
@@ -54,7 +55,7 @@ def chromium_with(browser: Browser, *arguments: str) -> Iterator[Browser]:
 
 @contextmanager
 def _launched(chromium: BrowserType, *arguments: str) -> Iterator[Browser]:
-    path = shutil.which(CHROMIUM)
+    path = tool(CHROMIUM)
     assert path is not None
     own = ["--no-sandbox"] if os.geteuid() == 0 else []  # root, as in CI, has no sandbox; the page is ours
     running = chromium.launch(executable_path=path, args=[*own, *arguments])

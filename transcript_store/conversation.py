@@ -389,6 +389,7 @@ class ConversationStore(Reads, Writes):
 
     def restore(
         self,
+        /,
         messages: Iterable[Mapping[str, Any] | EncodedMessage],
         *,
         provider: str | None = None,

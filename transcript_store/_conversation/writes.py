@@ -131,6 +131,7 @@ class Writes:
 
     def replace_transcript(
         self,
+        /,
         messages: Iterable[Mapping[str, Any] | EncodedMessage | None],
         *,
         extras: Iterable[Mapping[str, Any] | None] | None = None,
@@ -165,6 +166,7 @@ class Writes:
 
     def keep_records(
         self,
+        /,
         seqs: Iterable[int],
         *,
         if_head: str | None = None,
@@ -194,7 +196,7 @@ class Writes:
         numbers = arguments.record_numbers(seqs)
         self._next_generation(lambda writer, *given: writer.keep(numbers, *given), if_head, features, metadata_changes)
 
-    def update_metadata(self, **changes: Any) -> None:
+    def update_metadata(self, /, **changes: Any) -> None:
         """Change ``model``, ``compaction_count``, ``system_prompt``, ``tools``, ``labels``, or ``provider``.
 
         All changes are made or none, and they are durable on return. ``labels`` and ``tools`` are replaced whole. Without

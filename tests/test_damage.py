@@ -670,7 +670,9 @@ def test_verify_holds_a_piece_of_the_file_and_reads_it_once():
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(_scan, "resume", resume)
             assert verify(f"{directory}/c", file_system=HASTY).records == 8_000
-        assert verified == path.stat().st_size - len(content.split(b"\n", 1)[0]) - 1, "each line is hashed once, of a batch too"
+        assert verified == path.stat().st_size - len(content.split(b"\n", 1)[0]) - 1, (
+            "each line is hashed once, of a batch too"
+        )
 
 
 def test_recovery_copies_a_tail_only_a_few_times(base):

@@ -3,7 +3,7 @@
 Invariants, which the tests name:
 
 L1  ``end`` is the end of the last complete append. The cache holds the newest lines up to it, verified. The file holds the
-    rest, which is verified when it is read.
+    rest, which is verified when it is read: line by line, or by the sum of bytes that this process verified before.
 L2  ``synced`` is at or before ``end``; everything up to it is on the medium.
 L3  Nothing is written unless the file is what memory says: the same inode, the same size, and no call was interrupted.
     After an interruption the file is looked at from ``synced`` on, as after a crash.
@@ -213,6 +213,7 @@ class Log(Messages):
                 cache.put(Block(piece.begin, bytes(piece.data), piece.end))
             else:
                 cache.skip_to(piece.end)
+                self.note_verified(piece)
             last_at_us = record_time_us(piece.data[piece.starts[-1] :][:RECORD_HEAD_BYTES])
             # The next record is not before the last one, nor before what was the last one until now.
             if last_at_us is not None:
@@ -221,6 +222,8 @@ class Log(Messages):
 
     def _accept(self, begin: Position, mark: Position, cache: Cache) -> None:
         """Take in what stands from ``begin`` to the end of the file. What was known stays until all of that is verified."""
+        while self.verified and self.verified[-1].end.offset_bytes > begin.offset_bytes:
+            self.verified.pop()  # what an attempt before this one noted
         size = self.size_bytes()
         walk = self._take_in(begin, size, cache)
         damage = judge(self.read, size, walk, mark)
@@ -439,6 +442,7 @@ class Log(Messages):
         self.sealer = image.sealer
         self.end = self.synced = image.end
         self.verified_from = self.begin
+        self.verified.clear()
         self._known_taken_back, self._passed_over = (0, TakenBack()), None
         self._last_at_us = image.last_at_us
         self.settled = True

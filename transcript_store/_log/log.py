@@ -20,6 +20,7 @@ import stat
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from transcript_store._json.times import format_time, parse_time
@@ -144,6 +145,8 @@ class Log(Messages):
         self._cache_bytes = cache_bytes
         self._tail_only = tail_only
         self._last_at_us = 0
+        self._second = -1, ""
+        """The second of the last stamp, and the text of a time up to its point."""
         self._warned_of_clock = False
 
     @property
@@ -283,23 +286,34 @@ class Log(Messages):
 
     def prepare(self, entries: Sequence[Entry]) -> Prepared:
         """The lines that would append these entries as one batch; nothing is written."""
-        now, at_us = self.stamp(), self._last_at_us
+        at_us, now_us = self._last_at_us, self.files.now_us()
+        second, microseconds = divmod(now_us, 1_000_000)
+        if second == self._second[0] and now_us >= at_us:
+            now: Stamp = (now_us, f"{self._second[1]}{microseconds:06}Z", None)
+        else:
+            now = self.stamp()
         first, offset, head = self.end
         previous = head.decode()
         seq, count = first, len(entries)
         lines: list[bytes] = []
         stored: list[AppendResult] = []
-        sealer = self.sealer_to_write()
+        sealer = self.sealer_to_write() if self.header.is_sealed else None
         for message, extra, given_us in entries:
             seq += 1
             batch = SINGLE if count == 1 else Batch(seq - first, count)
             at_us, at, clock = now if given_us is None else stamp_of(given_us, now, at_us)
-            if sealer is None:
-                line, head = close_line(head, *record_body(seq, at.encode(), message, extra, clock, batch))
-            else:
+            if sealer is not None:
                 mark_of_batch = b"" if batch is SINGLE else batch_member(batch)
-                members = plain_members(message, extra, clock)
-                line, head = close_line(head, *sealer.body(seq, at.encode(), members, mark_of_batch))
+                body = sealer.body(seq, at.encode(), plain_members(message, extra, clock), mark_of_batch)
+            elif message is None or extra is not None or clock is not None or batch is not SINGLE:
+                body = record_body(seq, at.encode(), message, extra, clock, batch)
+            else:
+                body = (b'{"seq":%d,"at":"%b","message":' % (seq, at.encode()), message)  # what most records are
+            digest = sha256(head)
+            for part in body:
+                digest.update(part)
+            head = digest.hexdigest()[:32].encode()
+            line = b"".join((*body, HASH_MEMBER, head, b'"}\n'))
             length = len(line)
             if length > self._max_line_bytes:
                 raise self._too_long(length, "message" if count == 1 else f"messages[{seq - first - 1}]")
@@ -333,12 +347,17 @@ class Log(Messages):
         # L3. A signal may interrupt this between any two lines. Then it stays False, and the next call reads the file.
         self.settled = False
         try:
-            self.folder.write_all(self.handle, data)
+            done = self.files.write(self.handle, data)
+            if done < len(data):
+                self.folder.write_all(self.handle, data[done:])
         except OSError:
             self._cut_back()  # the next line must not be glued to a part of this one
             raise
         if sync:
-            self._sync()
+            try:
+                self.files.sync_data(self.handle)
+            except OSError as error:
+                raise SyncFailedError(error.errno, error.strerror) from error
         self.cache.put(_new(Block, (self.end, data, end)))  # these bytes themselves: nothing is copied
         self.end = end
         if sync:
@@ -373,7 +392,9 @@ class Log(Messages):
         now, last = self.files.now_us(), self._last_at_us
         if last - now < DAY_US:
             at_us = max(now, last)
-            return at_us, format_time(at_us), None
+            at = format_time(at_us)
+            self._second = at_us // 1_000_000, at[:20]
+            return at_us, at, None
         if not self._warned_of_clock:
             self._warned_of_clock = True
             logger.warning("%s: the clock says %s, the last record %s", self.path, format_time(now), format_time(last))

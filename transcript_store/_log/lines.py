@@ -198,6 +198,15 @@ class Lines:
 
     def blocks(self) -> Iterator[Block]:
         """All lines in order: those that are not in memory are read, and verified again (L1)."""
+        # The block behind the end is of an append that was interrupted. Nobody was told that it is stored.
+        end = self.end.seq
+        held = [block for block in self.cache if block.begin.seq < end]
+        if (held[0].begin if held else self.end) == self.begin:
+            self.verified_from = self.begin
+            return iter(held)
+        return chain(self._blocks_of_file(), held)
+
+    def _blocks_of_file(self) -> Iterator[Block]:
         place, until = self.begin, self.cache.begin
         with refusals(self.path, "read it"):
             for stretch in [*self.verified]:
@@ -215,10 +224,6 @@ class Lines:
             if walk.end != until:
                 raise self.why_not(until)
         self.verified_from = self.begin
-        for block in self.cache:
-            # The block behind the end is of an append that was interrupted. Nobody was told that it is stored.
-            if block.begin.seq < self.end.seq:
-                yield block
 
     def note_verified(self, piece: Piece) -> None:
         """Remember that a piece was verified: its lines need not be hashed one by one again."""

@@ -494,7 +494,11 @@ def _interrupted_behind_the_write(store: ConversationStore) -> Iterator[None]:
     write = storage.files.write
 
     def write_and_be_interrupted(handle: int, data: bytes) -> int:
-        write(handle, data)
+        written = write(handle, data)
+        if handle != storage.log.handle:
+            return written
+        while written < len(data):
+            written += write(handle, data[written:])
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:

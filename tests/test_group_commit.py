@@ -58,7 +58,7 @@ class Calls:
         self.files.armed = True
         self.start("first", lambda: self.store.append_message(FIRST))
         assert self.files.arrived.wait(30)
-        self.group = self.store._opened.group_commit._open  # who waits in it is nowhere else to be seen
+        self.group = self.store._guard.group_commit.open  # who waits in it is nowhere else to be seen
 
     def start(self, name: object, call: Callable[[], object]) -> None:
         def run() -> None:
@@ -213,7 +213,7 @@ def test_a_store_that_is_closed_before_the_group_had_its_turn(tmp_path):
     def closed() -> Any:
         raise refuse
 
-    calls.store._opened.writable = closed  # type: ignore[method-assign]
+    calls.store._guard.writer = closed  # type: ignore[method-assign]
     for n in range(3):
         calls.wait(n, partial(calls.store.append_message, {"n": n}))
     calls.go()
@@ -367,14 +367,14 @@ def test_a_lock_that_is_not_got_says_nothing_of_what_may_be_stored(tmp_path, mon
     held = calls.group.leading = Held(calls.group.leading)  # type: ignore[assignment]
     for n in range(3):
         calls.wait(n, partial(calls.store.append_message, {"n": n}))
-    answer, begin_turn = GroupCommit._answer, TurnWriter.begin_turn
+    answer, begin_call = GroupCommit._answer, TurnWriter.begin_call
 
     def interrupted(*_: object) -> None:
         monkeypatch.setattr(GroupCommit, "_answer", staticmethod(answer))
         raise KeyboardInterrupt
 
     def locked(_: TurnWriter) -> None:
-        monkeypatch.setattr(TurnWriter, "begin_turn", begin_turn)
+        monkeypatch.setattr(TurnWriter, "begin_call", begin_call)
         raise ConversationLockedError(path="c", reason="somebody has it")
 
     monkeypatch.setattr(GroupCommit, "_answer", staticmethod(interrupted))
@@ -383,7 +383,7 @@ def test_a_lock_that_is_not_got_says_nothing_of_what_may_be_stored(tmp_path, mon
     while not any(isinstance(result, KeyboardInterrupt) for result in calls.results.values()):
         assert time.monotonic() < until
         time.sleep(0.001)
-    monkeypatch.setattr(TurnWriter, "begin_turn", locked)
+    monkeypatch.setattr(TurnWriter, "begin_call", locked)
     held.go.set()
     calls.go()
     kinds = sorted(type(calls.results[n]).__name__ for n in range(3))
@@ -484,7 +484,7 @@ def test_a_call_behind_the_leader_of_a_group_joins_the_next_group(tmp_path):
     calls.files.armed = True
     first_may_go.set()
     assert calls.files.arrived.wait(30)
-    calls.group = calls.store._opened.group_commit._open
+    calls.group = calls.store._guard.group_commit.open
     calls.wait("third", lambda: calls.store.append_message({"n": "third"}))
     calls.go()
     assert [message["n"] for message in calls.stored(tmp_path / "c")] == ["first", "second", "third"]
@@ -494,8 +494,8 @@ def test_nobody_overtakes_a_group_that_waits(tmp_path):
     """P22: between two leaders nobody is at work for a moment; whoever comes then joins those who wait."""
     with ConversationStore(tmp_path / "c") as store:
         store.initialize()
-        waiting = store._opened.group_commit._open
+        waiting = store._guard.group_commit.open
         waiting.members.append(_Member(()))
         assert store.append_message(FIRST).seq == 1
         assert len(waiting.members) == 2
-        assert store._opened.group_commit._open is not waiting
+        assert store._guard.group_commit.open is not waiting

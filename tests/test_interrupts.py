@@ -520,7 +520,7 @@ def test_lines_where_a_with_statement_is_left_are_not_interrupted():
     """The harness itself: of a ``with`` statement the entry is interrupted, the exit is not."""
     interruption = Interruption(0)
     lines = Path(transcript_store.conversation.__file__).read_text(encoding="utf-8").splitlines()
-    number = next(n for n, line in enumerate(lines, 1) if line.strip() == "with self._opened.exclusively():")
+    number = next(n for n, line in enumerate(lines, 1) if line.strip() == "with self._guard.locked():")
 
     class Frame:
         class f_code:  # noqa: N801

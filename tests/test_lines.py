@@ -6,11 +6,15 @@ knows the format and writes something else, a record that stands where no append
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from transcript_store import ConversationStore, CorruptTranscriptError
+from transcript_store._log import scan
 from transcript_store._log.cache import Block
 from transcript_store._log.lines import GATHERED_BYTES, FromTheEnd, newest_lines_first, numbered
 from transcript_store._log.record import GENESIS, Position, close_line, record_body
@@ -133,3 +137,52 @@ def test_long_lines_are_not_gathered_without_a_bound() -> None:
     while stretch := from_the_end.take(1000):
         sizes.append(stretch.through_seq - stretch.after_seq)
     assert sizes == [2, 2, 1]
+
+
+def test_what_was_verified_once_is_not_hashed_line_by_line_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L1: after a load, reads compare one sum for each stretch; a byte that changed since is still found, by line and offset."""
+    path = tmp_path / "c" / "transcript.jsonl"
+    messages = [{"role": "user", "content": f"{n:05} {'x' * 1000}"} for n in range(1000)]
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize()
+        for begin in range(0, 1000, 250):
+            store.append_messages(messages[begin : begin + 250])
+    content = path.read_bytes()
+    hashed = []
+    resume = scan.resume
+
+    def noting(buffer: bytearray, base: int, before: scan.Scan) -> scan.Scan:
+        after = resume(buffer, base, before)
+        hashed.append(after.stopped.offset_bytes - before.stopped.offset_bytes)
+        return after
+
+    monkeypatch.setattr(scan, "resume", noting)
+    with ConversationStore(tmp_path / "c", read_only=True, cache_bytes=0) as store:
+        store.load()
+        assert sum(hashed) == len(content) - content.index(b"\n") - 1, "a load verifies each line once"
+        hashed.clear()
+        assert store.get_messages() == messages
+        assert not hashed
+        for offset in (content.index(b"\n") + 9, len(content) // 2, len(content) - 40):
+            path.write_bytes(content[:offset] + bytes([content[offset] ^ 1]) + content[offset + 1 :])
+            with pytest.raises(CorruptTranscriptError) as caught:
+                store.get_messages()
+            assert caught.value.line_number == content[:offset].count(b"\n") + 1
+            path.write_bytes(content)
+            assert store.get_messages() == messages
+
+
+@pytest.mark.parametrize("seed", ["0", "1", "random"])
+def test_nobody_knows_the_key_of_a_sum(seed: str) -> None:
+    """L1: also where PYTHONHASHSEED fixes how Python hashes, the sums of two processes differ, so an edit can't aim at one."""
+    code = "from transcript_store._os.checksum import checksum; print(checksum(b'a' * 9) == checksum(bytearray(b'a' * 9)), checksum(b'a' * 9))"
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout.split()
+        for _ in range(2)
+    ]
+    assert [each[0] for each in printed] == [b"True", b"True"]
+    assert printed[0][1] != printed[1][1]

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from transcript_store import ConversationNotLoadedError, ConversationStore, verify
-from transcript_store._conversation.opened import Opened
+from transcript_store._conversation.guard import StorageGuard
 
 THREADS = 8
 
@@ -325,7 +325,7 @@ def test_the_harness_would_notice_a_store_without_its_mutex(tmp_path, monkeypatc
         def __exit__(self, *_: object) -> None:
             pass
 
-    monkeypatch.setattr(Opened, "exclusively", lambda self: Open())
+    monkeypatch.setattr(StorageGuard, "locked", lambda self: Open())
     logging.getLogger("transcript_store").setLevel(logging.CRITICAL)
     try:
         with pytest.raises(BaseException):  # noqa: B017  # whatever breaks first

@@ -244,12 +244,12 @@ def test_interrupted_at_every_line(scratch, operation, behind_another, step):
 def test_interrupted_again_while_the_turn_ends(scratch, monkeypatch, step):
     """P21: Ctrl-C within an append, and again at each end of its turn: what the store shows then is what the file holds."""
     shown: list[int] = []
-    end_turn = TurnWriter.end_turn
+    end_call = TurnWriter.end_call
 
     def press_again(writer: TurnWriter) -> None:
         if sys.exc_info()[0] is KeyboardInterrupt:
             raise KeyboardInterrupt
-        end_turn(writer)
+        end_call(writer)
 
     def prepare(directory: Path) -> ConversationStore:
         store = ConversationStore(directory, hold_lock=False)
@@ -259,7 +259,7 @@ def test_interrupted_again_while_the_turn_ends(scratch, monkeypatch, step):
     def append(store: ConversationStore) -> None:
         with monkeypatch.context() as patched:
             # Only there is an end of a turn interrupted by a Ctrl-C of its own, as often as there is one.
-            patched.setattr(TurnWriter, "end_turn", press_again)
+            patched.setattr(TurnWriter, "end_call", press_again)
             store.append_message({"n": 2})
 
     for store, directory, where, _ in every_line(scratch, prepare, append, step):

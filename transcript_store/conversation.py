@@ -22,9 +22,9 @@ from transcript_store._conversation import arguments
 from transcript_store._conversation import metadata as _metadata
 from transcript_store._conversation.archive import Generation
 from transcript_store._conversation.arguments import NewConversation
+from transcript_store._conversation.guard import StorageGuard
 from transcript_store._conversation.layout import occupant
 from transcript_store._conversation.metadata import ConversationMetadata
-from transcript_store._conversation.opened import Opened
 from transcript_store._conversation.reader import Reader, RefreshResult
 from transcript_store._conversation.reads import ConversationState, HeldConversation, Reads, TranscriptPosition
 from transcript_store._conversation.storable import Contents, Storable
@@ -174,7 +174,7 @@ class ConversationStore(Reads, Writes):
             holder=holder,
         )
         self._storable = Storable(redact, self._path, max_line_bytes)
-        self._opened = Opened(self._files, self._path, hold_lock=hold_lock)
+        self._guard = StorageGuard(self._files, self._path, hold_lock=hold_lock)
         self._on_close: dict[object, Callable[[], object]] = {}
 
     _own_id: str | None = None
@@ -211,7 +211,7 @@ class ConversationStore(Reads, Writes):
     @property
     def redacts(self) -> bool:
         """Whether the store was given a ``redact``: then what is stored may be less than what was given."""
-        return self._storable.redacts
+        return self._storable.redacting is not None
 
     # ---- begin and end -------------------------------------------------------------------------------------------
 
@@ -246,7 +246,7 @@ class ConversationStore(Reads, Writes):
         if id is not None:
             _metadata.checked_id(id)
         new = self._storable.contents(contents)
-        with self._opened.exclusively():
+        with self._guard.locked():
             self._refuse_read_only()
             self._initialize(new, id)
 
@@ -277,7 +277,7 @@ class ConversationStore(Reads, Writes):
         """
         arguments.require_bool("accept_unkeyed_repair", accept_unkeyed_repair)
         tail_only = _wants_the_tail_only(verify) and not accept_unkeyed_repair
-        with self._opened.exclusively():
+        with self._guard.locked():
             self._load(tail_only=tail_only, accept_unkeyed_repair=accept_unkeyed_repair)
 
     def load_or_initialize(self, *, verify: Verify = "all", **contents: Unpack[NewConversation]) -> bool:
@@ -296,11 +296,11 @@ class ConversationStore(Reads, Writes):
         """
         tail_only = _wants_the_tail_only(verify)
         new = self._storable.contents(contents)
-        with self._opened.exclusively():
+        with self._guard.locked():
             created = self._load_or_initialize(new, tail_only=tail_only)
             if not created:
-                names = [*_metadata.differing(new.fields, self._opened.readable().members)]
-                if not set(new.features) <= set(self._opened.readable().log.header.features):
+                names = [*_metadata.differing(new.fields, self._guard.reader().members)]
+                if not set(new.features) <= set(self._guard.reader().log.header.features):
                     names.append("features")
                 if names:
                     _warn_of_what_differs(self._path, ", ".join(names))
@@ -337,13 +337,13 @@ class ConversationStore(Reads, Writes):
                 written, and the lock is released.
         """
         try:
-            with self._opened.exclusively():  # a forked child has nothing loaded, and learns it here
-                is_loaded = self._opened.is_loaded
+            with self._guard.locked():  # a forked child has nothing loaded, and learns it here
+                is_loaded = self._guard.is_loaded
             for callback in list(self._on_close.values()) if is_loaded else ():
                 callback()
         finally:
-            with self._opened.exclusively():
-                self._opened.close()
+            with self._guard.locked():
+                self._guard.close()
 
     def on_close(self, callback: Callable[[], object]) -> Callable[[], None]:
         """Call ``callback()`` when a ``close()`` of what is loaded begins, while the store still takes appends; returns what undoes this.
@@ -361,7 +361,7 @@ class ConversationStore(Reads, Writes):
 
     def __del__(self) -> None:
         """Release the lock if ``close()`` was forgotten. Nothing is written: everything acknowledged is stored already."""
-        opened: Opened | None = getattr(self, "_opened", None)
+        opened: StorageGuard | None = getattr(self, "_guard", None)
         if opened is not None and opened.let_go_of_what_is_forgotten():
             warnings.warn(
                 f"a ConversationStore on {self._path} was not closed; use `with`",
@@ -389,6 +389,7 @@ class ConversationStore(Reads, Writes):
 
     def restore(
         self,
+        /,
         messages: Iterable[Mapping[str, Any] | EncodedMessage],
         *,
         provider: str | None = None,
@@ -419,16 +420,16 @@ class ConversationStore(Reads, Writes):
         changes = self._storable.changes(metadata_changes)
         origin = self._storable.fields({} if restored_from is None else {"restored_from": restored_from})
         given = self._storable.fields({"provider": provider})
-        with self._opened.exclusively():
+        with self._guard.locked():
             self._refuse_read_only()
-            if not self._opened.is_loaded:
+            if not self._guard.is_loaded:
                 try:
                     self._load()
                 except ConversationNotFoundError:
                     self._initialize(Contents({**changes, **given, **origin}, entries, ()))
                     return
-            storage = self._opened.writable()
-            storage.settle()
+            storage = self._guard.writer()
+            storage.resolve()
             recorded = storage.members.get("provider")
             if recorded is None:
                 changes.update(given)
@@ -436,7 +437,7 @@ class ConversationStore(Reads, Writes):
                 raise ProviderMismatchError(recorded_provider=provider or "", provider=recorded)
             changed = with_changes(storage, changes)
             changed.pop("restored_from", None)
-            self._opened.group_commit.settle(storage)
+            self._guard.group_commit.settle(storage)
             storage.replace(entries, {**changed, **origin})
 
     def seal(self, *, keep_plain: bool = False) -> None:
@@ -460,11 +461,11 @@ class ConversationStore(Reads, Writes):
         keys = self._options.keys
         if keys is None:
             raise ValueError("seal() needs the key: open the conversation with encryption_key")
-        with self._opened.exclusively():
+        with self._guard.locked():
             self._refuse_read_only()
             self._load(accept_plain=True)
-            storage = self._opened.writable()
-            self._opened.group_commit.settle(storage)
+            storage = self._guard.writer()
+            self._guard.group_commit.settle(storage)
             storage.seal(keys, keep_plain=keep_plain)
 
     def unseal(self) -> None:
@@ -477,28 +478,28 @@ class ConversationStore(Reads, Writes):
             KeyNeededError: the store has no ``encryption_key``.
             TranscriptStoreError: as :meth:`replace_transcript`.
         """
-        with self._opened.exclusively():
-            storage = self._opened.writable()
-            self._opened.group_commit.settle(storage)
+        with self._guard.locked():
+            storage = self._guard.writer()
+            self._guard.group_commit.settle(storage)
             storage.unseal()
-            self._opened.close()
+            self._guard.close()
 
     # ---- within --------------------------------------------------------------------------------------------------
 
     def _load(self, *, tail_only: bool = False, **accept: Any) -> None:
         options = self._options._replace(tail_only=tail_only, **accept)
         storage = self._new_storage(options, read_only=self._read_only)
-        self._opened.begin(storage, storage.load)
+        self._guard.begin(storage, storage.load)
 
     def _initialize(self, new: Contents, id: str | None = None) -> None:
-        if self._opened.is_loaded:
+        if self._guard.is_loaded:
             raise ConversationExistsError(path=self._path, reason="there is a conversation, and it is loaded")
         if self._own_id is not None and id not in (None, self._own_id):
             raise ValueError(f"the conversation's id is {self._own_id}: where it lives is called by that")
         members_at = partial(_metadata.new_members, id=self._own_id or id or new_id(self._files), **new.fields)
         storage = self._new_storage(self._options, read_only=False)
         assert isinstance(storage, Writer)
-        self._opened.begin(storage, lambda: storage.create(members_at, new.entries, new.features))
+        self._guard.begin(storage, lambda: storage.create(members_at, new.entries, new.features))
         provider = new.fields.get("provider")
         if provider is not None and provider not in (*_metadata.PROVIDERS, *_metadata.FRAMEWORKS):
             _warn_of_an_unknown_provider(provider)

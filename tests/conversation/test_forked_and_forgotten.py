@@ -60,7 +60,7 @@ def test_a_forked_child_joins_no_group_of_its_parent(scratch: Path) -> None:
     store.initialize()
     threads[0].start()
     assert arrived.wait(30)
-    group = store._opened.group_commit._open  # who waits in it is nowhere else to be seen
+    group = store._guard.group_commit.open  # who waits in it is nowhere else to be seen
     threads[1].start()
     while not group.members:
         time.sleep(0.0005)

@@ -9,7 +9,7 @@ import pytest
 from tests.conversation.helpers import ONE, THREE, TWO
 from tests.kit.trees import tree
 from transcript_store import ConversationChangedError, ConversationStore, ReadOnlyError
-from transcript_store._os.directory import Folder
+from transcript_store._os.filesystem import PosixFileSystem
 from transcript_store.messages import EncodedMessage, encode_message
 
 NOBODYS = "0" * 32
@@ -128,15 +128,15 @@ def test_given_again_after_an_interruption_it_is_stored_once(store, monkeypatch)
     """P21: Ctrl-C within the append, and the call again with the same head: the message is there once, whatever was written."""
     for is_written in (True, False):
         head, count = store.head, store.record_count
-        real = Folder.write_all
+        real = PosixFileSystem.write
 
-        def interrupted(folder, handle, data, is_written=is_written, real=real):
+        def interrupted(handle, data, is_written=is_written, real=real):
             if is_written:
-                real(folder, handle, data)
+                real(handle, data)
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(Folder, "write_all", interrupted)
+            patch.setattr(PosixFileSystem, "write", staticmethod(interrupted))
             store.append_message(THREE, if_head=head)
         if is_written:
             with pytest.raises(ConversationChangedError):

@@ -49,7 +49,6 @@ from transcript_store import (
 from transcript_store._conversation.writer import Writer
 from transcript_store._json.times import format_time, parse_time
 from transcript_store._log import log
-from transcript_store._os.directory import Folder
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
 
 TRANSCRIPT = f"{DIRECTORY}/transcript.jsonl"
@@ -430,7 +429,7 @@ def replace_with_times(store: ConversationStore) -> None:
 def append_given_again(store: ConversationStore) -> None:
     """Ctrl-C between the write and the sync; the same head is given again, and the store knows whether it is there."""
     head = store.head
-    with _interrupted_behind_the_write(), pytest.raises(KeyboardInterrupt):
+    with _interrupted_behind_the_write(store), pytest.raises(KeyboardInterrupt):
         store.append_message(message(27), if_head=head)
     with suppress(ConversationChangedError):
         store.append_message(message(27), if_head=head)
@@ -457,7 +456,7 @@ def retract(store: ConversationStore) -> None:
 def retract_again(store: ConversationStore) -> None:
     """Ctrl-C between the write and the sync; the same head is given again, and no more is taken back."""
     head = store.head
-    with _interrupted_behind_the_write(), pytest.raises(KeyboardInterrupt):
+    with _interrupted_behind_the_write(store), pytest.raises(KeyboardInterrupt):
         store.retract(if_head=head)
     with suppress(ConversationChangedError):
         store.retract(if_head=head)
@@ -494,21 +493,27 @@ def restore_anew(store: ConversationStore) -> None:
 
 def interrupted_append(store: ConversationStore) -> None:
     """Ctrl-C between the write and the sync; what is shown afterwards has to stay."""
-    with _interrupted_behind_the_write(), pytest.raises(KeyboardInterrupt):
+    with _interrupted_behind_the_write(store), pytest.raises(KeyboardInterrupt):
         store.append_message(message(25))
     assert store.get_messages()[-1] == message(25)
 
 
 @contextmanager
-def _interrupted_behind_the_write() -> Iterator[None]:
-    write_all = Folder.write_all
+def _interrupted_behind_the_write(store: ConversationStore) -> Iterator[None]:
+    storage = store._guard.storage
+    assert storage is not None
+    write = storage.files.write
 
-    def write_and_be_interrupted(folder: Folder, handle: int, data: bytes) -> None:
-        write_all(folder, handle, data)
+    def write_and_be_interrupted(handle: int, data: bytes) -> int:
+        written = write(handle, data)
+        if handle != storage.log.handle:
+            return written
+        while written < len(data):
+            written += write(handle, data[written:])
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Folder, "write_all", write_and_be_interrupted)
+        patch.setattr(storage.files, "write", write_and_be_interrupted)
         yield
 
 
@@ -526,7 +531,7 @@ def replace_without_mark(store: ConversationStore) -> None:
 def append_with_mark(store: ConversationStore) -> None:
     """The append after which a mark is due."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store._opened.storage, "_mark_due", 0)  # or a thousand appends come first
+        patch.setattr(store._guard.storage, "_mark_due", 0)  # or a thousand appends come first
         store.append_message(message(26))
 
 

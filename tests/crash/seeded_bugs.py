@@ -474,7 +474,7 @@ def copy_of_what_the_cache_shows(patch: Patch) -> None:
 
 def snapshot_of_what_is_not_synced(patch: Patch) -> None:
     """The same of a writer whose appends are not synced."""
-    patch.setattr(Writer, "settle_to_copy", _nothing)
+    patch.setattr(Writer, "sync_before_copy", _nothing)
 
 
 def generation_deleted_without_a_sync(patch: Patch) -> None:

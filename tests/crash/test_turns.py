@@ -400,19 +400,19 @@ def test_interrupted_at_any_line_of_its_end_a_turn_leaves_nothing_stale(monkeypa
         two = two_at(grown)
         two.first.get_messages()
         interruption = Interruption(nth)
-        ends = TurnWriter.end_turn
+        ends = TurnWriter.end_call
 
-        def end_turn(writer: TurnWriter, interruption: Interruption = interruption, ends: Any = ends) -> None:
+        def end_call(writer: TurnWriter, interruption: Interruption = interruption, ends: Any = ends) -> None:
             if interruption.lines:
                 ends(writer)  # which is made again
                 return
             with interruption:
                 ends(writer)
 
-        monkeypatch.setattr(TurnWriter, "end_turn", end_turn)
+        monkeypatch.setattr(TurnWriter, "end_call", end_call)
         with suppress(KeyboardInterrupt):
             two.first.update_metadata(labels={"title": "new"})
-        monkeypatch.setattr(TurnWriter, "end_turn", ends)
+        monkeypatch.setattr(TurnWriter, "end_call", ends)
         assert two.second.get_metadata().labels == {"title": "new"}, interruption.where
         two.second.update_metadata(compaction_count=7)
         assert two.first.get_metadata().labels == {"title": "new"}, interruption.where

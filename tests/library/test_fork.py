@@ -28,7 +28,7 @@ def test_a_fork_has_every_record_byte_for_byte(library, root):
     chat = conversation_with_everything(library, root)
     came_from = {"snapshot": "00000000-0000-4000-8000-000000000000", "metadata": {"theirs": "1"}}
     with library.open(chat) as original:
-        storage = original._opened.storage  # a restore would be a transcript of its own
+        storage = original._guard.storage  # a restore would be a transcript of its own
         storage.write_metadata({**storage.members, "restored_from": came_from})  # as restore_snapshot does
         before = original.get_metadata()
         head = original.head

@@ -633,7 +633,7 @@ def test_a_shipper_that_does_not_compare_anew_is_caught(monkeypatch: pytest.Monk
 
 def test_a_shipper_that_ships_what_is_not_synced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """S4 left out: the folder comes back shorter than its copy."""
-    monkeypatch.setattr(Reader, "settle_to_copy", lambda self: None)
+    monkeypatch.setattr(Reader, "sync_before_copy", lambda self: None)
     with pytest.raises(DivergedError):
         test_what_is_sent_survives_a_power_loss_of_the_folder()
 

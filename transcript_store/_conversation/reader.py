@@ -64,10 +64,10 @@ class Reader(Storage):
             return self.opened(read_metadata(self.folder))
         return self.members
 
-    def settle(self) -> None:
+    def resolve(self) -> None:
         """Nothing to do: a reader writes nothing, and an interrupted refresh leaves what was known before."""
 
-    def settle_to_copy(self) -> None:
+    def sync_before_copy(self) -> None:
         """Sync what its writer may not have synced, and read it again from the medium.
 
         After a failed sync of the writer, the operating system's cache shows bytes that the disk never got, and another sync

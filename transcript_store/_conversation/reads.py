@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from transcript_store._conversation import arguments
 from transcript_store._conversation import metadata as _metadata
 from transcript_store._conversation.archive import Generation
+from transcript_store._conversation.guard import StorageGuard
 from transcript_store._conversation.iteration import each_record
 from transcript_store._conversation.metadata import ConversationMetadata
-from transcript_store._conversation.opened import Opened
 from transcript_store._conversation.reader import Reader, RefreshResult
 from transcript_store._conversation.storage import Storage
 from transcript_store._log.log import Recovery
@@ -51,12 +51,12 @@ class HeldConversation(NamedTuple):
 class Reads:
     """What a store shows of the conversation that it has loaded."""
 
-    _opened: Opened
+    _guard: StorageGuard
 
     @contextmanager
     def _reading(self) -> Iterator[Storage]:
-        with self._opened.exclusively():
-            yield self._opened.readable()
+        with self._guard.locked():
+            yield self._guard.reader()
 
     def get_messages(self, *, last: int | None = None) -> list[dict[str, Any]]:
         """The messages in order, or only the ``last`` so many: fresh copies, which you may change.
@@ -72,8 +72,8 @@ class Reads:
             CorruptTranscriptError: older lines were damaged since the load. Newer messages can still be read with ``last``.
             StorageError: the system refuses to read older lines; the same holds.
         """
-        with self._opened.exclusively():
-            return self._opened.readable(last).log.messages(last)
+        with self._guard.locked():
+            return self._guard.reader(last).log.messages(last)
 
     def get_records(self, *, last: int | None = None, generation: int | None = None) -> list[Record]:
         """The records in order, or only the ``last`` so many: seq, time, message and extra; fresh copies.
@@ -92,8 +92,8 @@ class Reads:
         """
         if generation is not None:
             arguments.require_count("generation", generation)
-        with self._opened.exclusively():
-            storage = self._opened.readable(last)
+        with self._guard.locked():
+            storage = self._guard.reader(last)
             if generation is None:
                 return storage.log.records(last)
             with storage.archived(generation) as log:
@@ -139,29 +139,29 @@ class Reads:
         Raises:
             StorageError: the system refuses to read the archive.
         """
-        with self._opened.exclusively():
-            return self._opened.readable().generations()
+        with self._guard.locked():
+            return self._guard.reader().generations()
 
     def get_metadata(self, *, at_start: bool = False) -> ConversationMetadata:
         """What the conversation is: a frozen value and a fresh copy.
 
         With ``at_start`` the metadata when the live generation began, as the first line of the transcript has it.
         """
-        with self._opened.exclusively():
-            storage = self._opened.readable()
+        with self._guard.locked():
+            storage = self._guard.reader()
             return _metadata_at_start(storage) if at_start else _metadata_now(storage)
 
     @property
     def id(self) -> str:
         """The conversation's id, a canonical lower-case UUID. Every generation and every copy has it; a fork has another."""
-        with self._opened.exclusively():
-            return str(self._opened.readable().members["id"])
+        with self._guard.locked():
+            return str(self._guard.reader().members["id"])
 
     @property
     def features(self) -> tuple[str, ...]:
         """What the live generation can besides: the features that it began with. See :class:`NewConversation`."""
-        with self._opened.exclusively():
-            return self._opened.readable().log.header.features
+        with self._guard.locked():
+            return self._guard.reader().log.header.features
 
     @property
     def position(self) -> TranscriptPosition:
@@ -170,8 +170,8 @@ class Reads:
         It stays equal until somebody appends or replaces. ``AppendResult.previous_head`` tells whether an append stands
         directly behind a position.
         """
-        with self._opened.exclusively():
-            return _position(self._opened.readable())
+        with self._guard.locked():
+            return _position(self._guard.reader())
 
     @property
     def record_count(self) -> int:
@@ -211,9 +211,9 @@ class Reads:
         Raises:
             TranscriptStoreError: as :meth:`get_records`, also while the records are read; of a reader also as :meth:`refresh`.
         """
-        with self._opened.exclusively():
-            storage = self._opened.readable()
-            storage.settle_to_copy()
+        with self._guard.locked():
+            storage = self._guard.reader()
+            storage.sync_before_copy()
             yield HeldConversation(
                 _metadata_now(storage), storage.log.each_record(), _position(storage), _metadata_at_start(storage)
             )
@@ -221,14 +221,14 @@ class Reads:
     @property
     def recovery(self) -> Recovery | None:
         """What recovery did to the transcript's end, at ``load()`` or after an interrupted call; None if nothing."""
-        with self._opened.exclusively():
-            return self._opened.readable().log.recovery
+        with self._guard.locked():
+            return self._guard.reader().log.recovery
 
     @property
     def is_fully_verified(self) -> bool:
         """Whether every line was verified since the load: False after ``load(verify="tail")``, until one call read all of it."""
-        with self._opened.exclusively():
-            return self._opened.readable().log.is_fully_verified
+        with self._guard.locked():
+            return self._guard.reader().log.is_fully_verified
 
     @property
     def torn_tail(self) -> Gap | None:
@@ -237,8 +237,8 @@ class Reads:
         A crash left them, or a writer is writing them now. The next load that may write cuts them, and keeps them in
         ``quarantine/``. For a writer this is None: ``recovery`` says what it cut.
         """
-        with self._opened.exclusively():
-            return self._opened.readable().log.torn_tail
+        with self._guard.locked():
+            return self._guard.reader().log.torn_tail
 
     def refresh(self) -> RefreshResult:
         """For a reader: read what a writer added since, the metadata too. A writer is always up to date.
@@ -250,8 +250,8 @@ class Reads:
         Raises:
             TranscriptStoreError: as :meth:`load`. What was read before can still be read.
         """
-        with self._opened.exclusively():
-            storage = self._opened.readable()
+        with self._guard.locked():
+            storage = self._guard.reader()
             return storage.refresh() if isinstance(storage, Reader) else RefreshResult(0, False)
 
 

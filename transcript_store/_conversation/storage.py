@@ -180,10 +180,17 @@ class Storage(ABC):
         with suppress(OSError):
             log.close()
 
-    def begin_turn(self) -> None:  # noqa: B027 (only a writer that lets go of the conversation between calls has something to do)
-        """At the beginning of a call."""
+    # ---- a call ----------------------------------------------------------------------------------------------------
 
-    def end_turn(self) -> None:  # noqa: B027 (the same)
+    def begin_read(self) -> None:
+        """Before a call that reads: make sure that memory is what the disk holds."""
+        self.resolve()
+
+    @abstractmethod
+    def resolve(self) -> None:
+        """Find out what an interrupted call left, if one was."""
+
+    def end_call(self) -> None:  # noqa: B027 (only a writer that lets go of the conversation between calls has something to do)
         """At the end of a call, whatever came of it."""
 
     # ---- sealed --------------------------------------------------------------------------------------------------
@@ -262,11 +269,7 @@ class Storage(ABC):
     # ---- read ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def settle(self) -> None:
-        """Before a read: look at what an interrupted call left."""
-
-    @abstractmethod
-    def settle_to_copy(self) -> None:
+    def sync_before_copy(self) -> None:
         """Before what was read is copied: make sure that it is on the medium.
 
         Otherwise a copy could have a message that a power loss takes from the original.

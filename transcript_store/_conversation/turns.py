@@ -94,7 +94,15 @@ class TurnWriter(Writer):
         self._stated: tuple[_Facts | None, bytes] = (None, b"")
         """What was true when a statement was made last, and the statement: what one turn leaves is what the next one looks for."""
 
-    def begin_turn(self) -> None:
+    def begin_read(self) -> None:
+        self.begin_call()
+        self.resolve()
+
+    def begin_write(self) -> None:
+        self.begin_call()
+        self._sign()
+
+    def begin_call(self) -> None:
         """Take the lock, and make sure that memory is what the disk holds; a poisoned writer has no more turns.
 
         Once in a call; a second time does nothing.
@@ -123,7 +131,7 @@ class TurnWriter(Writer):
         super().look_at_all()
         self._met = self._facts()
 
-    def end_turn(self) -> None:
+    def end_call(self) -> None:
         """Let go of the lock, and leave what those may go on with who know the same (U2). May be interrupted and called again."""
         leaving, self.was_looked_at = None, False
         if self.state is State.READY:
@@ -138,13 +146,10 @@ class TurnWriter(Writer):
             return b""  # nobody else knows it
         return self.lock.found if self.lock.is_as_left else self._statement()
 
-    def begin_write(self) -> None:
-        self._sign()
-
-    def settle(self) -> None:
+    def resolve(self) -> None:
         if not self.log.settled:
             self._sign()  # to look again may be to recover
-        super().settle()
+        super().resolve()
 
     def _sign(self) -> None:
         """Remove the statement before anything is changed (U1)."""

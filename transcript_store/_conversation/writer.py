@@ -252,7 +252,11 @@ class Writer(Changes):
 
     def append(self, entries: Sequence[Entry]) -> list[AppendResult]:
         """Append records as one. With ``sync_appends`` they are on the medium on return."""
-        prepared = self.prepare(entries)
+        if not self.was_looked_at:
+            self._ensure_writable()
+        if self.log.header.is_sealed:
+            self._require_seals(len(entries))
+        prepared = self.log.prepare(entries)
         self.store(prepared)
         return prepared.stored
 
@@ -276,9 +280,10 @@ class Writer(Changes):
         return prepared.stored[0]
 
     def prepare(self, entries: Sequence[Entry]) -> Prepared:
-        """The first half of an append: everything but the write."""
+        """The first half of an append, for a group: everything but the write."""
         self._ensure_writable()
-        self._require_seals(len(entries))
+        if self.log.header.is_sealed:
+            self._require_seals(len(entries))
         return self.log.prepare(entries)
 
     def _require_seals(self, count: int) -> None:
@@ -399,19 +404,24 @@ class Writer(Changes):
 
     # ---- before a call, and at the end ---------------------------------------------------------------------------
 
-    def begin_write(self) -> None:
-        """Before a call looks at what it will change. In a folder :meth:`settle` and each write see to what was interrupted."""
-        self.was_looked_at = False
+    def begin_read(self) -> None:
+        if self.state is not State.READY or not self.log.settled:
+            self.resolve()
 
     def _ensure_writable(self) -> None:
-        """Before a write: the file is what memory says, no sync failed, no call was interrupted, and the lock is ours.
+        """Before a write: as :meth:`_look`, once in a call."""
+        if not self.was_looked_at or self.state is not State.READY:
+            self._look()
+
+    def _look(self) -> None:
+        """Make sure that the file is what memory says (L3), no sync failed, no call was interrupted, and the lock is ours.
 
         For a plain append the lock is not looked at: another writer would have changed the transcript's size.
         """
         if self.state is State.POISONED:
             raise PoisonedError(path=self.path, reason=self._failure)
         try:
-            if self.state is State.READY and (self.was_looked_at or self.log.is_as_remembered()):
+            if self.state is State.READY and self.log.is_as_remembered():
                 self.was_looked_at = True
                 return
             self._require_the_lock()
@@ -425,6 +435,9 @@ class Writer(Changes):
             raise
         except OSError as error:
             raise refused(error, self.path, "look at the transcript") from error
+
+    begin_write = _look
+    """Before a call that writes."""
 
     def _require_the_lock(self) -> None:
         if not self.lock.is_held():
@@ -441,12 +454,12 @@ class Writer(Changes):
         except GenerationNotFoundError:
             return False
 
-    def settle(self) -> None:
-        """Before a read: look at what an interrupted call left. A poisoned writer still shows what was acknowledged."""
+    def resolve(self) -> None:
+        """Find out what an interrupted call left. A poisoned writer still shows what was acknowledged."""
         if not self.is_poisoned and (self.state is not State.READY or not self.log.settled):
             self._ensure_writable()
 
-    def settle_to_copy(self) -> None:
+    def sync_before_copy(self) -> None:
         """Sync what was appended without a sync. A poisoned writer gives what was acknowledged."""
         if self.state is State.READY:
             try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from transcript_store._conversation import arguments
 from transcript_store._conversation.arguments import Feature
-from transcript_store._conversation.opened import Opened
+from transcript_store._conversation.guard import StorageGuard
 from transcript_store._conversation.storable import Storable
 from transcript_store._conversation.storage import Options
 from transcript_store._conversation.writer import Writer
@@ -20,7 +20,7 @@ from transcript_store._log.record import Entry
 class Writes:
     """What a store changes of the conversation that it has loaded."""
 
-    _opened: Opened
+    _guard: StorageGuard
     _options: Options
     _storable: Storable
 
@@ -55,7 +55,10 @@ class Writes:
         """
         limit = self._options.max_line_bytes
         entry = (encode(message, "message", limit), None if extra is None else encode(extra, "extra", limit), None)
-        return self._append(self._storable.one(entry), if_head)[0]
+        entries = (entry,) if self._storable.redacting is None else self._storable.one(entry)
+        if if_head is not None:
+            arguments.require_head("if_head", if_head)
+        return self._guard.append(entries, if_head, in_group=self._options.sync_appends)[0]
 
     def append_messages(
         self,
@@ -123,14 +126,15 @@ class Writes:
         arguments.require_count("n", n, least=1)
         if if_head is not None:
             arguments.require_head("if_head", if_head)
-        with self._opened.exclusively():
-            storage = self._opened.writable()
+        with self._guard.locked():
+            storage = self._guard.writer()
             if if_head is not None:
                 storage.require_head(if_head)
             return storage.retract(n)
 
     def replace_transcript(
         self,
+        /,
         messages: Iterable[Mapping[str, Any] | EncodedMessage | None],
         *,
         extras: Iterable[Mapping[str, Any] | None] | None = None,
@@ -170,6 +174,7 @@ class Writes:
 
     def keep_records(
         self,
+        /,
         seqs: Iterable[int],
         *,
         changed: Mapping[int, tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]] | None = None,
@@ -210,7 +215,7 @@ class Writes:
             lambda writer, *more: writer.keep(numbers, contents, *more), if_head, features, metadata_changes
         )
 
-    def update_metadata(self, **changes: Any) -> None:
+    def update_metadata(self, /, **changes: Any) -> None:
         """Change ``model``, ``compaction_count``, ``system_prompt``, ``tools``, ``labels``, or ``provider``.
 
         All changes are made or none, and they are durable on return. ``labels`` and ``tools`` are replaced whole. Without
@@ -223,8 +228,8 @@ class Writes:
             TranscriptStoreError: as :meth:`append_message`.
         """
         checked = self._storable.changes(changes)
-        with self._opened.exclusively():
-            storage = self._opened.writable()
+        with self._guard.locked():
+            storage = self._guard.writer()
             if checked:
                 storage.write_metadata(with_changes(storage, checked))
 
@@ -240,8 +245,8 @@ class Writes:
             TranscriptStoreError: as :meth:`append_message`.
         """
         arguments.require_count("generation", generation)
-        with self._opened.exclusively():
-            self._opened.writable().delete_generation(generation)
+        with self._guard.locked():
+            self._guard.writer().delete_generation(generation)
 
     def purge_quarantine(self) -> int:
         """Remove the bytes that recovery and repairs took out and kept; returns how many pieces there were.
@@ -251,8 +256,8 @@ class Writes:
         Raises:
             TranscriptStoreError: as :meth:`append_message`.
         """
-        with self._opened.exclusively():
-            return self._opened.writable().purge_quarantine()
+        with self._guard.locked():
+            return self._guard.writer().purge_quarantine()
 
     def _next_generation(
         self,
@@ -271,29 +276,21 @@ class Writes:
             arguments.require_head("if_head", if_head)
         changes = self._storable.changes(metadata_changes)
         enabled = arguments.features(features)
-        with self._opened.exclusively():
-            storage = self._opened.writable()
+        with self._guard.locked():
+            storage = self._guard.writer()
             members = with_changes(storage, changes, with_messages=with_messages)
-            self._opened.group_commit.settle(storage)
+            self._guard.group_commit.settle(storage)
             if if_head is not None:
                 storage.require_head(if_head)
             write(storage, members, enabled)
 
-    def _append(self, entries: Sequence[Entry], if_head: str | None = None) -> Sequence[AppendResult]:
+    def _append(self, entries: Sequence[Entry], if_head: str | None) -> Sequence[AppendResult]:
         if if_head is not None:
             arguments.require_head("if_head", if_head)
-        opened = self._opened
-        alone = opened.exclusively()
-        if self._options.sync_appends and if_head is None and entries:
-            return opened.group_commit.append(entries, opened.alone, opened.writable)
-        with alone:  # of several threads that ask for one head only the first may append: no group stores them together
-            storage = opened.writable()
-            if if_head is not None:
-                storage.require_head(if_head)
-            return storage.append(entries) if entries else ()
+        return self._guard.append(entries, if_head, in_group=self._options.sync_appends)
 
 
 def with_changes(storage: Writer, changes: dict[str, Any], *, with_messages: bool = False) -> dict[str, Any]:
     """The metadata with these changes, as they may be made to what is on the disk."""
-    storage.settle()  # members are what an interrupted call left on the disk, not what memory had before it
+    storage.resolve()  # members are what an interrupted call left on the disk, not what memory had before it
     return arguments.changed(storage.members, changes, with_messages=with_messages)

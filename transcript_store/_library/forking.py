@@ -24,7 +24,7 @@ def fork(source: Reader, into: Folders, through_seq: int | None, named: tuple[Fo
         if named is not None:
             named[0].require(named[1])
         source.load()
-        source.settle_to_copy()
+        source.sync_before_copy()
         source_id, log = source.members["id"], source.log
         if log.sealer_to_write() is not None and into.keys is None:
             reason = "the original is sealed, and the library that it is to be forked into has no key"

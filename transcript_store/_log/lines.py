@@ -15,6 +15,7 @@ from transcript_store._log.record import GENESIS, Header, Position
 from transcript_store._log.retractions import TakenBack
 from transcript_store._log.scan import PIECE_BYTES, Piece, Walk, append_before, is_same, pieces_of, scan
 from transcript_store._log.sealed import RecordSealer, sealed_place
+from transcript_store._os.checksum import checksum
 from transcript_store._os.directory import Folder, Source, identity
 from transcript_store._os.refusals import refusals
 from transcript_store.errors import CorruptTranscriptError, KeyNeededError
@@ -60,6 +61,15 @@ class Stretch(NamedTuple):
         return list(enumerate(b"".join(self.parts).split(b"\n")[:-1], self.after_seq + 1))
 
 
+class Verified(NamedTuple):
+    """A stretch of complete appends that this process verified line by line, and does not hold."""
+
+    begin: Position
+    end: Position
+    checksum: int
+    """Of its bytes: to read it again, they are compared with this one value."""
+
+
 GATHERED_BYTES = 1 << 16
 """So much is decoded at a time; it stays in the processor's cache."""
 
@@ -78,6 +88,8 @@ class Lines:
         self.verified_from = self.begin
         """Every line from here on was verified since the load."""
         self.cache = Cache(cache_bytes, self.end)
+        self.verified: list[Verified] = []
+        """What was verified of the file, stretch by stretch from ``begin`` on, without a gap. It never reaches behind what was verified."""
         self.sealer: RecordSealer | None = None
         """What opens the records, if they are sealed and the key was given."""
         self.settled = False
@@ -185,19 +197,38 @@ class Lines:
         return Block(place, block.lines[place.offset_bytes - block.begin.offset_bytes :], block.end)
 
     def blocks(self) -> Iterator[Block]:
-        """All lines in order: those that are not in memory are read, and verified again."""
-        until = self.cache.begin
-        walk = Walk(self.read, self.begin, until.offset_bytes)
+        """All lines in order: those that are not in memory are read, and verified again (L1)."""
+        # The block behind the end is of an append that was interrupted. Nobody was told that it is stored.
+        end = self.end.seq
+        held = [block for block in self.cache if block.begin.seq < end]
+        if (held[0].begin if held else self.end) == self.begin:
+            self.verified_from = self.begin
+            return iter(held)
+        return chain(self._blocks_of_file(), held)
+
+    def _blocks_of_file(self) -> Iterator[Block]:
+        place, until = self.begin, self.cache.begin
         with refusals(self.path, "read it"):
+            for stretch in [*self.verified]:
+                if stretch.end.offset_bytes > until.offset_bytes:
+                    break
+                lines = self.read(place.offset_bytes, stretch.end.offset_bytes - place.offset_bytes)
+                if checksum(lines) != stretch.checksum:
+                    raise self.why_not(until)
+                yield Block(place, lines, stretch.end)
+                place = stretch.end
+            walk = Walk(self.read, place, until.offset_bytes)
             for piece in walk:
+                self.note_verified(piece)
                 yield Block(piece.begin, piece.data, piece.end)
             if walk.end != until:
                 raise self.why_not(until)
         self.verified_from = self.begin
-        for block in self.cache:
-            # The block behind the end is of an append that was interrupted. Nobody was told that it is stored.
-            if block.begin.seq < self.end.seq:
-                yield block
+
+    def note_verified(self, piece: Piece) -> None:
+        """Remember that a piece was verified: its lines need not be hashed one by one again."""
+        if piece.begin == (self.verified[-1].end if self.verified else self.begin):
+            self.verified.append(Verified(piece.begin, piece.end, checksum(piece.data)))
 
     def newest_blocks_first(self, passed_over: Tail | None = None) -> Iterator[Block]:
         """The same, the newest first, as far back as somebody asks; without the lines of a tail that is passed over."""
@@ -243,6 +274,7 @@ class Lines:
 
     def why_not(self, place: Position) -> CorruptTranscriptError:
         """What is wrong with a transcript that was known to lead through this place, and does not."""
+        self.verified.clear()
         self.settled = False  # a writer looks at what it chains to before it goes on
         self.verified_from = self.end  # and verifies all of it anew before that goes into the archive
         damage, _ = check(self.read, self.size_bytes(), self.begin, place)

@@ -3,7 +3,7 @@
 Invariants, which the tests name:
 
 L1  ``end`` is the end of the last complete append. The cache holds the newest lines up to it, verified. The file holds the
-    rest, which is verified when it is read.
+    rest, which is verified when it is read: line by line, or by the sum of bytes that this process verified before.
 L2  ``synced`` is at or before ``end``; everything up to it is on the medium.
 L3  Nothing is written unless the file is what memory says: the same inode, the same size, and no call was interrupted.
     After an interruption the file is looked at from ``synced`` on, as after a crash.
@@ -20,6 +20,7 @@ import stat
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from transcript_store._json.times import format_time, parse_time
@@ -144,6 +145,8 @@ class Log(Messages):
         self._cache_bytes = cache_bytes
         self._tail_only = tail_only
         self._last_at_us = 0
+        self._second = -1, ""
+        """The second of the last stamp, and the text of a time up to its point."""
         self._warned_of_clock = False
 
     @property
@@ -213,6 +216,7 @@ class Log(Messages):
                 cache.put(Block(piece.begin, bytes(piece.data), piece.end))
             else:
                 cache.skip_to(piece.end)
+                self.note_verified(piece)
             last_at_us = record_time_us(piece.data[piece.starts[-1] :][:RECORD_HEAD_BYTES])
             # The next record is not before the last one, nor before what was the last one until now.
             if last_at_us is not None:
@@ -221,6 +225,8 @@ class Log(Messages):
 
     def _accept(self, begin: Position, mark: Position, cache: Cache) -> None:
         """Take in what stands from ``begin`` to the end of the file. What was known stays until all of that is verified."""
+        while self.verified and self.verified[-1].end.offset_bytes > begin.offset_bytes:
+            self.verified.pop()  # what an attempt before this one noted
         size = self.size_bytes()
         walk = self._take_in(begin, size, cache)
         damage = judge(self.read, size, walk, mark)
@@ -280,23 +286,34 @@ class Log(Messages):
 
     def prepare(self, entries: Sequence[Entry]) -> Prepared:
         """The lines that would append these entries as one batch; nothing is written."""
-        now, at_us = self.stamp(), self._last_at_us
+        at_us, now_us = self._last_at_us, self.files.now_us()
+        second, microseconds = divmod(now_us, 1_000_000)
+        if second == self._second[0] and now_us >= at_us:
+            now: Stamp = (now_us, f"{self._second[1]}{microseconds:06}Z", None)
+        else:
+            now = self.stamp()
         first, offset, head = self.end
         previous = head.decode()
         seq, count = first, len(entries)
         lines: list[bytes] = []
         stored: list[AppendResult] = []
-        sealer = self.sealer_to_write()
+        sealer = self.sealer_to_write() if self.header.is_sealed else None
         for message, extra, given_us in entries:
             seq += 1
             batch = SINGLE if count == 1 else Batch(seq - first, count)
             at_us, at, clock = now if given_us is None else stamp_of(given_us, now, at_us)
-            if sealer is None:
-                line, head = close_line(head, *record_body(seq, at.encode(), message, extra, clock, batch))
-            else:
+            if sealer is not None:
                 mark_of_batch = b"" if batch is SINGLE else batch_member(batch)
-                members = plain_members(message, extra, clock)
-                line, head = close_line(head, *sealer.body(seq, at.encode(), members, mark_of_batch))
+                body = sealer.body(seq, at.encode(), plain_members(message, extra, clock), mark_of_batch)
+            elif message is None or extra is not None or clock is not None or batch is not SINGLE:
+                body = record_body(seq, at.encode(), message, extra, clock, batch)
+            else:
+                body = (b'{"seq":%d,"at":"%b","message":' % (seq, at.encode()), message)  # what most records are
+            digest = sha256(head)
+            for part in body:
+                digest.update(part)
+            head = digest.hexdigest()[:32].encode()
+            line = b"".join((*body, HASH_MEMBER, head, b'"}\n'))
             length = len(line)
             if length > self._max_line_bytes:
                 raise self._too_long(length, "message" if count == 1 else f"messages[{seq - first - 1}]")
@@ -330,12 +347,17 @@ class Log(Messages):
         # L3. A signal may interrupt this between any two lines. Then it stays False, and the next call reads the file.
         self.settled = False
         try:
-            self.folder.write_all(self.handle, data)
+            done = self.files.write(self.handle, data)
+            if done < len(data):
+                self.folder.write_all(self.handle, data[done:])
         except OSError:
             self._cut_back()  # the next line must not be glued to a part of this one
             raise
         if sync:
-            self._sync()
+            try:
+                self.files.sync_data(self.handle)
+            except OSError as error:
+                raise SyncFailedError(error.errno, error.strerror) from error
         self.cache.put(_new(Block, (self.end, data, end)))  # these bytes themselves: nothing is copied
         self.end = end
         if sync:
@@ -370,7 +392,9 @@ class Log(Messages):
         now, last = self.files.now_us(), self._last_at_us
         if last - now < DAY_US:
             at_us = max(now, last)
-            return at_us, format_time(at_us), None
+            at = format_time(at_us)
+            self._second = at_us // 1_000_000, at[:20]
+            return at_us, at, None
         if not self._warned_of_clock:
             self._warned_of_clock = True
             logger.warning("%s: the clock says %s, the last record %s", self.path, format_time(now), format_time(last))
@@ -439,6 +463,7 @@ class Log(Messages):
         self.sealer = image.sealer
         self.end = self.synced = image.end
         self.verified_from = self.begin
+        self.verified.clear()
         self._known_taken_back, self._passed_over = (0, TakenBack()), None
         self._last_at_us = image.last_at_us
         self.settled = True

@@ -32,6 +32,9 @@ from transcript_store._os.directory import Folder
 from transcript_store.errors import CorruptTranscriptError
 from transcript_store.ways_out import WayOut
 
+NOTHING = TakenBack()
+"""Where nothing can be taken back; it is never changed."""
+
 
 class Messages(Lines):
     """A transcript whose lines are decoded when somebody asks for what they say."""
@@ -48,7 +51,7 @@ class Messages(Lines):
         """The messages in order, or the ``last`` so many; decoded anew."""
         found: list[dict[str, Any]] = []
         if last is None:
-            taken_back = self.taken_back()
+            taken_back = self.taken_back() if self.header.can_retract else NOTHING
             for stretch in gathered(self.blocks()):
                 found += self._messages_of(stretch, taken_back)
             return found
@@ -62,7 +65,11 @@ class Messages(Lines):
     def _messages_of(self, stretch: Stretch, taken_back: TakenBack) -> list[dict[str, Any]]:
         """The messages of a stretch that count. What its own records take back, which stands before them, is noted in ``taken_back``."""
         after_seq, parts, through_seq = stretch
-        if taken_back.covers(after_seq + 1, through_seq) and not any(map(may_retract, parts)):
+        if (
+            self.header.can_retract
+            and taken_back.covers(after_seq + 1, through_seq)
+            and not any(map(may_retract, parts))
+        ):
             return []
         if (together := self._messages_together(stretch, taken_back)) is not None:
             return together
@@ -82,12 +89,12 @@ class Messages(Lines):
         which also says what is wrong with one. (Whoever forges lines that verify, and that are records only together, can as well forge
         a record.)
         """
-        after_seq = stretch.after_seq
-        sealer = self.sealer_to_write()
-        if sealer is None and len(stretch.parts) == stretch.line_count:
-            together = b",".join(stretch.parts)  # an LF is white space
+        after_seq, parts, through_seq = stretch
+        sealer = self.sealer_to_write() if self.header.is_sealed else None
+        if sealer is None and len(parts) == through_seq - after_seq:
+            together = b",".join(parts)  # an LF is white space
         elif sealer is None:
-            together = b"".join(stretch.parts).replace(b"\n", b",")[:-1]
+            together = b"".join(parts).replace(b"\n", b",")[:-1]
         else:
             opened = sealer.all_opened(stretch.lines(), after_seq + 1)
             if opened is None:
@@ -96,7 +103,7 @@ class Messages(Lines):
         try:
             records = decode(b"".join((b"[", together, b"]")))
             # A line that ends within an array and one that begins there would be one record together.
-            if len(records) != stretch.line_count:
+            if len(records) != through_seq - after_seq:
                 return None
             if (sealer is not None or self.header.can_retract) and any("retracts" in record for record in records):
                 if sealer is not None:
@@ -104,7 +111,8 @@ class Messages(Lines):
                 for record, (seq, line) in zip(records, stretch.numbered(), strict=True):
                     if "retracts" in record and (named := self._retracts_in(seq, line)):
                         taken_back.add(*named)
-            taken_back.leave_out(records, after_seq)
+            if self.header.can_retract:
+                taken_back.leave_out(records, after_seq)
             messages = [message for record in records if (message := record.get("message")) is not None]
         except (JSONDecodeError, AttributeError, TypeError):
             return None

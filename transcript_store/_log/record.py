@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -155,16 +155,21 @@ class Header:
     """The whole line, with members that this version does not know."""
     check: tuple[bytes, bytes] | None = None
     """Of a sealed generation: the bytes that its keyed check covers, and the check; None if it has none."""
+    features: tuple[str, ...] = field(init=False)
+    """What the generation requires of its readers."""
+    is_sealed: bool = field(init=False)
+    """Whether the records of this generation are sealed."""
+    can_retract: bool = field(init=False)
+    """Whether messages can be taken back in this generation. If not, no record takes one back, whatever it says."""
 
-    @property
-    def features(self) -> tuple[str, ...]:
-        """What the generation requires of its readers."""
-        return tuple(self.members.get("requires") or ())
-
-    @property
-    def is_sealed(self) -> bool:
-        """Whether the records of this generation are sealed."""
-        return SEALED in (self.members.get("requires") or ())
+    def __post_init__(self) -> None:
+        features = tuple(self.members.get("requires") or ())
+        for name, value in (
+            ("features", features),
+            ("is_sealed", SEALED in features),
+            ("can_retract", RETRACT in features),
+        ):
+            object.__setattr__(self, name, value)  # known once, because every call asks
 
     @property
     def kept_sealed(self) -> int:
@@ -177,11 +182,6 @@ class Header:
         """How many records a sealed generation began with."""
         number = self.members.get("begins_with")
         return number if type(number) is int else 0
-
-    @property
-    def can_retract(self) -> bool:
-        """Whether messages can be taken back in this generation. If not, no record takes one back, whatever it says."""
-        return RETRACT in (self.members.get("requires") or ())
 
 
 def check_of(body: bytes) -> tuple[bytes, bytes] | None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from transcript_store._log.record import (
     LONGEST_METADATA_BYTES,
     RECORD_HEAD_BYTES,
+    SINGLE,
     SUFFIX_BYTES,
     Batch,
     Position,
@@ -32,9 +33,10 @@ _CLOSING_BRACKET = 0x5D
 
 
 class Scan(NamedTuple):
-    """What bytes hold: where each record of the complete appends begins in them, and where these end in the file."""
+    """What bytes hold: where each record that verified begins in them, and where the complete appends end in the file."""
 
     starts: array[int]
+    """Of every record up to ``stopped``. Those behind ``end`` belong to an unfinished batch."""
     end: Position
     """The end of the last complete append."""
     stopped: Position
@@ -46,13 +48,20 @@ class Scan(NamedTuple):
 def scan(buffer: bytes | bytearray, begin: Position, open_batch: Batch = NO_BATCH) -> Scan:
     """Verify the lines in ``buffer``, whose first byte stands at ``begin`` in the file, up to the first that is not whole.
 
-    ``open_batch`` is what stands before ``begin``, if that is in the middle of a batch.
+    ``open_batch`` is the last record before ``begin``, if that is in the middle of a batch.
     """
-    starts = array("Q")
-    seq, base, head = begin
-    start = 0
-    complete = begin  # where the unfinished batch before `start` begins, if there is one
-    find, startswith, append = buffer.find, buffer.startswith, starts.append
+    return resume(buffer, begin.offset_bytes, Scan(array("Q"), begin, begin, open_batch))
+
+
+def resume(buffer: bytes | bytearray, base: int, before: Scan) -> Scan:
+    """Continue a scan of the beginning of ``buffer``, whose first byte has the offset ``base``, where it stopped.
+
+    No line is hashed twice, so a batch of any length is verified in linear time. ``before.starts`` is extended.
+    """
+    starts, complete, (seq, offset, head), open_batch = before
+    start = offset - base
+    find, startswith, endswith, append = buffer.find, buffer.startswith, buffer.endswith, starts.append
+    due = b"" if open_batch is NO_BATCH else _next_mark(open_batch)
     with memoryview(buffer) as view:
         while (end := find(b"\n", start)) >= 0:
             body_end = end - SUFFIX_BYTES
@@ -65,20 +74,24 @@ def scan(buffer: bytes | bytearray, begin: Position, open_batch: Batch = NO_BATC
                 break  # the hash vouches for the bytes and for all lines before; the number, for a person, must agree
             # Most lines have no batch mark and are passed by their last byte. A batch counts only when its last record is here:
             # a crash may have left the first of them, and appended together means all or none.
-            if view[body_end - 1] == _CLOSING_BRACKET or open_batch is not NO_BATCH:
-                batch = body_batch(buffer, start, body_end)
-                if not continues(open_batch, batch):
+            if due:
+                if not endswith(due, start, body_end):
                     break
-                if open_batch is NO_BATCH:
-                    complete = Position(seq, base + start, head)
-                open_batch = NO_BATCH if batch.k == batch.n else batch
+                open_batch = Batch(open_batch.k + 1, open_batch.n)
+                due = b"" if open_batch.k == open_batch.n else _next_mark(open_batch)
+            elif view[body_end - 1] == _CLOSING_BRACKET and (batch := body_batch(buffer, start, body_end)) != SINGLE:
+                if batch.k != 1:
+                    break
+                complete, open_batch, due = Position(seq, base + start, head), batch, _next_mark(batch)
             append(start)
             seq, start, head = seq + 1, end + 1, found
     stopped = Position(seq, base + start, head)
-    if open_batch is NO_BATCH:
-        complete = stopped
-    del starts[complete.seq - begin.seq :]
-    return Scan(starts, complete, stopped, open_batch)
+    return Scan(starts, complete, stopped, open_batch) if due else Scan(starts, stopped, stopped, NO_BATCH)
+
+
+def _next_mark(batch: Batch) -> bytes:
+    """How the body of the next record of a batch ends. Nothing else can look like this at a body's end: see ``body_batch``."""
+    return b',"batch":[%d,%d]' % (batch.k + 1, batch.n)
 
 
 def continues(open_batch: Batch, batch: Batch) -> bool:
@@ -114,7 +127,7 @@ class Walk:
 
     def __init__(self, read: Read, begin: Position, stop: int, open_batch: Batch = NO_BATCH) -> None:
         self.end = self.stopped = begin
-        self.batch = self._open_batch = open_batch
+        self.batch = open_batch
         self._read = read
         self._stop = stop
 
@@ -126,23 +139,25 @@ class Walk:
 
     def __iter__(self) -> Iterator[Piece]:
         data = bytearray()
+        starts = array("Q")
         while (at := self.end.offset_bytes + len(data)) < self._stop:
             # At least as much as there is already, so that a line or a batch of any length is looked at in linear time.
             more = self._read(at, min(max(PIECE_BYTES, len(data)), self._stop - at))
             if not more:
                 return
             data += more
-            found = scan(data, self.end, self._open_batch)
-            begin, self.end, self.stopped, self.batch = self.end, *found[1:]
+            begin = self.end
+            found = resume(data, begin.offset_bytes, Scan(starts, begin, self.stopped, self.batch))
+            _, self.end, self.stopped, self.batch = found
             length = self.end.offset_bytes - begin.offset_bytes
-            rest = data[length:]
             if length:
-                self._open_batch = NO_BATCH
-                del data[length:]
+                count = self.end.seq - begin.seq
+                rest, starts = data[length:], array("Q", [start - length for start in starts[count:]])
+                del data[length:], found.starts[count:]
                 yield Piece(begin, data, found.starts, self.end)
-            if not self._goes_on(rest):
+                data = rest
+            if not self._goes_on(data):
                 return
-            data = rest
 
     def _goes_on(self, rest: bytearray) -> bool:
         """Whether what is left may be the beginning of the next append, which more bytes would complete."""

@@ -170,23 +170,26 @@ class Lock:
         if self._is_signed or not self._is_ours:
             return
         self._left = None  # first: interrupted behind the write, our name stands there for a turn that never was
+        name = self._name_found or b""
         is_gone = self._name_found == b""
-        keeping = len(self._signature) if self._name_found == self._signature else 0
+        # The first byte, with which every name begins, stays: ext4 frees the block of a file that is cut to nothing, and flushes
+        # it at its close. That is 0.15 ms of an open and 0.04 of a close. A name that is one byte long says nothing.
+        kept = len(name) if name and name == self._signature else int(name.startswith(b"{"))
         with suppress(OSError):
-            self._files.truncate(self._handle, keeping)
+            self._files.truncate(self._handle, kept)
             is_gone = True
-        if not (keeping and is_gone):
-            self._write_name(is_gone)
+        if kept <= 1 or not is_gone:
+            self._write_name(kept if is_gone else 0, is_gone=is_gone)
         self._is_signed = True
 
-    def _write_name(self, is_gone: bool) -> None:
+    def _write_name(self, kept: int, *, is_gone: bool) -> None:
         at = format_time(self._files.now_us())
         with suppress(*_NO_NAME):
             at = max(at, format_time(parse_time(orjson.loads(self._name_found or b"")["at"]) + 1))
         holder = {"pid": self._files.process_id(), "host": self._files.host_name(), "at": at}
         self._signature = orjson.dumps(holder) + b"\n"
         try:
-            self._files.write(self._handle, self._signature)
+            self._files.write(self._handle, self._signature[kept:])
         except OSError:
             if not is_gone:
                 raise  # any byte of ours behind it would do: nobody leaves that

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial, wraps
 from itertools import islice
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
-from transcript_store._conversation.arguments import Feature
 from transcript_store._os.filesystem import AnyPath, FileSystem
 from transcript_store.aio._appends import Batch, Member, Records, record, records
 from transcript_store.aio._worker import Worker
 from transcript_store.conversation import (
     AppendResult,
     ConversationStore,
-    Gap,
     Record,
-    Recovery,
-    TranscriptPosition,
 )
 from transcript_store.errors import TranscriptStoreError
 from transcript_store.library import StoreOptions
@@ -41,6 +37,11 @@ def _awaited(
         return await self.call(lambda store: method(store, *args, **kwargs))
 
     return call
+
+
+def _awaited_property(read: Any) -> Any:
+    """The same property, awaited."""
+    return property(lambda self: self.call(read.fget), doc=read.__doc__)
 
 
 class AsyncConversationStore:
@@ -202,85 +203,20 @@ class AsyncConversationStore:
                 raise member.error
         return member.stored
 
-    async def retract(self, n: int = 1, *, if_head: str | None = None) -> AppendResult:
-        """As :meth:`ConversationStore.retract`.
+    retract = _awaited(ConversationStore.retract)
+    """As :meth:`ConversationStore.retract`."""
 
-        Raises:
-            FeatureNotEnabledError: as there.
-            ValueError: there are not so many messages.
-            TranscriptStoreError: as :meth:`ConversationStore.retract`.
-        """
-        return await self.call(lambda store: store.retract(n, if_head=if_head))
+    replace_transcript = _awaited(ConversationStore.replace_transcript)
+    """As :meth:`ConversationStore.replace_transcript`."""
 
-    async def replace_transcript(
-        self,
-        messages: Iterable[Mapping[str, Any] | EncodedMessage | None],
-        *,
-        extras: Iterable[Mapping[str, Any] | None] | None = None,
-        times: Iterable[str | datetime | None] | None = None,
-        if_head: str | None = None,
-        features: Sequence[Feature] | None = None,
-        **metadata_changes: Any,
-    ) -> None:
-        """As :meth:`ConversationStore.replace_transcript`.
+    keep_records = _awaited(ConversationStore.keep_records)
+    """As :meth:`ConversationStore.keep_records`."""
 
-        Raises:
-            TranscriptStoreError: as :meth:`ConversationStore.replace_transcript`.
-        """
-        await self.call(
-            lambda store: store.replace_transcript(
-                messages, extras=extras, times=times, if_head=if_head, features=features, **metadata_changes
-            )
-        )
+    restore = _awaited(ConversationStore.restore)
+    """As :meth:`ConversationStore.restore`."""
 
-    async def keep_records(
-        self,
-        seqs: Iterable[int],
-        *,
-        changed: Mapping[int, tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]] | None = None,
-        if_head: str | None = None,
-        features: Sequence[Feature] | None = None,
-        **metadata_changes: Any,
-    ) -> None:
-        """As :meth:`ConversationStore.keep_records`.
-
-        Raises:
-            ValueError: there is no record with one of these numbers.
-            TranscriptStoreError: as :meth:`ConversationStore.keep_records`.
-        """
-        await self.call(
-            lambda store: store.keep_records(
-                seqs, changed=changed, if_head=if_head, features=features, **metadata_changes
-            )
-        )
-
-    async def restore(
-        self,
-        messages: Iterable[Mapping[str, Any] | EncodedMessage],
-        *,
-        provider: str | None = None,
-        extras: Iterable[Mapping[str, Any] | None] | None = None,
-        restored_from: Mapping[str, Any] | None = None,
-        **metadata_changes: Any,
-    ) -> None:
-        """As :meth:`ConversationStore.restore`.
-
-        Raises:
-            TranscriptStoreError: as :meth:`ConversationStore.restore`.
-        """
-        await self.call(
-            lambda store: store.restore(
-                messages, provider=provider, extras=extras, restored_from=restored_from, **metadata_changes
-            )
-        )
-
-    async def update_metadata(self, **changes: Any) -> None:
-        """As :meth:`ConversationStore.update_metadata`.
-
-        Raises:
-            TranscriptStoreError: as :meth:`ConversationStore.update_metadata`.
-        """
-        await self.call(lambda store: store.update_metadata(**changes))
+    update_metadata = _awaited(ConversationStore.update_metadata)
+    """As :meth:`ConversationStore.update_metadata`."""
 
     delete_generation = _awaited(ConversationStore.delete_generation)
     """As :meth:`ConversationStore.delete_generation`."""
@@ -328,42 +264,19 @@ class AsyncConversationStore:
             if not fetched:
                 return
 
-    @property
-    def id(self) -> Coroutine[Any, Any, str]:
-        """As :attr:`ConversationStore.id`; await it."""
-        return self.call(lambda store: store.id)
-
-    @property
-    def features(self) -> Coroutine[Any, Any, tuple[str, ...]]:
-        """As :attr:`ConversationStore.features`; await it."""
-        return self.call(lambda store: store.features)
-
-    @property
-    def position(self) -> Coroutine[Any, Any, TranscriptPosition]:
-        """As :attr:`ConversationStore.position`; await it."""
-        return self.call(lambda store: store.position)
-
-    @property
-    def record_count(self) -> Coroutine[Any, Any, int]:
-        """As :attr:`ConversationStore.record_count`; await it."""
-        return self.call(lambda store: store.record_count)
-
-    @property
-    def head(self) -> Coroutine[Any, Any, str]:
-        """As :attr:`ConversationStore.head`; await it."""
-        return self.call(lambda store: store.head)
-
-    @property
-    def recovery(self) -> Coroutine[Any, Any, Recovery | None]:
-        """As :attr:`ConversationStore.recovery`; await it."""
-        return self.call(lambda store: store.recovery)
-
-    @property
-    def is_fully_verified(self) -> Coroutine[Any, Any, bool]:
-        """As :attr:`ConversationStore.is_fully_verified`; await it."""
-        return self.call(lambda store: store.is_fully_verified)
-
-    @property
-    def torn_tail(self) -> Coroutine[Any, Any, Gap | None]:
-        """As :attr:`ConversationStore.torn_tail`; await it."""
-        return self.call(lambda store: store.torn_tail)
+    id = _awaited_property(ConversationStore.id)
+    """As :attr:`ConversationStore.id`; await it."""
+    features = _awaited_property(ConversationStore.features)
+    """As :attr:`ConversationStore.features`; await it."""
+    position = _awaited_property(ConversationStore.position)
+    """As :attr:`ConversationStore.position`; await it."""
+    record_count = _awaited_property(ConversationStore.record_count)
+    """As :attr:`ConversationStore.record_count`; await it."""
+    head = _awaited_property(ConversationStore.head)
+    """As :attr:`ConversationStore.head`; await it."""
+    recovery = _awaited_property(ConversationStore.recovery)
+    """As :attr:`ConversationStore.recovery`; await it."""
+    is_fully_verified = _awaited_property(ConversationStore.is_fully_verified)
+    """As :attr:`ConversationStore.is_fully_verified`; await it."""
+    torn_tail = _awaited_property(ConversationStore.torn_tail)
+    """As :attr:`ConversationStore.torn_tail`; await it."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from datetime import datetime, timedelta
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
-from transcript_store._conversation.verify import Verification
 from transcript_store._os.filesystem import AnyPath, FileSystem
 from transcript_store._sealing.providers import EncryptionKey
 from transcript_store.aio._conversation import AsyncConversationStore
@@ -19,17 +17,24 @@ from transcript_store.library import (
     ConversationSummary,
     CreateArguments,
     Home,
-    Pruning,
-    Rotation,
-    Shredding,
     StoreOptions,
 )
 
-if TYPE_CHECKING:
-    from transcript_store._snapshots.summary import SnapshotStore
-
+P = ParamSpec("P")
 T = TypeVar("T")
 _PAGE = 1000
+
+
+def _awaited(
+    method: Callable[Concatenate[ConversationLibrary, P], T],
+) -> Callable[Concatenate[AsyncConversationLibrary, P], Coroutine[Any, Any, T]]:
+    """The same call, awaited: type checkers see its parameters, and ``help()`` shows its text."""
+
+    @wraps(method)
+    async def call(self: AsyncConversationLibrary, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.call(lambda library: getattr(library, method.__name__)(*args, **kwargs))
+
+    return call
 
 
 class AsyncConversationLibrary:
@@ -111,15 +116,8 @@ class AsyncConversationLibrary:
             raise
         return AsyncConversationStore.of(stores[0])
 
-    async def list(
-        self, *, last_extra: bool = False, limit: int | None = None, before: ConversationSummary | None = None
-    ) -> builtins.list[ConversationSummary]:
-        """As :meth:`ConversationLibrary.list`.
-
-        Raises:
-            StorageError: the directory cannot be read, or is a file.
-        """
-        return await self.call(lambda library: library.list(last_extra=last_extra, limit=limit, before=before))
+    list = _awaited(ConversationLibrary.list)
+    """As :meth:`ConversationLibrary.list`."""
 
     async def iter_list(self, *, last_extra: bool = False) -> AsyncIterator[ConversationSummary]:
         """As :meth:`ConversationLibrary.iter_list`, a page at a time.
@@ -133,13 +131,8 @@ class AsyncConversationLibrary:
                 yield summary
             page = await self.list(last_extra=last_extra, limit=_PAGE, before=page[-1])
 
-    async def verify(self, id: str) -> Verification:
-        """As :meth:`ConversationLibrary.verify`.
-
-        Raises:
-            TranscriptStoreError: as :meth:`ConversationLibrary.verify`.
-        """
-        return await self.call(lambda library: library.verify(id))
+    verify = _awaited(ConversationLibrary.verify)
+    """As :meth:`ConversationLibrary.verify`."""
 
     async def fork(
         self,
@@ -173,69 +166,20 @@ class AsyncConversationLibrary:
         other = into._library if isinstance(into, AsyncConversationLibrary) else into
         return await self.call(lambda library: library.fork_from(directory, through_seq=through_seq, into=other))
 
-    async def rotate_key(self, names: Iterable[str] | None = None) -> Rotation:
-        """As :meth:`ConversationLibrary.rotate_key`.
+    rotate_key = _awaited(ConversationLibrary.rotate_key)
+    """As :meth:`ConversationLibrary.rotate_key`."""
 
-        Raises:
-            TranscriptStoreError: as there.
-        """
-        return await self.call(lambda library: library.rotate_key(names))
+    shred = _awaited(ConversationLibrary.shred)
+    """As :meth:`ConversationLibrary.shred`."""
 
-    async def shred(self, id: str) -> Shredding:
-        """As :meth:`ConversationLibrary.shred`.
+    shred_folder = _awaited(ConversationLibrary.shred_folder)
+    """As :meth:`ConversationLibrary.shred_folder`."""
 
-        Raises:
-            TranscriptStoreError: as there.
-        """
-        return await self.call(lambda library: library.shred(id))
+    delete = _awaited(ConversationLibrary.delete)
+    """As :meth:`ConversationLibrary.delete`."""
 
-    async def shred_folder(self, name: str) -> Shredding:
-        """As :meth:`ConversationLibrary.shred_folder`.
+    delete_folder = _awaited(ConversationLibrary.delete_folder)
+    """As :meth:`ConversationLibrary.delete_folder`."""
 
-        Raises:
-            TranscriptStoreError: as :meth:`ConversationLibrary.shred_folder`.
-        """
-        return await self.call(lambda library: library.shred_folder(name))
-
-    async def delete(self, id: str) -> None:
-        """As :meth:`ConversationLibrary.delete`.
-
-        Raises:
-            TranscriptStoreError: as :meth:`ConversationLibrary.delete`.
-        """
-        await self.call(lambda library: library.delete(id))
-
-    async def delete_folder(self, name: str) -> None:
-        """As :meth:`ConversationLibrary.delete_folder`.
-
-        Raises:
-            TranscriptStoreError: as :meth:`ConversationLibrary.delete`.
-        """
-        await self.call(lambda library: library.delete_folder(name))
-
-    async def prune(
-        self,
-        *,
-        older_than: str | datetime | timedelta | None = None,
-        keep_generations: int | None = None,
-        keep_quarantine: bool = True,
-        labels: Mapping[str, str] | None = None,
-        snapshots: SnapshotStore | None = None,
-        dry_run: bool = True,
-    ) -> Pruning:
-        """As :meth:`ConversationLibrary.prune`. ``snapshots`` is called in the call's thread.
-
-        Raises:
-            ValueError: as there.
-            TranscriptStoreError: as :meth:`ConversationLibrary.prune`.
-        """
-        return await self.call(
-            lambda library: library.prune(
-                older_than=older_than,
-                keep_generations=keep_generations,
-                keep_quarantine=keep_quarantine,
-                labels=labels,
-                snapshots=snapshots,
-                dry_run=dry_run,
-            )
-        )
+    prune = _awaited(ConversationLibrary.prune)
+    """As :meth:`ConversationLibrary.prune`."""

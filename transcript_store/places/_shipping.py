@@ -173,7 +173,7 @@ class Shipper:
         while True:
             document = read_metadata(reader.folder)
             reader.refresh()
-            reader.settle_to_copy()
+            reader.sync_before_copy()
             agreed = agreement.of_live(reader.log.header, document)
             if isinstance(agreed, MetadataDocument) and read_metadata(reader.folder) == document:
                 break

@@ -219,15 +219,20 @@ class PlacedWriter(Fetched, Writer):
 
     # ---- before a call ---------------------------------------------------------------------------------------------------
 
-    def begin_turn(self) -> None:
+    def begin_read(self) -> None:
+        self.begin_call()
+        self.resolve()
+
+    def begin_call(self) -> None:
+        """Take in what other writers, who take turns with this one, stored since."""
         if not self.options.hold_lock and self.look():
             self.state = State.CHANGING
             super()._ensure_writable()
 
     def begin_write(self) -> None:
         """G3: what a call computes from is what stands there, also if that came late."""
-        super().begin_write()
-        self._required_head = None
+        self.begin_call()
+        self.was_looked_at, self._required_head = False, None
         if self.state is not State.READY or not self.slots.is_held:
             self._ensure_writable()
 
@@ -243,7 +248,7 @@ class PlacedWriter(Fetched, Writer):
                 self.state = State.CHANGING
         super()._ensure_writable()
 
-    def settle(self) -> None:
+    def resolve(self) -> None:
         """Before a read: see what became of a write that nobody answered, if somebody answers now. What was read can be read."""
         if self.state is State.READY and self.log.settled:
             return
@@ -270,7 +275,8 @@ class PlacedWriter(Fetched, Writer):
             except ConversationTakenOverError:
                 if self.options.hold_lock:
                     raise
-            self.begin_turn()
+            self.was_looked_at = False  # so that it is claimed again
+            self.begin_call()
             if self._required_head is not None:
                 self.require_head(self._required_head)
 

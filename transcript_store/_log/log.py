@@ -308,7 +308,7 @@ class Log(Messages):
             elif message is None or extra is not None or clock is not None or batch is not SINGLE:
                 body = record_body(seq, at.encode(), message, extra, clock, batch)
             else:
-                body = (b'{"seq":%d,"at":"%b","message":' % (seq, at.encode()), message)  # what most records are
+                body = [b'{"seq":%d,"at":"%b","message":' % (seq, at.encode()), message]  # what most records are
             digest = sha256(head)
             for part in body:
                 digest.update(part)

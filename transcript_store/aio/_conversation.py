@@ -14,7 +14,10 @@ from transcript_store.aio._worker import Worker
 from transcript_store.conversation import (
     AppendResult,
     ConversationStore,
+    Gap,
     Record,
+    Recovery,
+    TranscriptPosition,
 )
 from transcript_store.errors import TranscriptStoreError
 from transcript_store.library import StoreOptions
@@ -37,11 +40,6 @@ def _awaited(
         return await self.call(lambda store: method(store, *args, **kwargs))
 
     return call
-
-
-def _awaited_property(read: Any) -> Any:
-    """The same property, awaited."""
-    return property(lambda self: self.call(read.fget), doc=read.__doc__)
 
 
 class AsyncConversationStore:
@@ -264,19 +262,42 @@ class AsyncConversationStore:
             if not fetched:
                 return
 
-    id = _awaited_property(ConversationStore.id)
-    """As :attr:`ConversationStore.id`; await it."""
-    features = _awaited_property(ConversationStore.features)
-    """As :attr:`ConversationStore.features`; await it."""
-    position = _awaited_property(ConversationStore.position)
-    """As :attr:`ConversationStore.position`; await it."""
-    record_count = _awaited_property(ConversationStore.record_count)
-    """As :attr:`ConversationStore.record_count`; await it."""
-    head = _awaited_property(ConversationStore.head)
-    """As :attr:`ConversationStore.head`; await it."""
-    recovery = _awaited_property(ConversationStore.recovery)
-    """As :attr:`ConversationStore.recovery`; await it."""
-    is_fully_verified = _awaited_property(ConversationStore.is_fully_verified)
-    """As :attr:`ConversationStore.is_fully_verified`; await it."""
-    torn_tail = _awaited_property(ConversationStore.torn_tail)
-    """As :attr:`ConversationStore.torn_tail`; await it."""
+    @property
+    def id(self) -> Coroutine[Any, Any, str]:
+        """As :attr:`ConversationStore.id`; await it."""
+        return self.call(lambda store: store.id)
+
+    @property
+    def features(self) -> Coroutine[Any, Any, tuple[str, ...]]:
+        """As :attr:`ConversationStore.features`; await it."""
+        return self.call(lambda store: store.features)
+
+    @property
+    def position(self) -> Coroutine[Any, Any, TranscriptPosition]:
+        """As :attr:`ConversationStore.position`; await it."""
+        return self.call(lambda store: store.position)
+
+    @property
+    def record_count(self) -> Coroutine[Any, Any, int]:
+        """As :attr:`ConversationStore.record_count`; await it."""
+        return self.call(lambda store: store.record_count)
+
+    @property
+    def head(self) -> Coroutine[Any, Any, str]:
+        """As :attr:`ConversationStore.head`; await it."""
+        return self.call(lambda store: store.head)
+
+    @property
+    def recovery(self) -> Coroutine[Any, Any, Recovery | None]:
+        """As :attr:`ConversationStore.recovery`; await it."""
+        return self.call(lambda store: store.recovery)
+
+    @property
+    def is_fully_verified(self) -> Coroutine[Any, Any, bool]:
+        """As :attr:`ConversationStore.is_fully_verified`; await it."""
+        return self.call(lambda store: store.is_fully_verified)
+
+    @property
+    def torn_tail(self) -> Coroutine[Any, Any, Gap | None]:
+        """As :attr:`ConversationStore.torn_tail`; await it."""
+        return self.call(lambda store: store.torn_tail)

@@ -114,6 +114,9 @@ def test_operators_are_words(index):
         "*京_ab* *ab/京*": Query(
             groups=((Term(("京", "ab"), "beginning"),), (Term(("ab", "京"), "beginning", is_end=True),))
         ),
+        '日本 a日 "日本 x"': Query(  # the last run's last character is left out, where its pair has it, and only there
+            groups=((Term(("日本",)),), (Term(("a", "日"), "beginning"),), (Term(("日本", "本", "x")),))
+        ),
         "東京大 東": Query(groups=((Term(("東京", "京大")),), (Term(("東",), "beginning"),))),
         "in:call in:result": Query(columns=("call", "result"), is_limited=True),
         "in:all": Query(is_limited=True),

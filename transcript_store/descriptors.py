@@ -28,7 +28,8 @@ os.register_at_fork(before=_mutex.acquire, after_in_parent=_mutex.release, after
 def connected(path: str, **options: Any) -> sqlite3.Connection:
     """``sqlite3.connect``, in no moment in which a descriptor of the same file is looked for and closed."""
     with _mutex:
-        return sqlite3.connect(path, **options)
+        connection: sqlite3.Connection = sqlite3.connect(path, **options)
+    return connection
 
 
 @contextmanager

@@ -199,6 +199,15 @@ def test_a_provider_that_fails_at_a_seal_leaves_it_plain(home: Home, fault: str)
                 break
 
 
+def test_a_provider_that_unwraps_another_data_key_is_not_called_damage(home: Home) -> None:
+    """A load said that the first line was not written with the key, and to restore it from a backup."""
+    create(home.library(Vault(b"new")))
+    (own_id,) = home.readable(Vault(b"new"))
+    for read_only in (True, False):
+        with pytest.raises(KeyProviderError, match="another data key"):
+            home.library(Vault(b"new", "another key", 1)).open(own_id, read_only=read_only)
+
+
 def test_without_the_comparison_the_storm_finds_what_is_lost(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """The incident itself: the storm sees it."""
 

@@ -57,10 +57,10 @@ IN_SIGHT = frozenset(
 class Sealing:
     """The data key of one conversation at work. What was sealed of the metadata is not sealed anew until it changes."""
 
-    def __init__(self, key: DataKey, files: FileSystem, key_file: bytes) -> None:
+    def __init__(self, key: DataKey, files: FileSystem, key_file: bytes, key_id: str = "") -> None:
         self.key = key
-        self.key_file = key_file
-        """What stands in key.json."""
+        self.key_file, self.key_id = key_file, key_id
+        """What stands in key.json, and which key unwraps it."""
         self._files = files
         self._last: tuple[bytes, str] = (b"", "")
 
@@ -69,7 +69,7 @@ class Sealing:
         """A fresh data key, wrapped; nothing is written."""
         data_key = files.random_bytes(KEY_BYTES)
         wrapped = WrappedKey(conversation, *keys.wrap(data_key, path))
-        return cls(DataKey(data_key, conversation), files, encode_key_file(wrapped))
+        return cls(DataKey(data_key, conversation), files, encode_key_file(wrapped), wrapped.key_id)
 
     @classmethod
     def of(cls, keys: Keyring, folder: Folder, conversation: str, known: Sealing | None) -> Sealing:
@@ -87,7 +87,7 @@ class Sealing:
         """The data key that was wrapped; ``path`` is for the error. To seal with it, give ``opens``, which must not deny it."""
         given = wrapped.key_id, wrapped.wrapped, path
         data_key = keys.unwrap(*given) if opens is None else keys.unwrap_to_seal(*given, opens)
-        return cls(DataKey(data_key, wrapped.conversation), files, encode_key_file(wrapped))
+        return cls(DataKey(data_key, wrapped.conversation), files, encode_key_file(wrapped), wrapped.key_id)
 
     def sealer(self, generation: int) -> RecordSealer:
         """What seals and opens the records of a generation."""

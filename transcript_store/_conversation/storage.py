@@ -36,13 +36,13 @@ from transcript_store._conversation import agreement, archive
 from transcript_store._conversation.archive import Generation
 from transcript_store._conversation.layout import open_folder, read_metadata, require_conversation
 from transcript_store._conversation.metadata import GONE, MetadataDocument, encode_document
-from transcript_store._conversation.sealing import Sealing, missing_ranges
+from transcript_store._conversation.sealing import Sealing, missing_ranges, opens
 from transcript_store._log.log import Log
 from transcript_store._log.record import Header, Mark
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.lock import Lock
-from transcript_store._os.names import ARCHIVE, METADATA
+from transcript_store._os.names import ARCHIVE, KEY, METADATA
 from transcript_store._os.refusals import refusals
 from transcript_store._sealing.providers import Keyring
 from transcript_store.errors import (
@@ -216,6 +216,8 @@ class Storage(ABC):
         """
         of_header = sealing.is_genuine(header)
         if of_header is False:
+            if self.options.keys is not None and opens(sealing.key, document.members, None) is False:
+                self.options.keys.refuse_another(sealing.key_id, self.folder.path_of(KEY))
             raise self.corrupt("not-genuine", "its first line was not written with the key", WayOut.RESTORE)
         of_document = sealing.is_genuine(document)
         if of_document is False:

@@ -57,6 +57,9 @@ _OF_THE_CALLER = (KeyboardInterrupt, SystemExit, GeneratorExit)
 """What ends the caller's work, whoever was asked then. Anything else that a provider raises is its own failure."""
 
 
+_ANOTHER = "it unwrapped another data key than the conversation's"
+
+
 class RawKey:
     """A key of 32 bytes as a provider. Neither ``repr`` nor pickling shows it."""
 
@@ -173,8 +176,13 @@ class Keyring:
         if is_right is None:
             is_right = hmac.compare_digest(_unwrapped_by(provider, key_id, wrapped, path), data_key)
         if not is_right:
-            raise _broken(path, key_id, "it unwrapped another data key than the conversation's")
+            raise _broken(path, key_id, _ANOTHER)
         return data_key
+
+    def refuse_another(self, key_id: str, path: str) -> None:
+        """Raise ``KeyProviderError`` for a data key that opens nothing; a key of 32 bytes authenticates what it unwraps."""
+        if not any(isinstance(one, RawKey) and one.id == key_id for one in (self._current, *self._retired)):
+            raise _broken(path, key_id, _ANOTHER)
 
     def _unwrapped(self, key_id: str, wrapped: bytes, path: str) -> tuple[bytes, KeyProvider]:
         """The data key, and the first provider with this id that unwraps it."""

@@ -39,6 +39,9 @@ class Scripted:
     def stream(self, model: str, body: Any) -> Generator[Any, None, None]:
         yield from ()
 
+    def refusal(self, error: Exception) -> None:
+        """None: it refuses nothing."""
+
     def close(self) -> None:
         """Nothing is open."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.chat.conftest import connect, dialect, no_certificates, no_keys, no_open_connections, server
-from tests.chat.dialects import DIALECTS, Dialect, events
+from tests.chat.dialects import DIALECTS, Dialect, sse
 from tests.chat.server import Answer, Server
 from tests.cli.conftest import cli
 from tests.cli.helpers import Cli, Result
@@ -181,15 +181,39 @@ def test_a_turn_that_claude_refused_is_removed_with_what_came_of_its_reply(
     assert claude.messages(server.bodies[-1]) == [{"role": "user", "content": "What is 2+2?"}]
 
 
-def test_a_prompt_that_gemini_blocked_is_left_out(server: Server) -> None:
-    gemini = DIALECTS["gemini"]
-    server.answers += [events({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}), gemini.reply("Four.")]
-    client = connect(gemini, server)
-    with pytest.raises(IncompleteResponseError, match="PROHIBITED_CONTENT"):
+@pytest.mark.parametrize(
+    ("provider", "said"),
+    [
+        ("gemini", {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}),
+        ("gemini", {"candidates": [{"finishReason": "PROHIBITED_CONTENT", "index": 0}]}),
+        ("openai", {"choices": [{"index": 0, "delta": {"role": "assistant"}, "finish_reason": "content_filter"}]}),
+        ("openai-compatible", {"error": {"code": 400, "message": "maximum context length is 8192 tokens"}}),
+        ("claude", {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long"}}),
+    ],
+)
+def test_a_refusal_within_a_stream_leaves_the_question_out(server: Server, provider: str, said: Any) -> None:
+    """The status of the answer is 200: a prompt that was blocked, and an error that a gateway passes on as an event."""
+    dialect = DIALECTS[provider]
+    stream = sse(said, said.get("type")).encode()
+    server.answers += [Answer(stream, content_type="text/event-stream"), dialect.reply("Four.")]
+    client = connect(dialect, server)
+    with pytest.raises(Exception, match=r"PROHIBITED|content_filter|context length|too long"):
         list(client.stream_chat("how to harm"))
     assert client.is_refused
     assert client.chat("What is 2+2?") == "Four."
-    assert "harm" not in texts(gemini, server.bodies[-1])
+    assert "harm" not in texts(dialect, server.bodies[-1])
+
+
+def test_a_gateway_that_refuses_with_status_200_and_no_stream(server: Server) -> None:
+    dialect = DIALECTS["openai-compatible"]
+    error = {"error": {"code": 400, "message": "maximum context length is 8192 tokens"}}
+    server.answers += [Answer(json.dumps(error).encode()), dialect.reply("Four.")]
+    client = connect(dialect, server)
+    with pytest.raises(IncompleteResponseError):
+        client.chat("how to harm")
+    assert client.is_refused
+    assert client.chat("What is 2+2?") == "Four."
+    assert "harm" not in texts(dialect, server.bodies[-1])
 
 
 def test_the_command_goes_on_without_it_says_so_and_drops_it(server: Server, tmp_path: Path, cli: Cli) -> None:
@@ -219,6 +243,11 @@ def test_the_command_goes_on_without_it_says_so_and_drops_it(server: Server, tmp
         1,
         "transcript-store: there is nothing to take back: the last question is answered\n",
     )
+    assert chat("Sure?").code == 0
+    server.answers += [refused(), refused()]
+    assert "later questions are sent without it" in chat("one more").err
+    assert "the conversation may be too long for this model" in chat("x").err
+    server.answers += [openai.stream("Yes.")]
     assert chat("Sure?").code == 0
     assert "LONG" not in texts(openai, server.bodies[-1])
     assert "ANOTHER" not in cli("show", str(tmp_path / "c"), "--full").out

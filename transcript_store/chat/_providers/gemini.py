@@ -53,6 +53,19 @@ _BLOCKED = frozenset(
 )
 """The finish reasons of a reply that the service stopped, or that cannot be used. A reason that is not here counts as whole."""
 
+_NOT_ALLOWED = frozenset(
+    {
+        "SAFETY",
+        "BLOCKLIST",
+        "PROHIBITED_CONTENT",
+        "SPII",
+        "MODEL_ARMOR",
+        "IMAGE_SAFETY",
+        "IMAGE_PROHIBITED_CONTENT",
+    }
+)
+"""Those that are about the question too, if nothing of a reply came."""
+
 
 class GeminiWire:
     """The generateContent format as a ``Wire``."""
@@ -183,7 +196,7 @@ def _reply(body: JSON, content: JSON, *, ended: bool) -> Reply:
         extra=about_reply(body.get("responseId"), body.get("modelVersion"), stop_reason, body.get("usageMetadata")),
         incomplete=incomplete,
         raw=body if incomplete else None,
-        is_refusal=bool(not content and blocked),
+        is_refusal=bool(incomplete) and not kept["parts"] and bool(blocked or stop_reason in _NOT_ALLOWED),
     )
 
 

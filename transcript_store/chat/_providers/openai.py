@@ -22,6 +22,7 @@ from transcript_store.chat._provider import (
     ToolResult,
     about_reply,
     joined,
+    refusal_by,
 )
 from transcript_store.chat._providers.sdk import PostConnection, options
 
@@ -196,6 +197,8 @@ def _reply(body: JSON, *, ended: bool) -> Reply:
         # The last call may be cut even if its arguments happen to be JSON, as an empty text is here.
         whole_calls = whole_calls if len(whole_calls) < len(calls) else calls[:-1]
     kept = message
+    error = body.get("error")  # gateways answer 200, and say in the body what the provider behind them refused
+    refusal = refusal_by(error.get("code"), error.get("message")) if isinstance(error, dict) else None
     if incomplete:
         kept = {name: value for name, value in message.items() if name != "tool_calls"}
         if whole_calls:
@@ -207,6 +210,7 @@ def _reply(body: JSON, *, ended: bool) -> Reply:
         extra=about_reply(body.get("id"), body.get("model"), stop_reason, body.get("usage")),
         incomplete=incomplete,
         raw=body if incomplete else None,
+        is_refusal=not _says_something(kept) and (refusal is not None or stop_reason == "content_filter"),
     )
 
 

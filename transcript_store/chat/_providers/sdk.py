@@ -19,6 +19,8 @@ _CONNECT_SECONDS = 5.0
 _MEMBERS_WITH_MESSAGES = ("messages", "prompt", "input")
 """``prompt`` is Azure's, for its content filter."""
 
+_STATUS_OF_TYPES = {"invalid_request_error": 400, "request_too_large": 413}
+
 _NO_PROXY: dict[str, None] = dict.fromkeys(("all://", "http://", "https://"))
 """Replaces the proxies of the environment. Anthropic's HTTP client uses those even with ``trust_env=False``."""
 
@@ -50,7 +52,15 @@ class PostConnection:
             return None
         reason = str(said.get("message") or error)
         # Anthropic has no other sign of an account without money: the type is that of every other invalid request.
-        return None if "credit balance" in reason else refusal_by(getattr(error, "status_code", None), reason)
+        if "credit balance" in reason:
+            return None
+        status = getattr(error, "status_code", None)
+        if status in (
+            None,
+            200,
+        ):  # the error is an event of a stream: gateways repeat the status in it, Anthropic has a type
+            status = said.get("code") or _STATUS_OF_TYPES.get(str(said.get("type")))
+        return refusal_by(status, reason)
 
     def close(self) -> None:
         self._client.close()

@@ -38,6 +38,7 @@ from transcript_store.cli.chat.local.weights import LocalModelError
 from transcript_store.cli.chat.provider import Choice, choose
 from transcript_store.cli.chat.servers import find
 from transcript_store.cli.chat.signals import Terminated
+from transcript_store.messages import role_of
 
 _CUT_SHORT = ("length", "max_tokens", "MAX_TOKENS")
 """The stop reasons of an answer that ran out of tokens."""
@@ -49,6 +50,10 @@ _LOOK_BACK_RECORDS = 200
 _HISTORY_TURNS = 10
 _REFUSED = (
     "later questions are sent without it; /drop takes it back, /retry asks it again (/model NAME: of another model)"
+)
+_REFUSED_AGAIN = (
+    "the one before was refused too, so the conversation may be too long for this model: choose another with /model NAME, "
+    "or go on in a shorter copy (transcript-store fork --through)"
 )
 _NOT_ANSWERED = "(not answered: an empty line or /retry asks again)"
 
@@ -308,13 +313,22 @@ class Turns:
         else:
             why = sentence(error, server=self._answerer.choice.called, timeout_seconds=self._arguments.timeout)
         if self._answerer.client.is_refused:
-            complain(f"{why}; {_REFUSED}")
+            complain(f"{why}; {_REFUSED if self._refused_in_a_row() < 2 else _REFUSED_AGAIN}")
             return False
         can_be_asked_again = not isinstance(error, LocalModelError)  # a message that is too long now stays too long
         complain(f"{why}; --retry asks again" if can_be_asked_again and not self._at_terminal else why)
         if can_be_asked_again and self._at_terminal:
             say(_NOT_ANSWERED, now=True)  # the question is on record: no request is made before it is
         return False
+
+    def _refused_in_a_row(self) -> int:
+        """How many refusals follow the last reply."""
+        count = 0
+        for record in reversed(self._records()):
+            if record.message is not None and role_of(record.message) not in ("user", "tool"):
+                break
+            count += "refused" in (record.extra or {})
+        return count
 
     def _not_stored(self, error: StorageError | PoisonedError, prompt: str | None, before: int) -> bool:
         """Say what is not stored after the disk refused.

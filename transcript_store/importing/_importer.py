@@ -30,7 +30,7 @@ from transcript_store.formats import Entry, Finding, Loss, Plan
 from transcript_store.importing._note import conversation_id, file_facts, new_note, plain
 from transcript_store.importing._records import Batch, Lists, as_stored, batches, refused_of, time_of
 from transcript_store.importing._report import ImportReport, counted
-from transcript_store.importing._standing import Standing, has_another_form, is_of_this_source, standing_of
+from transcript_store.importing._standing import WRITTEN, Standing, has_another_form, is_of_this_source, standing_of
 from transcript_store.library import ConversationGroup, ConversationLibrary
 from transcript_store.messages import encode_message
 from transcript_store.sources import FileSource, Rows
@@ -164,7 +164,7 @@ def _held(entries: Callable[[], Iterable[Entry]]) -> Callable[[], Iterable[Entry
 
 
 class _Done(NamedTuple):
-    action: Literal["created", "grew", "unchanged", "replaced", "diverged", "empty"]
+    action: Literal["created", "grew", "unchanged", "replaced", "reread", "diverged", "empty"]
     reason: str | None = None
 
 
@@ -220,7 +220,7 @@ class _Work:
                     found = found._replace(action="grew", reason=_SUM)
                 if found.may_lack_some:
                     self.findings = self._refused_before()
-                if not dry_run and found.action in ("grew", "replaced"):
+                if not dry_run and found.action in WRITTEN:
                     found = self._go_on_behind(position, found)
                 return _Done(found.action, found.reason)
         raise AssertionError("the last try returns or raises")
@@ -238,7 +238,7 @@ class _Work:
                 found = standing_of(store, self._plan, self._source)
                 if self._lacks_sum(found):
                     found = found._replace(action="grew", reason=_SUM)
-            if found.action in ("grew", "replaced"):
+            if found.action in WRITTEN:
                 self._go_on(store, found)
         return found
 
@@ -264,7 +264,7 @@ class _Work:
         # Before the note says so: what a kill leaves in between, the next import brings to the same end.
         if changes := self._changes(store, found.noted or {}):
             store.update_metadata(**changes)
-        if found.action == "replaced":
+        if found.action != "grew":
             self._replace_from(store, found.first, **provider)
             return
         if (first := next(found.rest, None)) is not None or found.reason == _SUM:

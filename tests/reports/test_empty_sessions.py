@@ -82,11 +82,13 @@ def test_one_that_is_gone_on_with_is_imported(tmp_path: Path, library: Conversat
 
 
 def test_what_no_reader_understood_is_not_empty(tmp_path: Path, library: ConversationLibrary) -> None:
-    """A finding or a loss says that there is something: it is kept, as it was."""
+    """A finding, a loss or a speaker says that there is something: it is kept, as it was."""
     path = tmp_path / "pi.jsonl"
-    path.write_text(HEADERS["pi.jsonl"] + "torn by a cra\n")
-    (report,) = import_conversations([path], library)
-    assert (report.action, report.lines.in_events) == ("created", 2)
+    spoken = '{"type":"message","id":"a","timestamp":"2026","message":{"role":"human","parts":[{"text":"hi"}]}}\n'
+    for number, line in enumerate(("torn by a cra\n", spoken)):
+        path.write_text(HEADERS["pi.jsonl"].replace('"s"', f'"s{number}"') + line)
+        (report,) = import_conversations([path], library)
+        assert (report.action, report.messages, report.lines.in_events) == ("created", 0, 2)
 
 
 def gemini(folder: Path, name: str, *lines: dict[str, Any]) -> Path:

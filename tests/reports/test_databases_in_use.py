@@ -143,7 +143,7 @@ def test_what_sqlite_would_have_to_write_is_read_from_a_copy(
     how: str, path: Path, library: ConversationLibrary
 ) -> None:
     """A log whose index is gone or empty; a program that keeps the index in its own memory."""
-    pragmas = ("journal_mode=WAL", "wal_autocheckpoint=0")
+    pragmas: tuple[str, ...] = ("journal_mode=WAL", "wal_autocheckpoint=0")
     if how == "no index at all":
         pragmas = ("locking_mode=EXCLUSIVE", *pragmas)
     with program(path, *pragmas) as writer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,8 +69,8 @@ def test_one_that_is_gone_on_with_is_imported(tmp_path: Path, library: Conversat
     path = tmp_path / "pi.jsonl"
     path.write_text(HEADERS["pi.jsonl"])
 
-    def action(**options: bool) -> str:
-        (report,) = import_conversations([path], library, cache=tmp_path / "cache", **options)
+    def action() -> str:
+        (report,) = import_conversations([path], library, cache=tmp_path / "cache")
         return report.action
 
     assert [action(), action()] == ["empty", "empty"]
@@ -81,14 +82,16 @@ def test_one_that_is_gone_on_with_is_imported(tmp_path: Path, library: Conversat
 
 
 def test_what_no_reader_understood_is_not_empty(tmp_path: Path, library: ConversationLibrary) -> None:
-    """A finding or a loss says that there is something: it is kept, as it was."""
+    """A finding, a loss or a speaker says that there is something: it is kept, as it was."""
     path = tmp_path / "pi.jsonl"
-    path.write_text(HEADERS["pi.jsonl"] + "torn by a cra\n")
-    (report,) = import_conversations([path], library)
-    assert (report.action, report.lines.in_events) == ("created", 2)
+    spoken = '{"type":"message","id":"a","timestamp":"2026","message":{"role":"human","parts":[{"text":"hi"}]}}\n'
+    for number, line in enumerate(("torn by a cra\n", spoken)):
+        path.write_text(HEADERS["pi.jsonl"].replace('"s"', f'"s{number}"') + line)
+        (report,) = import_conversations([path], library)
+        assert (report.action, report.messages, report.lines.in_events) == ("created", 0, 2)
 
 
-def gemini(folder: Path, name: str, *lines: dict[str, object]) -> Path:
+def gemini(folder: Path, name: str, *lines: dict[str, Any]) -> Path:
     folder.mkdir(exist_ok=True)
     first = {"sessionId": "s", "projectHash": "ab" * 32, "startTime": "2026-09-01T10:00:00.000Z", "kind": "main"}
     context = {"id": f"x{name}", "type": "user", "content": [{"text": "<session_context>\nThis is Gemini CLI.\n"}]}
@@ -98,7 +101,7 @@ def gemini(folder: Path, name: str, *lines: dict[str, object]) -> Path:
     return path
 
 
-SAID = (
+SAID: tuple[dict[str, Any], ...] = (
     {"id": "m1", "timestamp": "2026-09-01T10:00:01.000Z", "type": "user", "content": [{"text": "alpha"}]},
     {"id": "m2", "timestamp": "2026-09-01T10:00:02.000Z", "type": "gemini", "content": [{"text": "beta"}]},
 )

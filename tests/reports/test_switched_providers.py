@@ -110,6 +110,8 @@ def test_it_ends_as_a_whole_import_does(
             match step:
                 case "choose":
                     session.choose(provider)
+                    if number == 0:
+                        continue  # nothing was said yet
                 case "ask":
                     session.ask(f"question {number}")
                 case "reply":
@@ -127,7 +129,7 @@ def test_it_ends_as_a_whole_import_does(
             assert files_of(Path(library.directory)) == before
         whole = ConversationLibrary(tmp_path / f"whole-{number}")
         expected = imported(whole, session.path)
-        assert look(library, report.id) == look(whole, report.id)
+        assert look(library, str(report.id)) == look(whole, str(report.id))
         assert (report.losses, report.messages) == (expected.losses, expected.messages)
     assert look(library, str(report.id))[0] == FORMS[providers[-1]]
     assert verify(f"{library.directory}/{report.id}").is_whole

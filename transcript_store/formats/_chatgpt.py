@@ -28,6 +28,7 @@ class ChatGpt(Export):
     """Reads the conversations of a ChatGPT export."""
 
     name = "chatgpt"
+    revision = 2
     provider = "openai"
     member = "mapping"
 

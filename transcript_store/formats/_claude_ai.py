@@ -29,6 +29,7 @@ class ClaudeAi(Export):
     """Reads the conversations of a Claude.ai export."""
 
     name = "claude-ai"
+    revision = 2
     in_order = True
     provider = "claude"
     member = "chat_messages"

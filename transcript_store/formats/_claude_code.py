@@ -55,6 +55,7 @@ class ClaudeCode:
     """Reads a session file, or the file of a sub-agent. With ``branches``, each branch that was left is a plan of its own too."""
 
     name = "claude-code"
+    revision = 2
 
     def __init__(self, *, branches: bool = False) -> None:
         self._branches = branches

@@ -38,6 +38,7 @@ class Codex:
     """Reads rollouts of Codex."""
 
     name = "codex"
+    revision = 2
 
     def recognizes(self, head: Head) -> bool:
         first = head.objects[0] if head.objects else {}

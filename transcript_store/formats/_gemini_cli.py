@@ -59,6 +59,7 @@ class GeminiCli:
     """Reads the sessions of Gemini CLI."""
 
     name = "gemini-cli"
+    revision = 2
 
     def recognizes(self, head: Head) -> bool:
         if head.objects:

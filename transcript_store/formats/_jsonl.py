@@ -37,6 +37,7 @@ class JsonLines:
     """Reads messages that stand one on a line."""
 
     name = "jsonl"
+    revision = 2
 
     def recognizes(self, head: Head) -> bool:
         if not head.objects:

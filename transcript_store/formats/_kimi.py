@@ -42,6 +42,7 @@ class Kimi:
     """Reads the wire logs of Kimi Code."""
 
     name = "kimi"
+    revision = 2
 
     def recognizes(self, head: Head) -> bool:
         return any(map(_is_ours, head.objects))

@@ -52,18 +52,18 @@ class Line(NamedTuple):
     """The object that it holds; None if it holds none."""
     part: int = 0
     """From 0: which piece of its line it is."""
-    count: int = 1
+    lines: int = 1
     """How many lines it stands for: more than one of a run of empty lines, whose first one has the number."""
 
     @property
     def numbers(self) -> Sequence[int]:
         """Of all lines for which it stands."""
-        return (self.number,) if self.count == 1 else range(self.number, self.number + self.count)
+        return (self.number,) if self.lines == 1 else range(self.number, self.number + self.lines)
 
     @property
     def last(self) -> int:
         """The number of the last of them."""
-        return self.number + self.count - 1
+        return self.number + self.lines - 1
 
 
 class Lines:
@@ -83,7 +83,7 @@ class Lines:
                 self.count += count
                 said = "an empty line" if count == 1 else f"{count:,} empty lines"
                 self._find("empty", said, offset, 1 - count)
-                yield Line(self.count - count + 1, offset, raw, None, count=count)
+                yield Line(self.count - count + 1, offset, raw, None, lines=count)
                 continue
             value = None if raw is None else _object(raw)
             if value is None and raw is not None and not raw.endswith(b"\n") and object_on(raw) is None:

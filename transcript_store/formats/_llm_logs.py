@@ -66,6 +66,7 @@ class LlmLogs:
     """Reads the logs of ``llm``."""
 
     name = "llm"
+    revision = 2
 
     def recognizes(self, head: Head) -> bool:
         threads = {"id", "tip_message_hash"} <= set(head.tables.get("threads", ()))

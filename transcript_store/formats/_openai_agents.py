@@ -26,6 +26,7 @@ class OpenAIAgents:
     """Reads the sessions of OpenAI's Agents SDK."""
 
     name = "openai-agents"
+    revision = 2
 
     def recognizes(self, head: Head) -> bool:
         return {"session_id", "message_data"} <= set(head.tables.get("agent_messages", ()))

@@ -83,6 +83,7 @@ class Pi:
     """Reads a session file, or the database that OpenClaw keeps its sessions in."""
 
     name = "pi"
+    revision = 2
 
     def recognizes(self, head: Head) -> bool:
         return is_openclaw(head) or (any(map(_is_ours, head.objects)) and not any(map(_is_anothers, head.objects)))

@@ -129,13 +129,19 @@ class Plan:
     """Of a source that always has the session whole, as an export of a site: when the session last changed, and when something
     was last said in it, both RFC 3339 in UTC, or empty where the source does not say. Of two such sources the one with the
     greater edition is the newer one, whatever its file is called. None for a file that a program appends to."""
+    revision: int = 1
+    """Of the reader, as the import notes it. A reader leaves it alone: its class says ``revision``."""
     former_session: str | None = None
     """An id by which it may be on record, because an earlier version of the reader gave it, or too little of the source was there.
     Such a conversation is gone on with if it is of this very source. Sessions of several sources may share it."""
 
 
 class Reader(Protocol):
-    """Reads one format. Pure: the same source gives the same plans."""
+    """Reads one format. Pure: the same source gives the same plans.
+
+    A reader whose plans change from one version to the next, for the same source, has a greater ``revision`` each time (an int; 1
+    where it has none). A session that an older revision read is planned again, and becomes a new generation if it differs.
+    """
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ the next one, which finds a beginning of the plan and has the rest to do.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
@@ -28,9 +29,9 @@ from transcript_store.errors import (
 )
 from transcript_store.formats import Entry, Finding, Loss, Plan
 from transcript_store.importing._note import conversation_id, file_facts, new_note, plain
-from transcript_store.importing._records import Batch, Lists, as_stored, batches, refused_of, time_of
+from transcript_store.importing._records import Batch, Lists, as_stored, batches, lines_in, refused_of, time_of
 from transcript_store.importing._report import ImportReport, counted
-from transcript_store.importing._standing import Standing, has_another_form, is_of_this_source, standing_of
+from transcript_store.importing._standing import WRITTEN, Standing, has_another_form, is_of_this_source, standing_of
 from transcript_store.library import ConversationGroup, ConversationLibrary
 from transcript_store.messages import encode_message
 from transcript_store.sources import FileSource, Rows
@@ -43,6 +44,8 @@ _LONGEST_LABEL = 1000
 _HELD_BYTES = 16 << 20
 """The entries of a source up to this size are made once and kept; those of a larger one are made anew when they are asked for."""
 _LONGEST_TOOL_BYTES = 1 << 20
+_SPEAKER = re.compile(rb'"(?:role|sender|type|author)"\s*:\s*"(?:user|human|assistant|model|gemini|ai|bot)"')
+"""Somebody speaks on a line, whatever the program that wrote it."""
 _SUM = "the SHA-256 of the source is on record now, so that its bytes can be exported"
 _T = TypeVar("_T")
 
@@ -117,7 +120,7 @@ class Importer:
                 original = conversation_id(plan.format, session)
                 plan = replace(plan, labels={**plan.labels, "diverged_from": original})
             work = _Work(self._library, group, own_id, plan, source, is_alone=is_alone, is_first=self._is_first)
-            done = work.run(dry_run=self._dry_run, may_create=self._takes_empty or not _is_empty(report))
+            done = work.run(dry_run=self._dry_run, may_create=self._takes_empty or not _is_empty(plan, report))
             if done.action == "empty":
                 return replace(report, action="empty")
             next_id = conversation_id(plan.format, session, copy + 1)
@@ -153,9 +156,12 @@ class Importer:
         return True
 
 
-def _is_empty(report: ImportReport) -> bool:
-    """True if the source has no message of the session, and nothing that a reader made none of."""
-    return not (report.messages or report.lines.in_messages or report.findings or report.losses)
+def _is_empty(plan: Plan, report: ImportReport) -> bool:
+    """True if the source has no message of the session, and no line that may be one which the reader did not understand."""
+    if report.messages or report.lines.in_messages or report.findings or report.losses:
+        return False
+    lines = (raw for entries in plan.generations for e in entries() for _, raw in lines_in(e.extra, e.message))
+    return not any(map(_SPEAKER.search, lines))
 
 
 def _held(entries: Callable[[], Iterable[Entry]]) -> Callable[[], Iterable[Entry]]:
@@ -164,7 +170,7 @@ def _held(entries: Callable[[], Iterable[Entry]]) -> Callable[[], Iterable[Entry
 
 
 class _Done(NamedTuple):
-    action: Literal["created", "grew", "unchanged", "replaced", "diverged", "empty"]
+    action: Literal["created", "grew", "unchanged", "replaced", "reread", "diverged", "empty"]
     reason: str | None = None
 
 
@@ -220,7 +226,7 @@ class _Work:
                     found = found._replace(action="grew", reason=_SUM)
                 if found.may_lack_some:
                     self.findings = self._refused_before()
-                if not dry_run and found.action in ("grew", "replaced"):
+                if not dry_run and found.action in WRITTEN:
                     found = self._go_on_behind(position, found)
                 return _Done(found.action, found.reason)
         raise AssertionError("the last try returns or raises")
@@ -238,7 +244,7 @@ class _Work:
                 found = standing_of(store, self._plan, self._source)
                 if self._lacks_sum(found):
                     found = found._replace(action="grew", reason=_SUM)
-            if found.action in ("grew", "replaced"):
+            if found.action in WRITTEN:
                 self._go_on(store, found)
         return found
 
@@ -264,7 +270,7 @@ class _Work:
         # Before the note says so: what a kill leaves in between, the next import brings to the same end.
         if changes := self._changes(store, found.noted or {}):
             store.update_metadata(**changes)
-        if found.action == "replaced":
+        if found.action != "grew":
             self._replace_from(store, found.first, **provider)
             return
         if (first := next(found.rest, None)) is not None or found.reason == _SUM:

@@ -13,6 +13,7 @@ interrupts an import; and it travels with the conversation into backups and fork
                                sessions too, for tables, and where its bytes changed meanwhile)
     findings, losses           at most 100 of each; findings_count and losses_count say how many there were
     tail_base64                what stands behind the last line end
+    reader                     the revision of the reader; 1 where it is missing
     redaction                  what was taken out, if it was imported so: the version of the known forms, and marks of the patterns
     edition                    of an export: when the session last changed, and when something was last said in it
     metadata                   what was put into the metadata: what differs from it now, a user changed
@@ -29,7 +30,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from transcript_store.conversation import Record
-from transcript_store.formats import Finding, Loss, Plan
+from transcript_store.formats import Finding, Loss, Plan, Reader
 from transcript_store.sources import FileSource, Rows
 
 _NAMESPACE = uuid.UUID("5a1c3f0e-8f0b-5d38-9f3c-0c6f3b6f7f64")
@@ -55,6 +56,11 @@ def is_imported(record: Record) -> bool:
     return isinstance(source, dict) and isinstance(source.get("lines"), list)
 
 
+def revision_of(reader: Reader) -> int:
+    """The revision of a reader, which grows when its plans change."""
+    return int(getattr(reader, "revision", 1))
+
+
 def file_facts(source: FileSource | Rows, *, is_alone: bool) -> dict[str, Any]:
     """A source as the note has it; ``sha256`` where the session is the whole file."""
     # None if it may not be that of the lines on record: the next import compares them all, and notes it then.
@@ -71,6 +77,7 @@ def new_note(
             "format": plan.format,
             "version": None if plan.version is None else plain(plan.version),
             "session": plain(plan.session),
+            "reader": plan.revision,
             "generation": generation,
             "generations": len(plan.generations),
             "complete": complete,

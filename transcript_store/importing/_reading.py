@@ -14,6 +14,7 @@ from transcript_store.errors import PoisonedError, StorageError
 from transcript_store.formats import READERS, Head, Plan, Reader, nearly_lines, redacted_plan
 from transcript_store.importing._committed import committed
 from transcript_store.importing._importer import Importer
+from transcript_store.importing._note import revision_of
 from transcript_store.importing._report import ImportReport, is_blank, misnamed, refused, unknown
 from transcript_store.importing._threads import in_threads, one_by_one
 from transcript_store.library import ConversationGroup, ConversationLibrary
@@ -168,7 +169,7 @@ class _Import:
         Put beside the first one, it would replace it, and the first that one the next time (F2). It is compared with the first one
         itself: of that nothing is on record in a dry run, or if it was refused.
         """
-        is_written = first.action in ("created", "grew", "replaced")  # or would be, in a dry run
+        is_written = first.action in ("created", "grew", "replaced", "reread")  # or would be, in a dry run
         if is_same:
             return replace(first, action="unchanged", reason=None) if is_written else first
         if plan.edition is not None:  # two exports in one document: the newer one counts, wherever it stands
@@ -211,7 +212,7 @@ def _recognized(readers: Iterable[Reader], head: Head) -> tuple[Reader | None, l
 def _of_its_own_format(reader: Reader, plan: Plan) -> Plan:
     if plan.format != reader.name:  # its conversations would take the ids of another format's
         raise ValueError(f"it gives a plan of the format {plan.format!r}")
-    return plan
+    return replace(plan, revision=revision_of(reader))
 
 
 def _why(error: BaseException) -> str:

@@ -18,13 +18,13 @@ from typing import Any
 import orjson
 
 from transcript_store.file_names import TRANSCRIPT, absolute_path
-from transcript_store.formats import covers
-from transcript_store.importing._note import plain
+from transcript_store.formats import READERS, covers
+from transcript_store.importing._note import plain, revision_of
 from transcript_store.importing._report import ImportReport, Lines
 from transcript_store.library import ConversationLibrary
 from transcript_store.sources import Found
 
-_VERSION = 4
+_VERSION = 5
 _SETTLED_NS = 2 * 10**9
 """A file that was written this shortly before may be written again without another size or time to show for it."""
 _OF_OURS = re.compile(r"imports-[0-9a-f]{32}\.json(\.[0-9a-f]{16})?")
@@ -37,7 +37,7 @@ def _looks(source: Found) -> list[int]:
     return [source.size, source.mtime_ns, source.ctime_ns, source.inode]
 
 
-_LASTING = ("created", "grew", "replaced", "unchanged", "empty")
+_LASTING = ("created", "grew", "replaced", "reread", "unchanged", "empty")
 
 
 class Stamps:
@@ -52,6 +52,8 @@ class Stamps:
         is_kept: bool = True,
     ) -> None:
         self._redaction = redaction
+        self._readers = {reader.name: revision_of(reader) for reader in READERS}
+        """What another revision read is read again."""
         self._is_kept = is_kept and folder is not None
         self._library = library.directory
         self._known: dict[str, str] = {}
@@ -62,7 +64,8 @@ class Stamps:
             self._path = os.path.join(absolute_path(folder), _file_name(self._library))
             with suppress(OSError, ValueError, TypeError, KeyError), open(self._path, "rb") as file:
                 found = orjson.loads(file.read())
-                if found["version"] == _VERSION and found["library"] == plain(self._library):
+                is_ours = found["version"] == _VERSION and found["library"] == plain(self._library)
+                if is_ours and found["readers"] == self._readers:
                     self._known = dict(found["sources"])
 
     def unchanged(self, source: Found, format: str | None, *, takes_empty: bool = False) -> list[ImportReport] | None:
@@ -108,7 +111,12 @@ class Stamps:
         """Write what is known. If that is not possible, the next import takes longer."""
         if self._path is None or not self._is_kept or not self._is_changed:
             return
-        document = {"version": _VERSION, "library": plain(self._library), "sources": self._known}
+        document = {
+            "version": _VERSION,
+            "library": plain(self._library),
+            "readers": self._readers,
+            "sources": self._known,
+        }
         folder = os.path.dirname(self._path)
         temporary = f"{self._path}.{os.urandom(8).hex()}"
         with suppress(OSError):

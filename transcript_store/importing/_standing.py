@@ -45,9 +45,9 @@ class RedactedBeforeError(TranscriptStoreError):
 class Standing(NamedTuple):
     """What is to be done with a conversation that is there."""
 
-    action: Literal["grew", "unchanged", "replaced", "diverged", "empty"]
+    action: Literal["grew", "unchanged", "replaced", "reread", "diverged", "empty"]
     first: int = 0
-    """Of ``grew``: the plan's generation that is live, and goes on. Of ``replaced``: the first that replaces."""
+    """Of ``grew``: the plan's generation that is live, and goes on. Of ``replaced`` and ``reread``: the first that replaces."""
     rest: Iterator[Entry] = iter(())
     """Of ``grew``: what is appended to it."""
     noted: dict[str, Any] | None = None
@@ -57,6 +57,8 @@ class Standing(NamedTuple):
     """Whether there may be messages that the store did not take, as an earlier import noted: they are events on record."""
 
 
+WRITTEN = ("grew", "replaced", "reread")
+"""What is followed by a write."""
 _STILL_THERE = (
     "what was imported before is in the archive, with its secrets: `transcript-store secrets --forget` removes it"
 )
@@ -72,13 +74,15 @@ def standing_of(conversation: ConversationStore, plan: Plan, source: FileSource 
     """Look at a conversation, and say what an import of the plan does with it. Reads only."""
     note = _last_note(conversation)
     if note is None:
-        return _of_a_replaced_one(conversation, plan)
+        return _of_a_replaced_one(conversation, plan, source)
     compared = _of_a_live_one if plan.edition is None else _of_an_export
     standing = compared(conversation, plan, source, note)._replace(may_lack_some=_may_lack_some(note))
-    if standing.action in ("grew", "replaced") and has_another_form(conversation, plan):
+    if standing.action in WRITTEN and has_another_form(conversation, plan):
         # Earlier generations may be as they were imported, and yet have the former provider's form.
         first = min(standing.first, _first_that_differs(conversation, plan, standing.first))
-        return standing._replace(action="replaced", first=first, rest=iter(()))
+        return standing._replace(
+            action="reread" if standing.action == "reread" else "replaced", first=first, rest=iter(())
+        )
     return standing
 
 
@@ -116,7 +120,9 @@ def _of_a_live_one(
 ) -> Standing:
     number, last = note["generation"], len(plan.generations) - 1
     is_redacted_enough = covers(note.get("redaction"), plan.redaction)
-    has_only_grown = _begins_as_noted(source, note) and is_redacted_enough
+    is_reread = note.get("reader", 1) < plan.revision
+    begins_as_noted = _begins_as_noted(source, note)
+    has_only_grown = begins_as_noted and is_redacted_enough and not is_reread
     if has_only_grown and note.get("complete") and number == last and source.stamp.size == note["file"]["size"]:
         return Standing("unchanged")
     if not covers(plan.redaction, note.get("redaction")):
@@ -129,11 +135,16 @@ def _of_a_live_one(
         first = number if has_only_grown else _first_that_differs(conversation, plan, number)
         if first == number:
             return _of_a_prefix(compared, number, last, note)
-    if other_file:
+    is_same = begins_as_noted and source.stamp.size == note["file"]["size"]
+    has_all = begins_as_noted
+    if other_file or (is_reread and not begins_as_noted):
         planned, recorded = _planned_lines(plan), _recorded_lines(conversation, number)
-        if planned <= recorded:
+        is_same, has_all = is_same or planned == recorded, has_all or recorded <= planned
+        if other_file and planned <= recorded and not (is_reread and is_same):
             return Standing("unchanged")  # an older copy: a new generation would take the conversation back to it
-        other_file = not recorded <= planned  # else a newer copy, whose messages have another form now
+        other_file = other_file and not has_all  # else a newer copy, whose messages have another form now
+    if is_reread and is_same and compared.has_ours:
+        return Standing("unchanged")  # what was imported is read otherwise now, and somebody went on with that
     if other_file and not any(_speaks(e.message, e.extra) for entries in plan.generations for e in entries()):
         return Standing("empty")  # a program that resumes a session may begin another file with the context alone
     if other_file and not any(_speaks(record.message, record.extra) for record in conversation.iter_records()):
@@ -147,7 +158,8 @@ def _of_a_live_one(
             "--diverged fork, in Python diverged='fork', imports it as another conversation",
         )
     reason = None if is_redacted_enough else _STILL_THERE
-    return Standing("replaced", min(first, _first_that_differs(conversation, plan, number)), noted=note, reason=reason)
+    first = min(first, _first_that_differs(conversation, plan, number))
+    return Standing("reread" if is_reread and has_all else "replaced", first, noted=note, reason=reason)
 
 
 def _of_a_prefix(compared: _Compared, number: int, last: int, note: dict[str, Any]) -> Standing:
@@ -175,11 +187,13 @@ def _of_an_export(
         conversation, as_stored(plan, ()) if _may_lack_some(note) else plan
     )
     if not is_prefix or (rest and not is_redacted_enough):  # the lines on record may have secrets, the messages none
-        if age == 0 and other_is_there:
+        is_reread = age == 0 and note.get("reader", 1) < plan.revision
+        if age == 0 and ((other_is_there and not is_reread) or (has_ours and is_reread)):
             return Standing("unchanged")  # neither is newer: in turns each would replace the other
         if has_ours:
             return _diverged(note)
-        return Standing("replaced", noted=note, reason=None if is_redacted_enough else _STILL_THERE)
+        reason = None if is_redacted_enough else _STILL_THERE
+        return Standing("reread" if is_reread else "replaced", noted=note, reason=reason)
     if not rest or (not says_more and (has_ours or (age == 0 and other_is_there))):
         return Standing("unchanged", noted=None if has_ours else note)
     return _diverged(note) if has_ours else Standing("grew", 0, iter(rest), note)
@@ -241,7 +255,7 @@ def _begins_as_noted(source: FileSource | Rows, note: dict[str, Any]) -> bool:
     return size <= source.size and source.sha256(size) == sha256
 
 
-def _of_a_replaced_one(conversation: ConversationStore, plan: Plan) -> Standing:
+def _of_a_replaced_one(conversation: ConversationStore, plan: Plan, source: FileSource | Rows) -> Standing:
     """Somebody replaced the transcript here, to compact it or to go back: what was imported is in the archive."""
     for generation in reversed(range(conversation.get_metadata().generation)):
         try:
@@ -251,6 +265,9 @@ def _of_a_replaced_one(conversation: ConversationStore, plan: Plan) -> Standing:
         note = next(filter(None, map(note_of, reversed(records))), None)
         if note is not None:
             if isinstance(note.get("edition"), list) and plan.edition and tuple(note["edition"]) >= plan.edition:
+                return Standing("unchanged")
+            is_as_it_was = _begins_as_noted(source, note) and source.stamp.size == note["file"]["size"]
+            if is_as_it_was and note.get("reader", 1) < plan.revision:
                 return Standing("unchanged")
             if note["generation"] == len(plan.generations) - 1:
                 compared = _compare(records, plan.generations[-1]())

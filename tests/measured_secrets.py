@@ -1,6 +1,6 @@
 """How many secrets ``SecretRedactor`` misses, and its false alarms: ``python -m tests.measured_secrets`` prints it.
 
-The forms here are written from what the services publish (prefix, alphabet, length), and not from ``redaction/_forms.py``. Each secret is
+The forms here are written from what the services publish (prefix, alphabet, length), and not from ``redaction/``. Each secret is
 random, and planted at a random place of a text that somebody else wrote: of the corpora, if they are there. A secret is found if
 no half of it is left in the message. docs/secrets.md has the tables.
 """

@@ -23,6 +23,7 @@ SHAPES: list[Any] = [
     {"command": f"echo GITHUB_{TOKEN}"},
     {"output": f"1{TOKEN}\n2 rows"},
     {"command": f"tool --header=x-key-{TOKEN}"},
+    {"text": f"密钥{TOKEN}。"},
     {"command": f"curl -sS --user me:{VALUE} https://h.example/"},
     {"command": f'curl -H "x-api-key: {VALUE}" https://h.example/'},
     {"headers": {"X-Api-Key": VALUE, "Cookie": f"theme=dark; sid={VALUE}"}},

@@ -123,7 +123,7 @@ def _begins_a_word(text: str, at: int, kind: Kind) -> bool:
         return True
     if kind.is_alone and text[at - 1] in "+/-":
         return False
-    if not text[at - 1].isalpha():
+    if not (text[at - 1].isascii() and text[at - 1].isalpha()):
         return True
     return _COLOUR.search(text[max(0, at - _LONGEST_COLOUR) : at]) is not None
 

@@ -1,6 +1,6 @@
 """How many secrets ``SecretRedactor`` misses, and its false alarms: ``python -m tests.measured_secrets`` prints it.
 
-The forms here are written from what the services publish (prefix, alphabet, length), and not from ``redaction/_forms.py``. Each secret is
+The forms here are written from what the services publish (prefix, alphabet, length), and not from ``redaction/``. Each secret is
 random, and planted at a random place of a text that somebody else wrote: of the corpora, if they are there. A secret is found if
 no half of it is left in the message. docs/secrets.md has the tables.
 """
@@ -156,8 +156,71 @@ KNOWN: dict[str, Callable[[Draw], tuple[str, str]]] = {
     "password in a URL, with @": _password_with("@"),
     "password in a URL, with /": _password_with("/"),
     "password in a URL, with $": _within("postgres://app:$", ALNUM, 8, "$9@db.example/x"),
+    "OpenAI session key": _of("sess-", (ALNUM, 40)),
+    "Google refresh token": _of("1//0", (URLSAFE, 100)),
+    "NVIDIA key": _of("nvapi-", (URLSAFE, 64)),
+    "Fireworks key": _of("fw_", (ALNUM, 24)),
+    "Cerebras key": _of("csk-", (string.ascii_lowercase + string.digits, 48)),
+    "Together key": _of("tgp_v1_", (URLSAFE, 43)),
+    "Voyage key": _of("pa-", (URLSAFE, 43)),
+    "ElevenLabs key": _of("sk_", (HEX, 48)),
+    "Langfuse key": _of("sk-lf-", (HEX, 8), "-", (HEX, 4), "-", (HEX, 4), "-", (HEX, 4), "-", (HEX, 12)),
+    "Weights & Biases key": _of("wandb_v1_", (ALNUM, 60)),
+    "Slack browser token": _of("xoxc-", (string.digits, 11), "-", (string.digits, 12), "-", (HEX, 64)),
+    "Slack browser cookie": _of("xoxd-", (ALNUM, 90), "%3D"),
+    "Discord bot token": _of("MT", (ALNUM, 22), ".", (ALNUM, 6), ".", (URLSAFE, 38)),
+    "Twilio key": _of("SK", (HEX, 32)),
+    "Mailgun key": _of("key-", (HEX, 32)),
+    "Mailchimp key": _of((HEX, 32), "-us12"),
+    "Brevo key": _of("xkeysib-", (HEX, 64), "-", (ALNUM, 16)),
+    "Resend key": _of("re_", (ALNUM, 8), "_", (ALNUM, 24)),
+    "Square token": _of("EAAA", (URLSAFE, 60)),
+    "Square secret": _of("sq0csp-", (URLSAFE, 43)),
+    "Facebook token": _of("EAACEdEose0cBA", (ALNUM, 150)),
+    "Figma token": _of("figd_", (URLSAFE, 40)),
+    "Airtable token": _of("pat", (ALNUM, 14), ".", (HEX, 64)),
+    "Dropbox token": _of("sl.", (URLSAFE, 130)),
+    "Tailscale key": _of("tskey-auth-", (ALNUM, 12), "CNTRL-", (ALNUM, 32)),
+    "Terraform token": _of((ALNUM, 14), ".atlasv1.", (URLSAFE, 67)),
+    "Artifactory key": _of("AKCp", (ALNUM, 69)),
+    "CircleCI token": _of("CCIPAT_", (ALNUM, 22), "_", (HEX, 40)),
+    "Heroku key": _of("HRKU-AA", (URLSAFE, 58)),
+    "Fly.io token": _of("FlyV1 fm2_", (STANDARD, 120)),
+    "Mapbox token": _of("sk.eyJ", (ALNUM, 60), ".", (URLSAFE, 22)),
+    "1Password token": _of("ops_eyJ", (ALNUM, 250)),
+    "Azure client secret": _of((ALNUM, 3), "8Q~", (URLSAFE, 34)),
+    "Sourcegraph token": _of("sgp_", (HEX, 16), "_", (HEX, 40)),
 }
 """Secrets that show what they are by their form."""
+
+NOTATIONS: dict[str, Callable[[Draw], tuple[str, str]]] = {
+    "curl -u": _within("curl -u admin:", ALNUM, 20, " https://api.example/v1"),
+    "X-Api-Key": _within("curl -H 'X-Api-Key: ", ALNUM, 40, "' https://h/"),
+    "Authorization without a scheme": _within("curl -H 'Authorization: ", ALNUM, 40, "' https://h/"),
+    "Authorization: Bot": _within("Authorization: Bot ", ALNUM, 50),
+    "Authorization: ApiKey": _within("Authorization: ApiKey ", ALNUM, 40),
+    "Authorization in a URL": _within("Authorization%3A%20Bearer%20", ALNUM, 40),
+    "Cookie": _within("Cookie: theme=dark; session=", URLSAFE, 60, "; a=b"),
+    "Set-Cookie": _within("Set-Cookie: sid=", URLSAFE, 60, "; HttpOnly"),
+    "PGPASSWORD": _within("PGPASSWORD=", ALNUM, 20, " psql -h db"),
+    "mysql -p": _within("mysql -uroot -p", ALNUM, 16, " db"),
+    "netrc": _within("machine github.com login me password ", ALNUM, 24),
+    "netrc in lines": _within("machine github.com\n  login me\n  password ", ALNUM, 24),
+    "npm _authToken": _within("//reg.example/:_authToken=", ALNUM, 40),
+    "WireGuard": _within("[Interface]\nPrivateKey = ", STANDARD, 43, "="),
+    "Kubernetes client-key-data": _within("client-key-data: LS0tLS1CRUdJTi", STANDARD, 400),
+    "Azure SAS": _within("https://a.blob.example/c?sv=2022&sig=", ALNUM, 43, "%3D"),
+    "AWS presigned": _within("https://b.s3.example/k?X-Amz-Credential=a&X-Amz-Signature=", HEX, 64),
+    "PuTTY": _within("PuTTY-User-Key-File-3: ssh-ed25519\nPrivate-Lines: 1\n", STANDARD, 64, "\nPrivate-MAC: 0"),
+    "a URL in a URL": _within("postgres%3A%2F%2Fu%3A", ALNUM, 16, "%40db%2Fx"),
+}
+"""Secrets that only a notation gives away; they stand in a text as the notation has them."""
+
+WRITTEN: dict[str, Callable[[str], str]] = {
+    "in prose": lambda text: f" {text} ",
+    "in JSON within the text": lambda text: json.dumps({"cmd": text}),
+    "in arguments of arguments": lambda text: json.dumps({"arguments": json.dumps({"cmd": text})}),
+}
 
 FORMLESS: dict[str, Callable[[Draw], tuple[str, str]]] = {
     "password in words": _within("the password is ", ALNUM, 14),
@@ -179,6 +242,10 @@ PLACES: dict[str, Callable[[str], str]] = {
     "in a URL's query": lambda text: f" https://x.example/?key={text}&b=2 ",
     "coloured by a terminal": lambda text: f" \x1b[32m{text}\x1b[0m ",
     "in a table": lambda text: f"\n| KEY | {text} |\n",
+    "behind =, in a URL": lambda text: f" k%3D{text} ",
+    "behind a blank, in a URL": lambda text: f" key%20{text} ",
+    "behind a digit": lambda text: f" 12{text} ",
+    "behind a name": lambda text: f" NAME_{text} ",
 }
 HIDING: dict[str, Callable[[str], str]] = {
     "in base64": lambda text: base64.b64encode(f"key={text}".encode()).decode(),
@@ -264,6 +331,13 @@ def look_alikes(draw: Draw) -> Iterator[str]:
     yield f"http://localhost:{draw.randrange(1000, 9999)}?user={some(draw, ALNUM, 8)}@example.com"
     yield f"-----BEGIN PRIVATE KEY----- is in {some(draw, HEX, 40)}, and its sum is {some(draw, HEX, 64)}"
     yield f"https://x.example:8080/{some(draw, URLSAFE, 22)}?page=2#{some(draw, ALNUM, 6)}"
+    yield f"cache-key-{some(draw, HEX, 32)} sess-{some(draw, HEX, 32)} session={some(draw, HEX, 32)} SK-{some(draw, HEX, 8)}"
+    yield f"docker run -u 1000:1000 -p {draw.randrange(1000, 9999)}:80 mysql:8.0; useradd -u 1001 -p x"
+    yield f"re_compile_and_match_{some(draw, 'abcdef', 24)} fw_version_{some(draw, 'abcdef', 30)} pa-{'-'.join(['word'] * 12)}"
+    yield f"Set-Cookie: theme=dark; Path=/; Max-Age=31536000; Expires=Wed, 21 Oct 2026 07:28:{draw.randrange(10, 59)} GMT"
+    yield "Authorization: base64.b64encode(credentials) or {'X-Api-Key': settings.api_key_2, 'auth': 'oauth2authorizationcode1'}"
+    yield f"Cookie: CUSTOMER=WILE_E_COYOTE; PART_NUMBER=ROCKET_LAUNCHER_{draw.randrange(1000, 9999)}"
+    yield f"EAAA{some(draw, STANDARD, 200)}=="  # bytes that begin with 0x10 and zeros
 
 
 def alarms(texts: Iterator[str]) -> tuple[int, int, Counter[str]]:
@@ -281,8 +355,9 @@ def corpora() -> Iterator[tuple[str, Iterator[str]]]:
     """The texts without secrets, by where they are from."""
     if shared := os.environ.get("TRANSCRIPT_STORE_SHARED"):
         for folder in sorted(Path(shared, "corpora").iterdir()):
-            if folder.is_dir():
-                yield folder.name, texts_below(folder)
+            files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+            if files:
+                yield folder.name, (text for path in files for text in texts_in(path))
     draw = Draw(7)
     yield "hashes, ids, data at random", (text for _ in range(10_000) for text in look_alikes(draw))
     library = Path(sysconfig.get_path("stdlib"))

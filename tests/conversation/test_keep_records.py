@@ -134,3 +134,32 @@ def test_damage_is_not_copied(tmp_path):
         store.keep_records([1, 52])
         assert store.get_messages() == [ONE, THREE]
         assert [generation.damage for generation in store.generations()] == [None, None]
+
+
+def test_some_records_get_other_contents_and_every_other_byte_stays(seven):
+    """At their times, and where they were; the rest is copied, and what was before is archived."""
+    before, records = bodies(seven), seven.get_records()
+    seven.keep_records(range(1, 8), changed={3: (ONE, {"redacted": {"key": 1}}), 2: (None, {"event": 3})}, model="m")
+    after = bodies(seven)
+    assert [n for n in range(7) if before[n] != after[n]] == [1, 2]
+    assert [record.at for record in seven.get_records()] == [record.at for record in records]
+    assert seven.get_records()[2].message == ONE
+    assert seven.get_records()[1].extra == {"event": 3}
+    assert seven.get_records(generation=0) == records
+    assert verify(seven.directory).is_whole
+
+
+def test_what_cannot_be_changed_is_refused_and_nothing_is_written(tmp_path):
+    """A record that is not kept or not there, a message in the record that takes others back, what is no message."""
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize(messages=[ONE, TWO], features=["retract"])
+        store.retract()
+        before = tree(tmp_path)
+        for seqs, changed in (([1], {2: (ONE, None)}), ([1, 9], {9: (ONE, None)}), ([1, 2, 3], {3: (ONE, None)})):
+            with pytest.raises(ValueError, match="record"):
+                store.keep_records(seqs, changed=changed)
+        assert tree(tmp_path) == before
+        store.keep_records([1, 2, 3], changed={2: (THREE, None)})
+        assert store.get_messages() == [ONE]
+        assert store.get_records()[1].message == THREE
+        assert store.get_records()[1].is_retracted

@@ -1,7 +1,7 @@
 """Secrets on top of a page: what a redaction took out leaves through no door unless its generation is named.
 
-Reports of the kind: shared exports and pages that held what had been redacted or compacted away
-(anthropics/claude-code#29937, NousResearch/hermes-agent#13501, omnigent-ai/omnigent#7270).
+Reports of the kind: NousResearch/hermes-agent#90369 (a title escapes ``export --redact``), NousResearch/hermes-agent#82895 and
+nesquena/hermes-webui#243 (exports and answers with what was redacted elsewhere).
 
 A canary stands in a session with three compactions, in each place in which a session can have one. The session is imported, and
 imported again without the canary. Then every command, every export, every call that reads, every tool and every page is tried. The

@@ -84,6 +84,8 @@ class Changes(Storage):
         count = self.log.end.seq
         if not_there := [seq for seq in ends_of(seqs) if not 1 <= seq <= count]:
             raise ValueError(f"there is no record {min(not_there)}: the transcript has {many(count, 'record')}")
+        for _ in self.log.copies_of(changed, changed):
+            pass  # what cannot be changed is refused before anything is written
         self._begin_generation(self.log.copies_of(seqs, changed), members, features, len(seqs))
 
     def _begin_generation(

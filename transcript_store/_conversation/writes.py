@@ -201,7 +201,8 @@ class Writes:
             metadata_changes: as in :meth:`update_metadata`.
 
         Raises:
-            ValueError: there is no record with one of these numbers, or one that is changed is not kept.
+            ValueError: there is no record with one of these numbers, one that is changed is not kept, or it takes
+                messages back and is to carry one. Nothing was written.
             TranscriptStoreError: as :meth:`append_message`, :meth:`update_metadata` and :meth:`get_records`. The old records are
                 in place.
         """

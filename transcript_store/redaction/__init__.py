@@ -29,7 +29,7 @@ from transcript_store.redaction._spelling import respelled, said_in
 
 __all__ = ["Redacted", "SecretRedactor"]
 
-KNOWN = 4
+KNOWN = 5
 """The version of the forms that are known. It grows when a form is added or changed."""
 
 _DONE = re.compile(DONE)

@@ -1,0 +1,69 @@
+"""Tokens behind ``%3D``, ``%20``, a digit or ``NAME_`` were missed, 34 kinds that are issued today were not known, nor were 18 notations.
+
+Reports of the kind: get-engram/engram#380 (``_`` before a token), dirge-code/dirge#213 (``-`` and ``_`` before one),
+cdxiaodong/cain-agent#6 (what follows one), anthropics/claude-code#86707 (what transcripts hold).
+
+The kinds and their
+measure are in ``tests/measured_secrets.py``; here stand the shapes in which calls of tools and their results have them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from transcript_store.redaction import SecretRedactor
+
+TOKEN = "ghp_" + "Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4zAb3d"
+VALUE = "q7RmT2xKp9Lw4ZsB8nVc"
+SHAPES: list[Any] = [
+    {"command": f"curl https://h.example/login?next=%2Fx%3Ftoken%3D{TOKEN}%26a%3D1"},
+    {"command": f"echo GITHUB_{TOKEN}"},
+    {"output": f"1{TOKEN}\n2 rows"},
+    {"command": f"tool --header=x-key-{TOKEN}"},
+    {"text": f"密钥{TOKEN}。"},
+    {"command": f"curl -sS --user me:{VALUE} https://h.example/"},
+    {"command": f'curl -H "x-api-key: {VALUE}" https://h.example/'},
+    {"headers": {"X-Api-Key": VALUE, "Cookie": f"theme=dark; sid={VALUE}"}},
+    {"headers": [{"name": "Private-Token", "value": VALUE}]},
+    {"output": f"Set-Cookie: a=b; Path=/\r\nset-cookie: JSESSIONID={VALUE}; HttpOnly"},
+    {"text": json.dumps({"auths": {"reg.example": {"auth": "bWU6cTdSbVQyeEtwOUx3NFpzQjhuVmM="}}})},
+    {"file": f"default login me password {VALUE}"},
+    {"file": f"services:\n  db:\n    environment:\n      - POSTGRES_PASSWORD={VALUE}\n"},
+    {"url": f"https://a.blob.example/c?sv=2022-11-02&amp;sig={VALUE}{VALUE}{VALUE}%3D"},
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_secret_is_taken_out(shape: Any) -> None:
+    """As it stands, as a message that has it, and as JSON within a text; a second time finds nothing."""
+    redact = SecretRedactor()
+    for message in (shape, {"content": [{"type": "tool_use", "input": shape}]}, {"arguments": json.dumps(shape)}):
+        found = redact.redact(message)
+        left = json.dumps(found.value)
+        for secret in (TOKEN, VALUE, "bWU6cTdSbVQyeEtwOUx3NFpzQjhuVmM"):
+            assert secret not in left
+        assert found.counts
+        assert redact.redact(found.value).value is found.value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "curl -u user:password https://h.example/ and curl -u $USER:$TOKEN https://h.example/",
+        "docker run -u 1000:1000 -p 8080:80 mysql:8.0 && mysql -u root -p",
+        "X-Api-Key: ${API_KEY}, X-Api-Key: settings.api_key_v2, 'x-api-key': os.environ['KEY_2']",
+        "Authorization: Bearer <token>; authorization = token_from_environment_variable",
+        "Authorization: AWS4-HMAC-SHA256 Credential=…",
+        "Set-Cookie: theme=dark; Path=/; Max-Age=31536000; Expires=Wed, 21 Oct 2026 07:28:00 GMT",
+        "Cookie: PART_NUMBER=ROCKET_LAUNCHER_0001",
+        "DB_PASSWORD=$DB_PASSWORD and PGPASSWORD=password and MY_PASSWORD=<secret>",
+        "task-0123456789abcdef0123456789abcdef0123 cache-key-d41d8cd98f00b204e9800998ecf8427e",
+        '{"auth": "oauth2authorizationcode"}, "auth":"c2VydmljZWFjY291bnQtbmFtZQ=="',
+        "session=0123456789abcdef0123456789abcdef sess-0123456789abcdef0123456789abcdef",
+    ],
+)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert SecretRedactor().redact(text).counts == {}

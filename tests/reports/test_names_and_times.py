@@ -81,11 +81,19 @@ def test_what_the_program_injected_is_no_name(tmp_path: Path, name: str) -> None
     [
         ("<command-message>review-pr is running…</command-message>\n<command-name>/review-pr</command-name>\n<command-args>482</command-args>", "/review-pr 482"),
         ("<command-name>/init</command-name>", "/init"),
+        ("<command-name>/init</command-name><command-args></command-args>\n<local-command-stdout>x</local-command-stdout>", "/init"),
         ("<bash-input>make test</bash-input>", "! make test"),
     ],
 )  # fmt: skip
 def test_a_command_is_called_as_it_was_typed(tmp_path: Path, said: str, name: str) -> None:
     assert imported(tmp_path, claude(said)).name() == name
+
+
+def test_a_command_in_a_line_that_the_program_calls_its_own_is_the_users(tmp_path: Path) -> None:
+    """Versions of Claude Code wrote commands with ``isMeta``, and prompts of its own without (specstoryai/getspecstory#179)."""
+    own = "Write a 3-6 word summary of the TEXTBLOCK below. Summary only.\n<TEXTBLOCK>x</TEXTBLOCK>"
+    got = imported(tmp_path, [*claude(own), *claude("", "<command-name>/init</command-name>", isMeta=True)[1:]])
+    assert got.name() == "/init"
 
 
 def test_what_began_a_session_names_it_after_a_compaction(tmp_path: Path) -> None:

@@ -227,3 +227,23 @@ def test_the_other_answers_of_chat_sites_are_kept_as_what_they_say(tmp_path: Pat
     assert [hit["beside"] for hit in got.found("zebra")] == ["left-branch"]
     assert "old zebra answer" in got.show("--branches")
     assert got.has_its_bytes()
+
+
+def test_a_branch_that_a_sub_agent_left_is_kept_in_its_own_conversation(tmp_path: Path) -> None:
+    session = ClaudeLines()
+    session.user("Look around")
+    session.reply(call())
+    agent: dict[str, Any] = {"isSidechain": True, "agentId": "a1"}
+    prompt = session.user("look", parent=None, **agent)
+    session.reply("old zebra finding", parent=prompt, **agent)
+    session.user("look again", parent=None, **agent)
+    session.reply("new finding", **agent)
+    session.user(result(), parent=2)
+    got = imported(tmp_path, session.lines)
+    whole, part = got.reports
+    assert [(report.messages, [finding.kind for finding in report.findings]) for report in (whole, part)] == [
+        (3, []),
+        (2, ["left-branch"]),
+    ]
+    (hit,) = got.found("zebra")
+    assert (hit["beside"], hit["conversation"]) == ("left-branch", part.id)

@@ -103,11 +103,13 @@ class ClaudeCode:
         generations = generations_of(look, way, findings)
         places = range(len(look.lines)) if only is None else sorted(only)
         on_the_way = {node.place for node in way}
-        beside = {
-            node.place: node for node in look.nodes if only is None and node.says and node.place not in on_the_way
+        is_of_an_agent = bool(way) and way[0].sidechain
+        left = {  # the lines of a sub-agent are a conversation of their own
+            node.place: node
+            for node in look.nodes
+            if node.says and node.place not in on_the_way and node.sidechain == is_of_an_agent
+            if only is None or node.place in only
         }
-        # The lines of a sub-agent are a conversation of their own.
-        left = {place: node for place, node in beside.items() if node.sidechain == (bool(way) and way[0].sidechain)}
         findings += left_finding(len(left))
         found = {"title": _title(look) if only is None else "", "cwd": look.cwd, "git_branch": look.branch}
         return Plan(

@@ -295,9 +295,9 @@ def is_injected(value: dict[str, Any]) -> bool:
 
 def typed_of(value: dict[str, Any]) -> str | None:
     """What of a line's message the user typed; None for all of it."""
-    if is_injected(value):
-        return ""
     message = message_of(value)
+    if is_injected(value):
+        return CLAUDE_CODE.command_in(texts_in(message["content"])) if message is not None else ""
     return None if message is None or message["role"] != "user" else CLAUDE_CODE.typed_of(texts_in(message["content"]))
 
 

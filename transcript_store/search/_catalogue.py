@@ -25,7 +25,8 @@ _LOOKS_AT_A_TIME = 16
 _AT_A_TIME = 200
 """So many summaries are made in a transaction; a reader of the index never waits, another writer waits for one of them."""
 FACTS: dict[str, str | int | None] = {
-    "id": None, "title": "", "provider": None, "model": None, "created_at": "", "updated_at": "", "record_count": -1,
+    "id": None, "title": "", "provider": None, "model": None, "created_at": "", "updated_at": "", "touched_at": None,
+    "record_count": -1,
     "generation": None, "size_bytes": -1, "damage": None, "torn_bytes": 0, "sealed": 0,
 }  # fmt: skip
 """What is kept of a summary, and what stands for a fact that it does not have: a list is sorted by some of them."""

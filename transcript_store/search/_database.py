@@ -34,7 +34,8 @@ _SCHEMA = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE conversation (
     n INTEGER PRIMARY KEY, folder TEXT UNIQUE NOT NULL, stamp TEXT NOT NULL,
-    id TEXT, title TEXT, provider TEXT, model TEXT, created_at TEXT, updated_at TEXT, record_count INTEGER,
+    id TEXT, title TEXT, provider TEXT, model TEXT, created_at TEXT, updated_at TEXT, touched_at TEXT,
+    record_count INTEGER,
     generation INTEGER, size_bytes INTEGER, damage TEXT, torn_bytes INTEGER, sealed INTEGER,
     -- What is in the index of its texts. A life ends when they are forgotten; its documents lead nowhere then.
     indexed TEXT NOT NULL DEFAULT '', life INTEGER UNIQUE, documents INTEGER NOT NULL DEFAULT 0,

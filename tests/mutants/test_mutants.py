@@ -98,12 +98,8 @@ def test_each_function_notes_that_it_runs() -> None:
     source += b"\n\ndef outer():\n    @cache\n    def inner():\n        return 3\n\n    return inner()\n"
     ran: list[int] = []
     noted = with_notes([(start, number) for number, start in enumerate(sorted(beginnings(source)))], source)
-    names: dict[str, Any] = {}
-    exec(
-        noted.replace(b"from transcript_store._reached import reached as _reached\n", b""),
-        {"_reached": ran.append},
-        names,
-    )
+    names: dict[str, Any] = {"_reached": ran.append}
+    exec(noted.replace(b"from transcript_store._reached import reached as _reached\n", b""), names)
     assert (names["one"](), names["two"](), names["outer"](), ran) == (1, 2, 3, [0, 1, 2])
 
 

@@ -107,7 +107,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         (Path(os.environ[VARIABLE]).with_suffix(".cases")).write_text(json.dumps(_counted))
 
 
-def _beginnings(source: bytes) -> Iterator[int]:
+def beginnings(source: bytes) -> Iterator[int]:
     """Where the first statement of each function begins, if it has a line of its own."""
     lines = [0]
     for line in source.splitlines(keepends=True):
@@ -115,12 +115,11 @@ def _beginnings(source: bytes) -> Iterator[int]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-            if (
-                body
-                and body[0].lineno > node.lineno
-                and not source[lines[body[0].lineno - 1] :].lstrip().startswith(b"@")
-            ):
-                yield lines[body[0].lineno - 1] + body[0].col_offset
+            for first in body[:1]:
+                line = min([first.lineno, *(each.lineno for each in getattr(first, "decorator_list", ()))])
+                start = lines[line - 1] + first.col_offset
+                if not source[lines[line - 1] : start].strip():
+                    yield start
 
 
 def measure(tests: Sequence[str], wanted: int, workers: int) -> dict[str, Any]:
@@ -141,7 +140,9 @@ def measure(tests: Sequence[str], wanted: int, workers: int) -> dict[str, Any]:
         for number, module in enumerate(modules):
             path = copy / "transcript_store" / module
             source = path.read_bytes()
-            path.write_bytes(with_notes([(start, number) for start in _beginnings(source)], source))
+            noted = with_notes([(start, number) for start in beginnings(source)], source)
+            compile(noted, path, "exec")  # a module that is no Python would look like one that no test runs
+            path.write_bytes(noted)
         found = copy / "reached.json"
         options = ["-q", "-p", "tests.mutants.reach", "-p", "tests.mutants.near", "-p", "no:cacheprovider", "--tb=line"]
         options += [f"-n{workers}", "-m", "long or root", "--timeout=1800", *(f"--ignore={path}" for path in LEFT_OUT)]

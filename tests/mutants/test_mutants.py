@@ -7,14 +7,16 @@ has them). Which ones nobody has thought of, only a machine can ask.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
 from tests.crash.kernel import Note
 from tests.mutants.__main__ import difference, table
 from tests.mutants.judged import JUDGED
+from tests.mutants.near import beginnings
 from tests.mutants.operators import mutants_of
-from tests.mutants.running import places, run, sample
+from tests.mutants.running import places, run, sample, with_notes
 
 SOURCE = '''
 """A module."""
@@ -88,6 +90,17 @@ def test_every_mutant_is_python() -> None:
 def test_what_was_judged_is_still_made() -> None:
     """Code that has changed is judged anew."""
     assert JUDGED.keys() <= {place.mutant.name for place in places()}
+
+
+def test_each_function_notes_that_it_runs() -> None:
+    """One with a docstring, one that begins with a decorated function, and none that stands on one line."""
+    source = b'from functools import cache\n\n\ndef one() -> int: return 1\n\n\ndef two() -> int:\n    """Two."""\n    return 2\n'
+    source += b"\n\ndef outer():\n    @cache\n    def inner():\n        return 3\n\n    return inner()\n"
+    ran: list[int] = []
+    noted = with_notes([(start, number) for number, start in enumerate(sorted(beginnings(source)))], source)
+    names: dict[str, Any] = {"_reached": ran.append}
+    exec(noted.replace(b"from transcript_store._reached import reached as _reached\n", b""), names)
+    assert (names["one"](), names["two"](), names["outer"](), ran) == (1, 2, 3, [0, 1, 2])
 
 
 @pytest.mark.long

@@ -11,6 +11,7 @@ from transcript_store.conversation import ConversationStore, Record
 from transcript_store.errors import CorruptTranscriptError, GenerationNotFoundError, KeyNeededError
 from transcript_store.formats import covers
 from transcript_store.importing._note import note_of
+from transcript_store.importing._redactions import first_shown
 
 
 class _Life(NamedTuple):
@@ -45,7 +46,8 @@ def earlier_generations(conversation: ConversationStore) -> tuple[int, ...]:
             break
         found.append(earlier)
         later = before
-    return tuple(reversed(found))
+    oldest = first_shown(conversation) if found else 0
+    return tuple(number for number in reversed(found) if number >= oldest)
 
 
 def _is_compaction(before: _Life, later: _Life) -> bool:

@@ -31,8 +31,15 @@ class Framework(NamedTuple):
     """What is installed, if it is called otherwise."""
     has_tests: bool = True
     """Whether there are tests of theirs for such a store."""
+    suffix: str = ""
+    """Behind the name of its environment, if it is not the newest version."""
     from_source: bool = False
     """Whether the wheel is passed by: one has a program of 365 MB in it, which no test needs."""
+
+    @property
+    def key(self) -> str:
+        """What its environment is called."""
+        return self.name + self.suffix
 
     @property
     def folder(self) -> str:
@@ -49,12 +56,18 @@ FRAMEWORKS = (
     ),
     Framework("claude-agent-sdk", "0.2.187", "claude_agent_sdk", ("trio",), from_source=True),
     Framework("pydantic-ai", "2.68.0", "pydantic_ai", (), distribution="pydantic-ai-slim", has_tests=False),
+    Framework(
+        *("pydantic-ai", "2.33.0", "pydantic_ai", ()),
+        distribution="pydantic-ai-slim",
+        has_tests=False,
+        suffix="-oldest",
+    ),
 )
 
 
 def make(framework: Framework, folder: Path) -> None:
-    """The environment ``folder/<name>``, and their source with its tests in ``folder/<name>/theirs``."""
-    place = folder / framework.name
+    """The environment ``folder/<key>``, and their source with its tests in ``folder/<key>/theirs``."""
+    place = folder / framework.key
     subprocess.run([sys.executable, "-m", "venv", place], check=True)
     pip = [str(place / "bin" / "pip"), "--disable-pip-version-check", "-q"]
     pinned = f"{framework.distribution or framework.name}=={framework.version}"
@@ -78,5 +91,5 @@ def make(framework: Framework, folder: Path) -> None:
 if __name__ == "__main__":
     place, *names = sys.argv[1:]
     for each in FRAMEWORKS:
-        if not names or each.name in names:
+        if not names or each.key in names:
             make(each, Path(place).absolute())

@@ -156,8 +156,8 @@ def measure(tests: Sequence[str], wanted: int, workers: int) -> dict[str, Any]:
         seconds: dict[str, list[float]] = {}
         ran: dict[str, set[int]] = {}
         for test, seen in json.loads(found.read_text()).items():
-            noted = Path(folder, sha256(test.encode()).hexdigest())
-            lines = noted.read_text().splitlines() if noted.exists() else []
+            notes = Path(folder, sha256(test.encode()).hexdigest())
+            lines = notes.read_text().splitlines() if notes.exists() else []
             took = [float(line.split()[1]) for line in lines if line.startswith("took")]
             numbers = {int(line) for line in lines if line.isdigit()}.union(seen["statements"])
             if took and numbers:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -94,12 +95,17 @@ EACH = [
 """The plain suite takes one of them, which nothing but a comparison with what is sealed can find."""
 
 
+def _same(vault: Any) -> Any:
+    return vault
+
+
 class Home:
     """Where a library lives; each library is of another process."""
 
     def __init__(self, kind: str) -> None:
         self.disk = SimulatedFileSystem()
-        self.at: Any = {"folder": lambda: "/library", "place": SimulatedPlace, "objects": SimulatedObjectPlace}[kind]()
+        homes: dict[str, Any] = {"folder": lambda: "/library", "place": SimulatedPlace, "objects": SimulatedObjectPlace}
+        self.at: Any = homes[kind]()
 
     def library(self, key: Any, *retired: Any) -> ConversationLibrary:
         self.disk = self.disk.another_process()
@@ -109,6 +115,7 @@ class Home:
         """What each conversation says to somebody who has all of these keys."""
         found = {}
         for summary in self.library(*keys).list():
+            assert summary.id is not None
             with self.library(*keys).open(summary.id, read_only=True) as store:
                 found[summary.id] = store.get_messages()
         return found
@@ -134,7 +141,9 @@ def rotate(library: ConversationLibrary) -> None:
 
 
 def fork(library: ConversationLibrary) -> None:
-    library.fork(library.list()[0].id)
+    (first, *_) = library.list()
+    assert first.id is not None
+    library.fork(first.id)
 
 
 def storm(home: Home, fault: str, operation: Callable[[ConversationLibrary], None], fails: str) -> int:
@@ -320,7 +329,7 @@ def test_the_contract_names_such_a_provider(fault: str) -> None:
     for fails_at in range(1, 8):
         vault = Vault(b"new", fault, fails_at)
         with pytest.raises(AssertionError, match=r"^K\d, "):
-            check_key_provider(lambda vault=vault: vault)
+            check_key_provider(partial(_same, vault))
     check_key_provider(lambda: Vault(b"new"), lambda: Vault(b"old"))
 
 

@@ -17,8 +17,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from re import _constants as ops
-from re import _parser as parser
+from re import _constants as ops  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 import pytest
@@ -115,7 +115,7 @@ def changed(text: str, draw: random.Random) -> str:
 
 def oldest_python() -> str:
     """The Python of the oldest patch version on this machine, of those that can run this package."""
-    found = {platform.python_version_tuple(): sys.executable}
+    found: dict[tuple[str, ...], str] = {platform.python_version_tuple(): sys.executable}
     candidates = [Path("/usr/bin/python3"), *Path("/usr/bin").glob("python3.1[0-9]")]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     for python in [*candidates, *pyenv.glob("versions/3.*/bin/python")]:

@@ -65,7 +65,7 @@ def searched(index: SearchIndex, library: ConversationLibrary) -> None:
 
 def written_and_sealed(index: SearchIndex, library: ConversationLibrary) -> None:
     library.create(messages=[{"role": "user", "content": "beta"}]).close()
-    assert index.search("beta").total >= 1
+    assert index.search("beta").total
     index.close()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -283,7 +283,7 @@ def asks(message: ModelMessage | None, prompt: object) -> bool:
     """Whether the message asks exactly this, and nothing else."""
     if not isinstance(message, ModelRequest):
         return False
-    kinds: Collection[str] = {part.part_kind for part in message.parts}
+    kinds: set[str] = {part.part_kind for part in message.parts}
     questions = [part.content for part in message.parts if part.part_kind == "user-prompt"]
     return kinds <= {"user-prompt", "system-prompt"} and questions == [prompt]
 

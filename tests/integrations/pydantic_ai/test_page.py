@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from functools import partial
 
 import pydantic_ai
-from pydantic_ai.messages import ModelResponse, TextPart
+import pytest
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 
 from tests.integrations.page import examples
@@ -15,18 +17,25 @@ from transcript_store.view import render_conversation
 SECTION = "pydantic-ai"
 
 
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # run_sync() leaves its event loop to be collected
 def test_each_example_runs(monkeypatch, tmp_path, capsys):
     """In one folder, in the order of the page, as a reader would try them."""
     monkeypatch.chdir(tmp_path)
-    answers = iter(["Hello, Ada.", "You are Ada."])
-    model = FunctionModel(lambda messages, info: ModelResponse(parts=[TextPart(next(answers))]))
+    pay = ToolCallPart("pay", {"amount": 5})
+    answers = iter([TextPart("Hello, Ada."), TextPart("You are Ada."), pay, TextPart("Bob has them.")])
+    model = FunctionModel(lambda messages, info: ModelResponse(parts=[next(answers)]))
     agent = pydantic_ai.Agent
     monkeypatch.setattr(pydantic_ai, "Agent", lambda name, **more: partial(agent, model)(**more))
     for number, example in enumerate(examples(SECTION)):
         exec(compile(example, f"docs/integrations.md, {SECTION}, example {number + 1}", "exec"), {})
-    assert "You are Ada." in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "You are Ada." in said
+    assert "Bob has them." in said
+    gc.collect()
 
-    (summary,) = ConversationLibrary("chats").list()
+    (summary,) = (each for each in ConversationLibrary("chats").list() if each.title == "user-1")
     with ConversationStore(summary.directory, read_only=True) as conversation:
         conversation.load()
         page = b"".join(render_conversation(conversation, to="markdown").pieces).decode()

@@ -102,7 +102,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path):
-    made = []
+    made: list[World] = []
 
     def make(*script, **options):
         made.append(World(tmp_path / str(len(made)), *script, **options))
@@ -115,7 +115,8 @@ def world(tmp_path):
 
 def out_of_order(messages):
     """The calls that have no result right behind them, and the results that have no call right before them."""
-    wrong, waiting = [], []
+    wrong: list[str] = []
+    waiting: list[str] = []
     for message in messages:
         if isinstance(message, ModelResponse):
             wrong += waiting

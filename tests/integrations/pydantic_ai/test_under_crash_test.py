@@ -103,7 +103,6 @@ def test_a_history_that_stores_a_reply_too_late_is_told(agent, monkeypatch):
     """Broken on purpose: the reply is stored with what follows it. Its tool runs for a call that nobody remembers."""
 
     async def noted(self, ctx, *, node):
-        self._of_this_run().live = ctx.messages
         return node
 
     async def called(self, ctx, *, call, tool_def, args, handler):

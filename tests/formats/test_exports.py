@@ -306,8 +306,8 @@ def test_a_parent_that_is_not_there_is_told_and_cuts_nothing_off(root):
     )
     texts = json.dumps(messages(plan))
     assert all(said in texts for said in ("Look for x", "It is there.", "Thanks", "You are welcome."))
-    others: list[Any] = [{**value, "parent": "gone"} if value["id"] == "u" else value for value in NODES[2:]]
-    (other,) = plans_of(ChatGpt(), tree(*others))
+    moved: list[Any] = [{**value, "parent": "gone"} if value["id"] == "u" else value for value in NODES[2:]]
+    (other,) = plans_of(ChatGpt(), tree(*moved))
     assert [(finding.kind, "begins here" in finding.message) for finding in other.findings] == [
         ("dangling-parent", True),
         ("left-branch", False),
@@ -315,7 +315,7 @@ def test_a_parent_that_is_not_there_is_told_and_cuts_nothing_off(root):
     assert len(messages(other)) == 4
     left = node("left", "r", "assistant", "An answer that was left")
     (apart,) = plans_of(
-        ChatGpt(), tree(left, *others)
+        ChatGpt(), tree(left, *moved)
     )  # a mapping has no order: what stands in front was not said before
     assert len(messages(apart)) == 4
     assert "was left" not in json.dumps(messages(apart))

@@ -53,7 +53,9 @@ def a_selection(of: ModelledConversation, data: st.DataObject) -> Operation:
     of.numbered += 1
     changes: dict[str, Any] = {"model": str(of.numbered)}
     changed: dict[int, Any] = {}
-    if (said := sorted(seq for seq in seqs if json.loads(of.shown.records[seq - 1])[0])) and bool(data.draw(st.sampled_from([False, True]))):
+    if (said := sorted(seq for seq in seqs if json.loads(of.shown.records[seq - 1])[0])) and bool(
+        data.draw(st.sampled_from([False, True]))
+    ):
         message = {"role": "user", "content": f"changed {of.numbered}"}
         changed[data.draw(st.sampled_from(said), label="gets other contents")] = (message, {"n": of.numbered})
     return Operation(

@@ -313,9 +313,9 @@ def test_a_parent_that_is_not_there_is_told_and_cuts_nothing_off(root):
         ("left-branch", False),
     ]
     assert len(messages(other)) == 4
-    left = node("left", "r", "assistant", "An answer that was left")
+    branch = node("left", "r", "assistant", "An answer that was left")
     (apart,) = plans_of(
-        ChatGpt(), tree(left, *moved)
+        ChatGpt(), tree(branch, *moved)
     )  # a mapping has no order: what stands in front was not said before
     assert len(messages(apart)) == 4
     assert "was left" not in json.dumps(messages(apart))

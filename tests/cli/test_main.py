@@ -148,7 +148,7 @@ def test_misuse(cli: Cli, arguments: tuple[str, ...]) -> None:
         (("search", "--lmit", "3", "x"), "search: error: unrecognized arguments: --lmit"),
         (("rename", "c", "Moving", "to", "Rome"), "rename: error: unrecognized arguments: Rome"),
         (("snapshot", "list", "--store", "s", "--sealed"), "snapshot list: error: unrecognized arguments: --sealed"),
-        (("search",), "search: error: the following arguments are required: QUERY "),  # a library need not be named
+        (("fork",), "fork: error: the following arguments are required: CONVERSATION "),
         (("record", "c", "--wait", "long"), "record: error: argument --wait: 'long' is not a number of seconds"),
     ],
 )

@@ -500,7 +500,7 @@ def interrupted_append(store: ConversationStore) -> None:
 
 @contextmanager
 def _interrupted_behind_the_write(store: ConversationStore) -> Iterator[None]:
-    storage = store._guard.storage
+    storage = store._guard.storage  # whose write is interrupted
     assert storage is not None
     write = storage.files.write
 

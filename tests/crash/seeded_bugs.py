@@ -206,11 +206,13 @@ def append_after_a_failed_sync(patch: Patch) -> None:
 
 
 def failed_sync_hidden(patch: Patch) -> None:
-    def sync(self: Log) -> None:
-        with suppress(OSError):
-            self.files.sync_data(self.handle)
+    for machine in MACHINES:
 
-    patch.setattr(Log, "_sync", sync)
+        def sync_data(self: Any, handle: int, sync: Any = machine.sync_data) -> None:
+            with suppress(OSError):
+                sync(self, handle)
+
+        patch.setattr(machine, "sync_data", sync_data)
 
 
 def cache_trusted_after_a_failed_sync(patch: Patch) -> None:
@@ -614,10 +616,14 @@ def fork_noted_in_the_wrong_library(patch: Patch) -> None:
 def head_in_memory_believed(patch: Patch) -> None:
     """The head that is asked for is compared with what memory has, before an interrupted append is looked for on the disk."""
 
+    def begin_write(self: Writer) -> None:
+        self.was_looked_at = False
+
     def require_head(self: Writer, head: str) -> None:
         if self.log.end.head.decode() != head:
             raise ConversationChangedError(path=self.path, reason="seeded", expected_head=head, head="")
 
+    patch.setattr(Writer, "begin_write", begin_write)
     patch.setattr(Writer, "require_head", require_head)
 
 

@@ -89,8 +89,8 @@ def test_behind_a_limit_the_live_conversation_is_the_same_and_no_line_is_lost(re
     assert len(few) <= times + 2
     if len(every) <= times:
         assert few == every
-    assert {finding.kind for finding in plan.findings} <= {"many-generations"}
-    assert not free.findings
+    assert {finding.kind for finding in plan.findings} <= {"many-generations", "left-branch"}
+    assert {finding.kind for finding in free.findings} <= {"left-branch"}
 
 
 @given(STEPS, st.integers(1, 4))
@@ -114,5 +114,5 @@ def test_a_file_of_nothing_but_turns_that_are_taken_back_is_no_longer_planned_th
     with allowed(1000, 4 * len(data)):
         plan, few = planned(reader, data)
     assert len(orjson.dumps([entry.message for each in few for entry in each])) < 8 * len(data)
-    assert [finding.kind for finding in plan.findings] == ["many-generations"]
+    assert [finding.kind for finding in plan.findings] == ["many-generations", "left-branch"]
     assert len(said_in(few[-1])) == 1000

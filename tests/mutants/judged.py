@@ -52,10 +52,6 @@ JUDGED: dict[str, str] = {
     ),
     "is_header_of: return line[-SUFFIX_BYTES - 1 :] == HASH_MEMBER + chain_hash(GENESIS, [body]) + b'\"}\\n' → return line[(-SUFFIX_BYTES + 1) :] == HASH_MEMBER + chain_hash(GENESIS, [body]) + b'\"}\\n'": "no header is known to be plain then, and each is read in full: slower, and the same",
     "is_header_of: return line[-SUFFIX_BYTES - 1 :] == HASH_MEMBER + chain_hash(GENESIS, [body]) + b'\"}\\n' → return line[-SUFFIX_BYTES - 2 :] == HASH_MEMBER + chain_hash(GENESIS, [body]) + b'\"}\\n'": "no header is known to be plain then, and each is read in full: slower, and the same",
-    "Messages._messages_of: if taken_back.covers(after_seq + 1, through_seq) and not any(map(may_retract, parts)): → "
-    "if taken_back.covers((after_seq - 1), through_seq) and not any(map(may_retract, parts)):": (
-        "it spares the decoding of what was taken back whole; what is decoded all the same is left out then"
-    ),
     "_Reader.parts: limit = end + len(more) - _LONGEST_TOKEN if more else end → "
     "limit = (end - len(more)) - _LONGEST_TOKEN if more else end": "a token is taken a piece later, and is the same",
     'RecordSealer.all_opened: if {part[7] for part in parts} != {b"sealed"} or not {part[10][:6] for part in parts} <= _USUAL: → '

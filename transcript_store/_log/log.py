@@ -291,7 +291,7 @@ class Log(Messages):
         if second == self._second[0] and now_us >= at_us:
             now: Stamp = (now_us, f"{self._second[1]}{microseconds:06}Z", None)
         else:
-            now = self.stamp()
+            now = self.stamp(now_us)
         first, offset, head = self.end
         previous = head.decode()
         seq, count = first, len(entries)
@@ -384,12 +384,13 @@ class Log(Messages):
         except OSError as error:
             raise SyncFailedError(error.errno, error.strerror) from error
 
-    def stamp(self) -> Stamp:
-        """The time of a record that is written now; it is never before the last record's.
+    def stamp(self, now: int | None = None) -> Stamp:
+        """The time of a record that is written now, or at this reading of the clock; it is never before the last record's.
 
         If the clock is a day or more before the last record, what it said is kept: it may be the last record that is wrong.
         """
-        now, last = self.files.now_us(), self._last_at_us
+        now = self.files.now_us() if now is None else now
+        last = self._last_at_us
         if last - now < DAY_US:
             at_us = max(now, last)
             at = format_time(at_us)

@@ -47,7 +47,8 @@ Nothing of a sealed conversation comes into the index: with its key it is read, 
   socket timeout    both words           "socket timeout"    in this order
   socket OR pipe    one of them          -pipe               without it
   time*             begins with it       *out*               contains it
-  in:result         in results of tools alone   in:text  in:call  in:thinking  in:scaffolding
+  in:result         in results of tools alone
+  in:text  in:call  in:thinking  in:scaffolding
   role:user  title:moving  model:opus  provider:claude  source:codex
   label:project=x  id:0b8f  after:2026-01-01  after:7d  before:yesterday
 

@@ -14,7 +14,7 @@ from transcript_store.cli._shared.libraries import libraries
 from transcript_store.cli._shared.places import is_address, library_at, shown, snapshots_at
 from transcript_store.cli._shared.progress import Working
 from transcript_store.cli._shared.redaction import add_redact_pattern
-from transcript_store.cli._shared.secrets import Told, forget
+from transcript_store.cli._shared.secrets import SecretsReport, forget
 from transcript_store.cli._shared.terminal import Misuse, complain, for_shell, is_at_a_terminal, many, say_on
 from transcript_store.importing import discover, import_conversations
 from transcript_store.redaction import SecretRedactor
@@ -68,7 +68,7 @@ def run(arguments: Namespace) -> int:
     directories = _directories(arguments)
     if arguments.forget:
         return _forget(arguments, directories, redactor)
-    told = Told(is_json=arguments.json)
+    told = SecretsReport(is_json=arguments.json)
     with Working("looking for secrets") as working:
         in_snapshots = (one for _, one in _in_snapshots(arguments, redactor))
         for one in chain(_in_libraries(arguments, directories, redactor), in_snapshots):
@@ -120,7 +120,7 @@ def _forget(arguments: Namespace, directories: Sequence[str], redactor: SecretRe
     snapshots = list(_in_snapshots(arguments, redactor))
     if not arguments.yes:
         found = [*_in_libraries(arguments, directories, redactor), *(one for _, one in snapshots)]
-        told = Told(is_json=False)
+        told = SecretsReport(is_json=False)
         for one in found:
             told.say(one)
         if told.parts and not _is_confirmed(told.parts):

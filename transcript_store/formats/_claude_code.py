@@ -33,7 +33,7 @@ from transcript_store.formats._claude_code_lines import (
     is_injected,
     look_at,
     message_of,
-    typed_of,
+    typed_command,
 )
 from transcript_store.formats._claude_code_tree import generations_of, with_side_lines
 from transcript_store.formats._kept import KeptLines
@@ -224,7 +224,7 @@ def _message(look: Look, said: Said[Node], taken_over: bool) -> Iterator[Entry]:
     shared = message if len(lines) <= _MOST_LINES else None
     extra = _about([value["message"] for value in values]) if said.nodes[0].reply is not None else {}
     if message["role"] == "user":
-        extra |= marked(typed_of(values[0]), is_said=is_injected(values[0]))
+        extra |= marked(typed_command(values[0]), is_said=is_injected(values[0]))
     if said.nodes[0].summary:
         extra["compaction"] = True
     numbers: tuple[int, ...] = ()

@@ -265,7 +265,7 @@ def _node(place: int, kind: str, value: dict[str, Any]) -> Node:
     elif kind == "user" and content.__class__ is list:
         answers = any(block.get("type") == "tool_result" for block in objects(content))
     says = not hidden and not by_the_program and message_of(value) is not None
-    is_prompt = says and kind == "user" and not answers and typed_of(value) != ""
+    is_prompt = says and kind == "user" and not answers and typed_command(value) != ""
     return Node(
         place,
         kind,
@@ -293,7 +293,7 @@ def is_injected(value: dict[str, Any]) -> bool:
     return True in (value.get("isMeta"), value.get("isCompactSummary")) or kind not in ("", "human")
 
 
-def typed_of(value: dict[str, Any]) -> str | None:
+def typed_command(value: dict[str, Any]) -> str | None:
     """What of a line's message the user typed; None for all of it."""
     message = message_of(value)
     if is_injected(value):

@@ -30,7 +30,7 @@ from transcript_store.formats._document import (
 from transcript_store.formats._generations import Draft
 from transcript_store.formats._left import left_entry, left_finding
 from transcript_store.formats._lines import Line
-from transcript_store.formats._members import Json, labels, moment, obj, text
+from transcript_store.formats._members import Json, labels, obj, text, time_of_member
 from transcript_store.formats._plan import Entry, Finding, Head, Plan, Source
 
 _LONGEST_GAP_BYTES = 1 << 16
@@ -146,7 +146,7 @@ class Export(ABC):
 
     def _edition(self, conversation: Json, nodes: list[Node]) -> tuple[str, str] | None:
         changed, said = self.times(conversation, nodes)
-        edition = moment(changed), max(map(moment, said), default="")
+        edition = time_of_member(changed), max(map(time_of_member, said), default="")
         return edition if any(edition) else None
 
     def _entries(self, source: Source, span: Span, whole: Span) -> Iterator[Entry]:
@@ -167,7 +167,9 @@ class Export(ABC):
             return (left_entry(draft.entry()) for draft in (drafts or [first]))
 
         if not any(told.values()):  # nothing was said that has a time: the conversation has one
-            yield Draft(at=moment(self.times(conversation, nodes)[0]) or None, lines=[lines[beside.popleft()]]).entry()
+            yield Draft(
+                at=time_of_member(self.times(conversation, nodes)[0]) or None, lines=[lines[beside.popleft()]]
+            ).entry()
         for place, drafts in told.items():
             while beside and beside[0] < place:  # whatever is not on the way comes where it stands in the document
                 yield from event(beside.popleft())

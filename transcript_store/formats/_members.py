@@ -33,7 +33,7 @@ def labels(**found: object) -> dict[str, str]:
     return {name: value for name, value in found.items() if isinstance(value, str) and value}
 
 
-def moment(value: object) -> str:
+def time_of_member(value: object) -> str:
     """A time, a text or a number, spelled as a record's is, so that times can be compared as texts; empty if it is none."""
     try:
         found = datetime.fromisoformat(time_of(value) or "")

@@ -25,7 +25,7 @@ from transcript_store.formats._kept import KeptLines
 from transcript_store.formats._left import left_finding
 from transcript_store.formats._openclaw import is_openclaw, sessions_of
 from transcript_store.formats._original import pack
-from transcript_store.formats._pi_blocks import is_said, provider_of, turn_of
+from transcript_store.formats._pi_blocks import is_said, provider_of, turn_in_pi
 from transcript_store.formats._plan import Entry, Finding, Head, Loss, Plan, Source
 from transcript_store.formats._scaffolding import PI, marked
 from transcript_store.formats._trees import Generation, Said, told, way_through
@@ -198,13 +198,13 @@ def _turn(value: dict[str, Any]) -> Turn | None:
     """What an entry says to a model; None if it says nothing to it."""
     match value.get("type"):
         case "message" if isinstance(value.get("message"), dict):
-            return turn_of(value["message"])
+            return turn_in_pi(value["message"])
         case "custom_message":
-            return turn_of({**value, "role": "custom"})
+            return turn_in_pi({**value, "role": "custom"})
         case "compaction":
-            return turn_of({**value, "role": "compactionSummary"})
+            return turn_in_pi({**value, "role": "compactionSummary"})
         case "branch_summary":
-            return turn_of({**value, "role": "branchSummary"})
+            return turn_in_pi({**value, "role": "branchSummary"})
     return None
 
 

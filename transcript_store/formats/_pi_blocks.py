@@ -67,7 +67,7 @@ def _is_cut(reply: dict[str, Any]) -> bool:
     return reply.get("stopReason") in ("aborted", "error")
 
 
-def turn_of(message: dict[str, Any]) -> Turn | None:
+def turn_in_pi(message: dict[str, Any]) -> Turn | None:
     """What a message says; None if pi has no such role."""
     content = message.get("content")
     match message.get("role"):

@@ -14,7 +14,7 @@ from transcript_store.importing._note import note_of
 from transcript_store.importing._redactions import first_shown
 
 
-class _Life(NamedTuple):
+class _Generation(NamedTuple):
     """What of a generation tells how it began, and how it ended."""
 
     first: dict[str, Any] | None
@@ -50,14 +50,14 @@ def earlier_generations(conversation: ConversationStore) -> tuple[int, ...]:
     return tuple(number for number in reversed(found) if number >= oldest)
 
 
-def _is_compaction(before: _Life, later: _Life) -> bool:
+def _is_compaction(before: _Generation, later: _Generation) -> bool:
     if later.first is not None and before.last is not None:
         goes_on = later.first["generation"] > before.last["generation"]
         return goes_on and covers(before.last.get("redaction"), later.first.get("redaction"))
     return later.first is None and bool(later.compactions - before.compactions) and later.said <= before.said
 
 
-def _life(records: Iterable[Record]) -> _Life:
+def _life(records: Iterable[Record]) -> _Generation:
     notes: list[dict[str, Any]] = []
     said: set[int] = set()
     compactions: set[int] = set()
@@ -68,4 +68,6 @@ def _life(records: Iterable[Record]) -> _Life:
         elif record.message is not None and ("redacted" in extra or extra.get("compaction") is True):
             number = hash(orjson.dumps(record.message, option=orjson.OPT_SORT_KEYS))
             (said if "redacted" in extra else compactions).add(number)
-    return _Life(notes[0] if notes else None, notes[-1] if notes else None, frozenset(said), frozenset(compactions))
+    return _Generation(
+        notes[0] if notes else None, notes[-1] if notes else None, frozenset(said), frozenset(compactions)
+    )

@@ -33,7 +33,7 @@ WAITING = "pydantic-ai.waiting"
 Change = dict[str, Any]
 
 
-class History(NamedTuple):
+class RecordedHistory(NamedTuple):
     """What a transcript's records say."""
 
     plain: list[Any]
@@ -44,7 +44,7 @@ class History(NamedTuple):
     """The calls that wait, by their id: ``approval`` or ``result``."""
 
 
-def history_in(records: Sequence[Record]) -> History:
+def history_in(records: Sequence[Record]) -> RecordedHistory:
     """Go through the records in their order: messages, what was taken back, and what was changed later."""
     plain: list[Any] = []
     there: list[Record] = []
@@ -57,20 +57,20 @@ def history_in(records: Sequence[Record]) -> History:
         extra = restored_extra(record.extra)
         for number, change in extra.get(NOW, ()):
             if number < len(plain):
-                plain[number] = changed(plain[number], change)
+                plain[number] = apply_change(plain[number], change)
         if record.message is not None:
             plain.append(restored(record.message))
             there.append(record)
             if plain[-1].get("kind") == "response":
                 waiting = {}
         waiting = extra.get(WAITING, waiting)
-    return History(plain, there, waiting)
+    return RecordedHistory(plain, there, waiting)
 
 
 # ---- JSON ----------------------------------------------------------------------------------------------------------
 
 
-def plain(message: ModelMessage) -> Any:
+def message_json(message: ModelMessage) -> Any:
     """A message as JSON. ``metadata`` that JSON cannot carry, which no model gets, is left out with a warning that names its tool.
 
     Raises:
@@ -155,7 +155,7 @@ def is_dynamic(message: ModelMessage) -> bool:
     return any(part.part_kind == "system-prompt" and part.dynamic_ref for part in message.parts)
 
 
-def changed(message: Any, change: Change) -> Any:
+def apply_change(message: Any, change: Change) -> Any:
     """The message with a change that ``change_of`` found."""
     parts = [change["parts"].get(str(number), part) for number, part in enumerate(message["parts"])]
     return {**message, **change["members"], "parts": parts}
@@ -169,7 +169,7 @@ def is_result(part: Any) -> bool:
     return part.part_kind == "tool-return" or (part.part_kind == "retry-prompt" and part.tool_name is not None)
 
 
-def calls_in(message: ModelMessage) -> list[ToolCallPart]:
+def tool_calls_of(message: ModelMessage) -> list[ToolCallPart]:
     """The calls of the program's own tools. A provider's tools have their results in the reply itself."""
     return [part for part in message.parts if part.part_kind == "tool-call"]
 
@@ -202,7 +202,7 @@ def in_order(
             ordered.append(_request_of(due, ordered[-1]))
         ordered.append(message)
         due = []
-        for call, result in zip(calls_in(message), results[number], strict=True):
+        for call, result in zip(tool_calls_of(message), results[number], strict=True):
             if result is not None:
                 due.append(result)
             elif also_last or number != last_reply:
@@ -224,7 +224,7 @@ def _results_by_reply(messages: Sequence[ModelMessage]) -> dict[int, list[Any]]:
     waiting: dict[str, deque[tuple[int, int]]] = {}
     for number, message in enumerate(messages):
         if isinstance(message, ModelResponse):
-            calls = calls_in(message)
+            calls = tool_calls_of(message)
             results[number] = [None] * len(calls)
             for position, call in enumerate(calls):
                 waiting.setdefault(call.tool_call_id, deque()).append((number, position))

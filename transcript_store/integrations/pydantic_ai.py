@@ -62,17 +62,17 @@ from transcript_store.integrations._model_messages import (
     NOW,
     WAITING,
     Change,
-    History,
+    RecordedHistory,
     asks,
-    calls_in,
     change_of,
     extra_of,
     history_in,
     in_order,
     is_dynamic,
+    message_json,
     new_in,
     of_json,
-    plain,
+    tool_calls_of,
 )
 from transcript_store.integrations._runs import begin_turn
 from transcript_store.integrations._values import of_items, readable, redacted, stored
@@ -207,7 +207,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
                     "ModelMessagesTypeAdapter.validate_json() makes them of JSON"
                 )
         if messages:
-            await self._write(_Writing(new=self._encoded([plain(each) for each in messages])))
+            await self._write(_Writing(new=self._encoded([message_json(each) for each in messages])))
 
     @property
     def directory(self) -> str:
@@ -239,7 +239,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         Raises:
             TranscriptStoreError: the history cannot be read.
         """
-        _, history = call_now(*self._place, _history_of) or (_NO_HEAD, History([], [], {}))
+        _, history = call_now(*self._place, _history_of) or (_NO_HEAD, RecordedHistory([], [], {}))
         ids = (message.get("conversation_id") for message in reversed(history.plain))
         return next(filter(None, ids), self._place[1])
 
@@ -372,7 +372,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         redact = of_items(self._place[2].redact)
         if new is not None or redact is None:
             return new
-        return new_in(of_json([redacted(redact, plain(each), "message_history") for each in given]), known)
+        return new_in(of_json([redacted(redact, message_json(each), "message_history") for each in given]), known)
 
     def _make_room_for(self, prompt: object, messages: list[ModelMessage]) -> None:
         """Let a question be the next message: what it repeats goes, and calls that nobody waits for any more get an answer.
@@ -452,7 +452,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
 
         # As the framework puts them: with "early" the output tools come first, and with "graceful" each batch between two of them ends
         # with what the user says.
-        for call in sorted(calls_in(reply), key=lambda call: strategy == "early" and not is_output(call)):
+        for call in sorted(tool_calls_of(reply), key=lambda call: strategy == "early" and not is_output(call)):
             if call.tool_call_id in run.results:
                 part, content = run.results[call.tool_call_id]
             elif ctx is not None:
@@ -508,14 +508,14 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
                 if known is message and not (to_the_letter and number >= own):
                     now.append(before)
                     continue
-                this = plain(message)
+                this = message_json(message)
                 if this != before:
                     if (change := change_of(before, this)) is None:
                         break
                     changes.append((number, change))
                 now.append(this)
             same = len(now)
-            now += [plain(each) for each in messages[same:]]
+            now += [message_json(each) for each in messages[same:]]
             if same < min(own, len(run.plain)):  # what is replaced stood there before this run: in one commit
                 writing = _Writing(self._encoded(now), waits=waits, whole=same, head=run.head)
             elif changes or waits or len(now) > same or len(run.plain) > same:
@@ -534,9 +534,9 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
     def _encoded(self, messages: Sequence[Any]) -> list[EncodedMessage]:
         return [stored(each, f"messages[{k}]", self._max_bytes) for k, each in enumerate(messages)]
 
-    async def _stored(self) -> tuple[str, History]:
+    async def _stored(self) -> tuple[str, RecordedHistory]:
         """What the transcript ends in, and what it says."""
-        return await self._call(_history_of) or (_NO_HEAD, History([], [], {}))
+        return await self._call(_history_of) or (_NO_HEAD, RecordedHistory([], [], {}))
 
     async def _write(self, writing: _Writing) -> None:
         await self._call(writing.write, partial(self._begin, writing))
@@ -623,7 +623,7 @@ def _own_extra(record: Record) -> dict[str, Any] | None:
     return {name: value for name, value in (record.extra or {}).items() if name not in {NOW, WAITING}} or None
 
 
-def _history_of(store: ConversationStore) -> tuple[str, History]:
+def _history_of(store: ConversationStore) -> tuple[str, RecordedHistory]:
     head = store.head  # first: what comes between the two is not ours to take back
     return head, history_in(store.get_records())
 

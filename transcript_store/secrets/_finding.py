@@ -77,7 +77,7 @@ class Library(NamedTuple):
         return store
 
 
-def library_of(
+def open_library(
     library: ConversationLibrary | str | os.PathLike[str],
     key: bytes | KeyProvider | None,
     retired: Sequence[bytes | KeyProvider],
@@ -110,7 +110,7 @@ def find_secrets(
     """
     redactor = SecretRedactor() if redact is None else redact
     require_redactor(redactor)
-    return _found(library_of(library, encryption_key, retired_keys), redactor)
+    return _found(open_library(library, encryption_key, retired_keys), redactor)
 
 
 def _found(library: Library, redactor: SecretRedactor) -> Iterator[FoundSecrets]:
@@ -119,7 +119,7 @@ def _found(library: Library, redactor: SecretRedactor) -> Iterator[FoundSecrets]
             with library.open(summary, read_only=True) as store:
                 found = found_in(store, summary, redactor)
         except TranscriptStoreError as error:
-            found = [refused(summary, redactor, error)]
+            found = [unreadable(summary, redactor, error)]
         yield from found
         yield from in_quarantine(summary, redactor)
 
@@ -178,7 +178,7 @@ def keeping_what_was_redacted(
 
     What cannot be read is left out: every other command names it.
     """
-    through = library_of(library, None, ())
+    through = open_library(library, None, ())
     for summary in through.conversations():
         if summary.generation:
             with suppress(TranscriptStoreError), through.open(summary, read_only=True, verify="tail") as store:
@@ -206,7 +206,7 @@ def find_secrets_in_snapshots(store: SnapshotStore, *, redact: SecretRedactor | 
             yield FoundSecrets(id=summary.id, directory=where, part="snapshot", counts=counts)
 
 
-def refused(summary: ConversationSummary, redactor: SecretRedactor, error: TranscriptStoreError) -> FoundSecrets:
+def unreadable(summary: ConversationSummary, redactor: SecretRedactor, error: TranscriptStoreError) -> FoundSecrets:
     """What is said of a conversation that the library refused."""
     of = _of(summary, redactor)
     return FoundSecrets(**of, part="live", generation=summary.generation, reason=str(error), error=error)
@@ -219,13 +219,13 @@ def _of(
     return {"id": summary.id, "directory": summary.directory, "title": redactor.redact(title).value}
 
 
-def metadata_of(metadata: ConversationMetadata) -> dict[str, Any]:
+def metadata_values(metadata: ConversationMetadata) -> dict[str, Any]:
     """What of the metadata somebody wrote."""
     return {name: getattr(metadata, name) for name in _FIELDS if getattr(metadata, name)}
 
 
 def _in_metadata(metadata: ConversationMetadata, redactor: SecretRedactor) -> Mapping[str, int]:
-    return redactor.redact(metadata_of(metadata)).counts
+    return redactor.redact(metadata_values(metadata)).counts
 
 
 def _in_records(store: ConversationStore, generation: int | None, redactor: SecretRedactor) -> dict[str, int]:

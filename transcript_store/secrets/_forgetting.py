@@ -22,9 +22,9 @@ from transcript_store.secrets._finding import (
     Library,
     found_in,
     in_quarantine,
-    library_of,
-    metadata_of,
-    refused,
+    metadata_values,
+    open_library,
+    unreadable,
 )
 
 _Changed = dict[int, tuple[dict[str, Any] | None, dict[str, Any] | None]]
@@ -63,7 +63,7 @@ def forget_secrets(
     """
     redactor = SecretRedactor() if redact is None else redact
     require_redactor(redactor)
-    return _forgotten(library_of(library, encryption_key, retired_keys), redactor, lock_timeout_seconds)
+    return _forgotten(open_library(library, encryption_key, retired_keys), redactor, lock_timeout_seconds)
 
 
 def _forgotten(library: Library, redactor: SecretRedactor, seconds: float) -> Iterator[ForgottenSecrets]:
@@ -72,7 +72,7 @@ def _forgotten(library: Library, redactor: SecretRedactor, seconds: float) -> It
             with library.open(summary, read_only=True) as reader:
                 found = found_in(reader, summary, redactor)
         except TranscriptStoreError as error:
-            found = [refused(summary, redactor, error)]
+            found = [unreadable(summary, redactor, error)]
         found += in_quarantine(summary, redactor)
         readable = [one for one in found if one.reason is None]
         yield from (ForgottenSecrets(**_members(one)) for one in found if one.reason is not None)
@@ -134,7 +134,7 @@ def _redact_live(store: ConversationStore, redactor: SecretRedactor, *, is_neede
         if extra != record.extra or counts:
             changed[record.seq] = (message, extra)
     metadata = store.get_metadata()
-    now = metadata_of(metadata)
+    now = metadata_values(metadata)
     clean = redactor.redact(now).value
     changes = {name: value for name, value in clean.items() if value is not now[name]}
     if not (changed or changes or is_needed):

@@ -29,7 +29,7 @@ _STALL_SECONDS = 60
 """An answer of which nothing was read for so long is ended."""
 
 
-class Connections:
+class OpenConnections:
     """The open connections of one server. ``protocol`` is what uvicorn makes of each. Use it in the event loop's thread."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Connections:
 class _Connection(H11Protocol):
     """One connection, as uvicorn has it, and when it was last of use."""
 
-    def __init__(self, connections: Connections, config: Config, state: ServerState, *rest: Any) -> None:
+    def __init__(self, connections: OpenConnections, config: Config, state: ServerState, *rest: Any) -> None:
         super().__init__(config, state, *rest)
         self._connections = connections
         self.app_state = {**self.app_state, ON_OWNER: self._shown_token}

@@ -21,7 +21,7 @@ from anyio.to_thread import run_sync
 from transcript_store.library import ConversationLibrary
 from transcript_store.search import SearchIndex
 from transcript_store.serving._application import Application
-from transcript_store.serving._connections import Connections
+from transcript_store.serving._connections import OpenConnections
 from transcript_store.serving._guard import Guard
 from transcript_store.serving._homes import home_of
 
@@ -50,7 +50,7 @@ def run(
     home = home_of(library, keys)
     with _interrupting(), _listening(port) as listener, SearchIndex(library, cache=cache, **keys) as index:
         own = listener.getsockname()[1]
-        application, connections = Application(home, index), Connections()
+        application, connections = Application(home, index), OpenConnections()
         config = uvicorn.Config(
             Guard(application.app, hosts={_host(own), _host(forwarded_port or own)}, token=token, failed=failed),
             http=connections.protocol,  # type: ignore[arg-type]  # it is only called
@@ -92,7 +92,7 @@ class _Server(uvicorn.Server):
     def __init__(
         self,
         config: uvicorn.Config,
-        connections: Connections,
+        connections: OpenConnections,
         *,
         started: Callable[[], object],
         closing: Callable[[], object],

@@ -62,7 +62,7 @@ def lines_of(message: object, manner: Manner) -> Iterator[Line]:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class ScaffoldingText:
     """A message of which a program wrote some in the user's name."""
 
     typed: str
@@ -73,16 +73,16 @@ class Written:
     """All of its texts."""
 
 
-def written_by_the_program(message: object, extra: Mapping[str, Any] | None) -> Written | None:
+def written_by_the_program(message: object, extra: Mapping[str, Any] | None) -> ScaffoldingText | None:
     """The message if a program wrote some of it; None for any other."""
     if "scaffolding" not in (extra or {}):
         return None
     parts = parts_of(message)
     said = "\n\n".join(part.text for part in parts if part.kind == "text")
-    return Written(typed_of(extra, ""), tuple(part for part in parts if part.kind != "text"), said)
+    return ScaffoldingText(typed_of(extra, ""), tuple(part for part in parts if part.kind != "text"), said)
 
 
-def lines_of_written(written: Written, manner: Manner) -> Iterator[Line]:
+def lines_of_written(written: ScaffoldingText, manner: Manner) -> Iterator[Line]:
     """The lines for such a message: what the user typed, and the beginning of what the program wrote."""
     if written.typed:
         yield from _indented(manner.prose(written.typed), _TEXT_INDENT)

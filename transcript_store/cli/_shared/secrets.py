@@ -28,7 +28,7 @@ def forget(
     snapshots: Iterable[tuple[SnapshotStore, FoundSecrets]] = (),
 ) -> int:
     """Remove the secrets from these libraries and their search indexes, and say what was done. 1 if some are left."""
-    told = Told(is_json=arguments.json, is_past=True)
+    told = SecretsReport(is_json=arguments.json, is_past=True)
     keys = keys_of(arguments).options
     for directory in directories:
         library = library_at(directory, **keys)
@@ -60,7 +60,7 @@ def say_what_is_kept(library: ConversationLibrary, redactor: SecretRedactor, say
         )
 
 
-class Told:
+class SecretsReport:
     """What was said so far: a line a part, and the sum."""
 
     def __init__(self, *, is_json: bool, is_past: bool = False) -> None:

@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -566,6 +567,7 @@ def main() -> int:
         "PYTHONDONTWRITEBYTECODE",
     ):  # the last: each process would compile the tests anew
         os.environ.pop(name, None)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the table is printed and the folder removed
     with tempfile.TemporaryDirectory(prefix="ci-", ignore_cleanup_errors=True) as scratch:
         Path(scratch).chmod(0o755)  # another user works in it
         ci = Ci(Path(scratch), Times(f".ci/{given.command}"))

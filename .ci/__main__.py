@@ -14,11 +14,13 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -30,11 +32,11 @@ NEAR, WHOLE = TOP / ".ci/near.json", TOP / ".ci/whole.json"
 UNFINISHED = TOP / "build/whole.json"
 """What `.ci/whole` has finished of a part that it was not allowed to end."""
 
-SECONDS = 800.0
-"""Of the processor, for what a change comes near, and a share of the rest: seven minutes on two cores."""
+SECONDS = 600.0
+"""Of the processor, for the long proofs: five minutes on two cores."""
 
-FRAMEWORKS_SECONDS = 400.0
-"""Of the processor, for the environments of the frameworks and the tests there."""
+FRAMEWORKS_EVERY = 4
+"""The frameworks' tests run at each change of theirs; at every so manyth commit if nobody knows what has changed."""
 
 QUESTION = "Who wrote Hamlet?"
 """What README's printed example asks."""
@@ -179,14 +181,22 @@ class Ci:
     def pythons(self) -> None:
         """A share of the plain suite on each other Python, and whole what the Pythons differ in."""
         self.packages()
-        for minor, python in sorted(other_pythons().items()):
+        others = sorted(other_pythons().items())
+        with ThreadPoolExecutor(2) as threads:  # pip waits for the network half of its time
+            for made in [threads.submit(self.with_python, *other) for other in others]:
+                made.result()
+        for minor, python in others:
             self.on_python(minor, python, f"{self.number + minor}/8", OTHER_PYTHONS)
+
+    def with_python(self, minor: int, python: Path) -> dict[str, str]:
+        """The variables of an environment with another Python."""
+        return within(environment(self.scratch / f"python3.{minor}", "-e", f"{TOP}[dev]", python=python))
 
     def on_python(self, minor: int, python: Path, share: str, shares: dict[str, int]) -> None:
         names = self.scratch / "other-pythons.json"
         names.write_text(json.dumps(shares))
-        tools = within(environment(self.scratch / f"python3.{minor}", "-e", f"{TOP}[dev]", python=python))
-        self.pytest("-n", "3", "-m", "not long and not root", "--share", share, f"--shares={names}", tools=tools)
+        options = ("-n", "3", "-m", "not long and not root", "--share", share, f"--shares={names}")
+        self.pytest(*options, tools=self.with_python(minor, python))
 
     def alone(self, *options: str) -> None:
         self.packages()
@@ -209,13 +219,11 @@ class Ci:
         proofs, seconds = read_near(NEAR) if NEAR.exists() else [], SECONDS
         if not proofs:
             self.times.note(f"WARNING: there is no .ci/near.json, so of each long proof every {REST}th case runs")
-        if touches("frameworks", changed["frameworks"]):
-            seconds -= FRAMEWORKS_SECONDS
         chosen = choose(proofs, changed, seconds, TOP)
         every = chosen.every
         if touches("frameworks", changed["frameworks"]):
-            if self.number % every:
-                self.times.note(f"frameworks: left to every {every}th commit, and to .ci/whole --part frameworks")
+            if changed["frameworks"] is None and self.number % FRAMEWORKS_EVERY:
+                self.times.note(f"frameworks: .ci/whole never ran them; left to each {FRAMEWORKS_EVERY}th commit")
             else:
                 self.frameworks()
         if touches("programs", changed["programs"]):
@@ -559,6 +567,7 @@ def main() -> int:
         "PYTHONDONTWRITEBYTECODE",
     ):  # the last: each process would compile the tests anew
         os.environ.pop(name, None)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the table is printed and the folder removed
     with tempfile.TemporaryDirectory(prefix="ci-", ignore_cleanup_errors=True) as scratch:
         Path(scratch).chmod(0o755)  # another user works in it
         ci = Ci(Path(scratch), Times(f".ci/{given.command}"))

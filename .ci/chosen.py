@@ -125,6 +125,8 @@ def is_near(proof: Proof, changed: Collection[str] | None, needs: Collection[str
 def choose(proofs: Iterable[Proof], changed: Mapping[str, Collection[str] | None], seconds: float, top: Path) -> Chosen:
     """Shares of the long proofs that take about so many seconds of the processor together.
 
+    The near ones have at least a quarter of them, however long the share of the rest takes.
+
     ``changed`` has for each part of `.ci/whole` the files that have changed since it ran; None: it never ran.
     """
     near, rest, none = [], [], []
@@ -138,7 +140,7 @@ def choose(proofs: Iterable[Proof], changed: Mapping[str, Collection[str] | None
             rest.append(proof)
     of_rest = sum(proof.seconds for proof in rest) / REST
     of_near = sum(proof.seconds for proof in near)
-    every = min(REST, max(1, math.ceil(of_near / max(1.0, seconds - of_rest))))
+    every = min(REST, max(1, math.ceil(of_near / max(seconds / 4, seconds - of_rest))))
     shares = {proof.id: every for proof in near} | {proof.id: REST for proof in rest} | {proof.id: 0 for proof in none}
     return Chosen(shares, of_rest + of_near / every, len(near), every, of_near * (1 - 1 / every))
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,6 +22,16 @@ import pytest
 TOP = Path(__file__).parent.parent
 if not (TOP / ".ci").exists():
     pytest.skip("needs .ci", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def whole() -> Any:
+    """The module that has the steps."""
+    sys.path.insert(0, str(TOP / ".ci"))  # they import each other by name
+    try:
+        return _loaded("__main__")
+    finally:
+        sys.path.remove(str(TOP / ".ci"))
 
 
 def _loaded(name: str) -> Any:
@@ -165,3 +176,46 @@ def test_what_was_not_measured_is_near_every_change_and_takes_what_others_take(t
     far, unknown = chosen.read_near(tmp_path / "near.json")
     assert (far.modules, unknown.modules, unknown.seconds) == ({LOG}, None, 6.0)
     assert [chosen.is_near(unknown, changed, ()) for changed in ({"README.md"}, None, set())] == [True, True, False]
+
+
+def test_a_part_that_was_interrupted_continues_where_it_was(
+    whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its finished pieces do not run again, at this commit; it is written down when all of them have run."""
+    ran: list[str] = []
+    commit = ["a"]
+    monkeypatch.setattr(whole, "WHOLE", tmp_path / "whole.json")
+    monkeypatch.setattr(whole, "UNFINISHED", tmp_path / "build" / "whole.json")
+    monkeypatch.setattr(whole, "said", lambda *words: commit[0] if "rev-parse" in words else "")
+    monkeypatch.setattr(
+        whole, "changed_since", lambda one: set() if one == commit[0] else {"README.md"} if one else None
+    )
+
+    class OfThree:
+        def __init__(self, *fails: str) -> None:
+            self.times, self.fails = machine.Times(".ci/whole"), fails
+
+        def piece(self, name: str) -> None:
+            if name in self.fails:
+                raise KeyboardInterrupt
+            ran.append(name)
+
+        def parts(self) -> dict[str, list[tuple[str, str, Callable[[], None]]]]:
+            return {"crash": [(name, "", partial(self.piece, name)) for name in ("1/3", "2/3", "3/3")]}
+
+    def written() -> dict[str, Any]:
+        found = tmp_path / "whole.json"
+        return json.loads(found.read_text()) if found.exists() else {}
+
+    assert whole.run_whole(OfThree("2/3"), ()) == 1
+    assert (ran, written()) == (["1/3"], {})
+    assert whole.run_whole(OfThree("3/3"), ()) == 1
+    assert (ran, written()) == (["1/3", "2/3"], {})
+    commit[0] = "b"
+    assert whole.run_whole(OfThree(), ()) == 0
+    assert ran == ["1/3", "2/3", "1/3", "2/3", "3/3"]
+    assert written() == {"crash": {"commit": "b", "minutes": 0.0}}
+    assert whole.run_whole(OfThree(), ()) == 0
+    assert len(ran) == 5
+    assert whole.run_whole(OfThree(), ("crash",)) == 0
+    assert len(ran) == 8

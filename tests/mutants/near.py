@@ -140,9 +140,9 @@ def measure(tests: Sequence[str], wanted: int, workers: int) -> dict[str, Any]:
         for number, module in enumerate(modules):
             path = copy / "transcript_store" / module
             source = path.read_bytes()
-            noted = with_notes([(start, number) for start in beginnings(source)], source)
-            compile(noted, path, "exec")  # a module that is no Python would look like one that no test runs
-            path.write_bytes(noted)
+            changed = with_notes([(start, number) for start in beginnings(source)], source)
+            compile(changed, path, "exec")  # a module that is no Python would look like one that no test runs
+            path.write_bytes(changed)
         found = copy / "reached.json"
         options = ["-q", "-p", "tests.mutants.reach", "-p", "tests.mutants.near", "-p", "no:cacheprovider", "--tb=line"]
         options += [f"-n{workers}", "-m", "long or root", "--timeout=1800", *(f"--ignore={path}" for path in LEFT_OUT)]

@@ -103,7 +103,7 @@ def test_what_was_acknowledged_survives_sigkill(scratch, durability, rounds):
     print(f"{torn} torn tails")
 
 
-@pytest.mark.parametrize("kills", [60, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [25, pytest.param(300, marks=pytest.mark.long)])
 def test_a_storm_of_eight_writers(scratch, kills):
     """P11: eight processes load, append, replace and close as fast as they can and are killed at random: each message
     that was acknowledged is there once, each writer's own in order, and the conversation is whole at the end.

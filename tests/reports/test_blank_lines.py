@@ -15,7 +15,7 @@ import pytest
 
 from transcript_store import ConversationLibrary
 from transcript_store.exporting import export
-from transcript_store.formats._lines import _LONGEST_RUN_BYTES
+from transcript_store.formats import _lines
 from transcript_store.importing import import_conversations
 
 AT = "2026-09-01T10:00:00.000Z"
@@ -81,13 +81,15 @@ def test_a_run_of_empty_lines_is_one_event(format: str, blank: bytes, tmp_path: 
     assert [each.action for each in import_conversations([source], library, format=format)] == ["unchanged"]
 
 
-def test_a_run_that_is_longer_than_a_record_may_be(tmp_path: Path) -> None:
+def test_a_run_that_is_longer_than_a_record_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is kept in several; one that grows is kept whole."""
+    longest = 1 << 14
+    monkeypatch.setattr(_lines, "_LONGEST_RUN_BYTES", longest)
     source = tmp_path / "s.jsonl"
-    source.write_bytes(b'{"role": "user", "content": "hi"}\n' + b"\n" * (2 * _LONGEST_RUN_BYTES + 5))
+    source.write_bytes(b'{"role": "user", "content": "hi"}\n' + b"\n" * (2 * longest + 5))
     library = ConversationLibrary(tmp_path / "library")
     (report,) = import_conversations([source], library)
-    assert (report.action, report.events, report.lines.in_events) == ("created", 3, 2 * _LONGEST_RUN_BYTES + 5)
+    assert (report.action, report.events, report.lines.in_events) == ("created", 3, 2 * longest + 5)
     with source.open("ab") as file:
         file.write(b'\n\n{"role": "assistant", "content": "ho"}\n')
     for action in ("replaced", "unchanged"):

@@ -11,6 +11,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -45,8 +46,9 @@ class Bare:
                 (self._links / name_of_it).symlink_to(python.resolve())
         else:
             path.insert(0, str(_copied(python, prefix, scratch / f"{name}.python")))
-        for folder in ("home", "tmp", "pip"):
-            (self.top / folder).mkdir()
+        temporary = Path(tempfile.mkdtemp(dir=scratch))  # without a space, or tests would have to quote each path they expect
+        for folder in (self.top / "home", self.top / "pip"):
+            folder.mkdir()
         self.home = self.top / "home"
         for settings in (Path.home() / ".config/pip/pip.conf", Path.home() / ".pip/pip.conf"):
             if settings.exists():
@@ -60,12 +62,13 @@ class Bare:
             "HOME": str(self.home),
             "USER": USER,
             "LOGNAME": USER,
-            "TMPDIR": str(self.top / "tmp"),
+            "TMPDIR": str(temporary),
             "PIP_CACHE_DIR": str(self.top / "pip"),
             "TRANSCRIPT_STORE_ONLY_PATH": "1",
             **variables,
         }
         self._give_away(self.top)
+        self._give_away(temporary)
 
     def clone(self, name: str) -> Path:
         """A clone of what is committed, which the user owns."""

@@ -25,6 +25,7 @@ def test_without_libfuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault:
     """Both files of tests are imported, and what mounts is skipped with the reason."""
     (tmp_path / "mfusepy.py").write_text(fault)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("TRANSCRIPT_STORE_ONLY_PATH", raising=False)
     with patch.dict(sys.modules), patch.dict(vars(tests.crash)):
         for name in ["mfusepy", *(f"tests.crash.{module}" for module in MODULES)]:
             sys.modules.pop(name, None)

@@ -81,7 +81,7 @@ def test_the_go_table_with_allow_insecure(row: dict[str, Any]) -> None:
         ("https:///v1", "no host"),
         ("https:host/v1", "no host"),
         ("https://:443/", "no host"),
-        ("https://[::1]x/", "host or port"),
+        ("https://[::1]x/", "host or port|cannot be parsed"),
         ("https://[fe80::g]/", "parsed"),
         ("https://host:/", "host or port"),
         ("https://host:0/", "host or port"),

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import pickle
+import shlex
 import stat
 import subprocess
 import sys
@@ -287,7 +288,9 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     script = tmp_path / "bin" / "claude"
     script.parent.mkdir()
     script.write_text(
-        f"""#!{sys.executable}
+        f"""#!/bin/sh
+'''exec' {shlex.quote(sys.executable)} "$0" "$@"
+' '''
 import json, os, sys
 prompt = sys.stdin.read()
 with open({str(notes)!r}, "a") as out:

@@ -239,7 +239,7 @@ def on_a_terminal(library: Path, cache: Path, *options: str) -> tuple[subprocess
         shown = b""
         while shown.count(b"\n") < 2:
             shown += terminal.read(4096)
-        return process, shown.decode().split()
+        return process, shown.decode().split("\r\n")[:2]
 
 
 def free_port() -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import re
+import shlex
 import signal
 import socket
 import sys
@@ -278,7 +279,10 @@ def test_f13_the_token_stands_in_no_argument_of_any_process_while_a_browser_is_o
     """The browser is started with the path of the file; while it is open, idle and after requests, no process shows the token."""
     browser = tmp_path / "browser.py"
     browser.write_text(BROWSER)
-    environment = {"BROWSER": f"{sys.executable} {browser} %s &", "NOTED": str(tmp_path / "noted")}
+    environment = {
+        "BROWSER": f"{shlex.quote(sys.executable)} {shlex.quote(str(browser))} %s &",
+        "NOTED": str(tmp_path / "noted"),
+    }
     command = (*COMMAND, "serve", str(library))
     with serving(library, tmp_path / "cache", command=command, environment=environment) as server:
         server.get()  # answered only when the browser was started

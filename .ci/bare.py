@@ -46,7 +46,9 @@ class Bare:
                 (self._links / name_of_it).symlink_to(python.resolve())
         else:
             path.insert(0, str(_copied(python, prefix, scratch / f"{name}.python")))
-        temporary = Path(tempfile.mkdtemp(dir=scratch))  # without a space, or tests would have to quote each path they expect
+        temporary = Path(
+            tempfile.mkdtemp(dir=scratch)
+        )  # without a space, or tests would have to quote each path they expect
         for folder in (self.top / "home", self.top / "pip"):
             folder.mkdir()
         self.home = self.top / "home"

@@ -124,7 +124,9 @@ def _answer(arguments: Namespace, directory: str, keys: Keys) -> Answer:
         library_at(directory, **keys.options) if is_address(directory) else directory, **keys.options
     ) as index:
         answer = _search(index, arguments, directory, wait=arguments.wait)
-        if not answer.hits and answer.not_indexed and not answer.is_busy:  # of a library that is new "nothing" would be wrong
+        if (
+            not answer.hits and answer.not_indexed and not answer.is_busy
+        ):  # of a library that is new "nothing" would be wrong
             answer = _search(index, arguments, directory, wait=True)
         return answer
 

@@ -8,7 +8,8 @@ Nobody knows the right answer for a file from outside. So each is held to what c
 * P-name: the name of a conversation is something that the user typed, or that the program calls it;
 * P-twice: a second import changes nothing;
 * P-bytes: ``export --to original`` gives the bytes;
-* P-one: one format alone claims the file; a file that none claims is refused or passed over.
+* P-one: one format alone claims the file; a file that none claims is refused or passed over;
+* P-empty: a file is left out as empty only if nobody says anything in it.
 
 What is said is read from the JSON by one rule for all programs (:func:`said_in`), with none of the library's readers.
 """
@@ -109,12 +110,15 @@ def problems_of(path: Path) -> Iterator[str]:
         library = ConversationLibrary(Path(folder) / "library")
         reports = list(import_conversations([path], library))
         if not any(claims):
-            if any(report.action not in ("refused", "skipped") for report in reports):
+            if any(report.action not in ("refused", "skipped", "empty") for report in reports):
                 yield f"P-one: nobody claims it, and it is {[report.action for report in reports]}"
             return
         again = list(import_conversations([path], library))
-        if [one.action for one in again if one.action not in ("unchanged", "refused")]:
+        if [one.action for one in again if one.action not in ("unchanged", "refused", "empty")]:
             yield f"P-twice: {[one.action for one in again]}"
+        if any(report.action == "empty" for report in reports) and (said := texts_of_file(path.read_bytes())):
+            yield f"P-empty: it is left out, and {said[0][:60]!r} is said in it"
+            return
         stored = [report for report in reports if report.id is not None]
         yield from _said_problems(path, library, Path(folder), stored)
         for report in stored:

@@ -48,6 +48,18 @@ def test_search_shows_title_place_and_the_command_that_shows_more(cli: Cli, chat
     ]
 
 
+@pytest.mark.parametrize("number", range(3))
+def test_nothing_is_found_only_if_everything_was_looked_at(
+    cli: Cli, chats: ConversationLibrary, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first search of a library of a hundred sessions said that nothing was found, and so did the next four."""
+    monkeypatch.setattr("transcript_store.search._index.UPDATE_SECONDS", 0.0)
+    found = cli("search", f'"socket {number} said 7"', chats.directory)
+    assert ("1 message" in found.out, found.err) == (True, "")
+    nothing = cli("search", "quagga", chats.directory)
+    assert (nothing.out, nothing.err) == ("nothing was found\n", "")
+
+
 def test_search_of_several_libraries_as_json(cli: Cli, chats: ConversationLibrary, tmp_path: Path) -> None:
     other = ConversationLibrary(tmp_path / "other")
     with other.create(messages=[{"role": "user", "content": "another socket"}]) as one:

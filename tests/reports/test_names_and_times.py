@@ -38,12 +38,15 @@ def codex(*texts: str) -> list[Any]:
     ]  # fmt: skip
 
 
-def gemini(*texts: str) -> list[Any]:
+def gemini(*said: str | list[str]) -> list[Any]:
     at = "2026-09-01T10:00:00.000Z"
     return [
         {"sessionId": SESSION, "projectHash": "ab", "startTime": at, "lastUpdated": at, "kind": "main"},
-        *({"id": text[:9], "timestamp": at, "type": "user", "content": [{"text": text}]} for text in texts),
-    ]
+        *(
+            {"id": f"m{number}", "timestamp": at, "type": "user", "content": [{"text": text} for text in ([texts] if isinstance(texts, str) else texts)]}
+            for number, texts in enumerate(said)
+        ),
+    ]  # fmt: skip
 
 
 INJECTED = {
@@ -55,10 +58,14 @@ INJECTED = {
     "claude-ide": claude([{"type": "text", "text": "<ide_opened_file>The user opened x</ide_opened_file>"}, {"type": "text", "text": ASKED}]),
     "claude-interrupted": claude("[Request interrupted by user]", ASKED),
     "codex-agents": codex("# AGENTS.md instructions for /tmp/p\n\n<INSTRUCTIONS>\nBe brief.\n</INSTRUCTIONS>", "<environment_context>\n</environment_context>", ASKED),
+    "codex-modes": codex("<collaboration_mode>\n# Default\n`<collaboration_mode>...</collaboration_mode>` changes it; nothing else does.\n</collaboration_mode>", ASKED),
+    "claude-nested": claude(f"{ASKED}\n<system-reminder>a <system-reminder>b</system-reminder> c</system-reminder>"),
     "codex-glued": codex(f"<environment_context>\n<cwd>/</cwd>\n</environment_context>\n{ASKED}"),
     "codex-ide": codex(f"# Context from my IDE setup:\n\n## Open tabs:\n- a\n\n## My request for Codex:\n{ASKED}"),
     "gemini": gemini("<session_context>\nThis is the Gemini CLI.\n</session_context>", ASKED),
     "gemini-old": gemini("This is the Gemini CLI. We are setting up the context for our chat.\nToday", f"{ASKED}\n<system_note>x</system_note>"),
+    "gemini-file": gemini([ASKED, "\n--- Content from referenced files ---", "\nContent from @a.txt:\n", "a", "\n--- End of content ---"]),
+    "gemini-file-glued": gemini(f"{ASKED}\n--- Content from referenced files ---\nContent from @a.txt:\na\n--- End of content ---"),
 }  # fmt: skip
 
 
@@ -71,9 +78,33 @@ def test_what_the_program_injected_is_no_name(tmp_path: Path, name: str) -> None
     page = got.page()
     assert page.count('class="user prompt') == 1
     assert "Written by the program" in page
+    assert '<span class="name">text</span>' not in page, "what is folded is not shown a second time"
     assert "that the program wrote" in got.show()
     assert got.found(f'"{ASKED}"')[0]["where"] == "text"
     assert got.has_its_bytes()
+
+
+def test_it_is_folded_on_a_branch_that_was_left_too(tmp_path: Path) -> None:
+    session = ClaudeLines()
+    first = session.user(ASKED)
+    session.user("<system-reminder>be brief</system-reminder>\nWhich one?")
+    session.reply("That one.")
+    session.user("Never mind.", parent=first)
+    session.reply("Well.")
+    page = imported(tmp_path, session.lines).page()
+    left = page[page.index("on a branch that was left") :]
+    assert (
+        left.index("Which one?")
+        < left.index("Written by the program")
+        < left.index("be brief")
+        < left.index("That one.")
+    )
+
+
+def test_elements_of_a_message_take_time_by_its_length(tmp_path: Path) -> None:
+    """130 KB of them took nine seconds, and four times that for twice as much: with a megabyte this test would not end."""
+    said = f"{ASKED}\n" + "<system-reminder></system-reminder>" * 30_000
+    assert imported(tmp_path, claude(said)).name() == ASKED
 
 
 @pytest.mark.parametrize(

@@ -151,8 +151,9 @@ def test_what_stands_on_a_branch_that_was_left_is_told_shown_found_and_exported(
     assert told.startswith("2 messages stand on branches")
     assert got.report.messages == 4
     assert "zebra" not in got.show()
-    assert "left branches  2 messages" in got.show()
+    assert "left branches  2 messages; --branches shows them\n" in got.show()
     branches = got.show("--branches")
+    assert "left branches  2 messages\n" in branches
     assert branches.count("on a branch that was left") == 2
     assert "wrong turn zebra" in branches
     assert '"role"' not in branches

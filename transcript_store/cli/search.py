@@ -40,8 +40,8 @@ DESCRIPTION = """\
 Find messages in one or more libraries, by default in that of `chat`: with their conversation, the place that matches, and
 the command that shows it. What was said stands first, then calls, results and thinking, then what a program wrote in the
 user's name, then what was said on branches that were left, then what a compaction took out of sight. An index in your cache
-directory is brought up to date before, for at most 0.2 seconds; --wait
-gives it as long as it takes. Every hit is checked against the transcript. Nothing in a library is changed and no lock is taken.
+directory is brought up to date before, for at most 0.2 seconds; with --wait, or if nothing was found, for as long as it takes.
+Every hit is checked against the transcript. Nothing in a library is changed and no lock is taken.
 Nothing of a sealed conversation comes into the index: with its key it is read, in memory.
 
   socket timeout    both words           "socket timeout"    in this order
@@ -123,18 +123,27 @@ def _answer(arguments: Namespace, directory: str, keys: Keys) -> Answer:
     with SearchIndex(
         library_at(directory, **keys.options) if is_address(directory) else directory, **keys.options
     ) as index:
-        if arguments.wait and has_status():
-            while (left := index.update(seconds=0.5, refresh=is_address(directory))).not_indexed:
-                status(f"indexing: {many(left.not_indexed, 'conversation')} to go")
-            status("")
-        return index.search(
-            arguments.query,
-            limit=arguments.limit,
-            sort=arguments.sort,
-            regex=arguments.regex,
-            wait=arguments.wait,
-            refresh=arguments.wait and is_address(directory),
-        )
+        answer = _search(index, arguments, directory, wait=arguments.wait)
+        if (
+            not answer.hits and answer.not_indexed and not answer.is_busy
+        ):  # of a library that is new "nothing" would be wrong
+            answer = _search(index, arguments, directory, wait=True)
+        return answer
+
+
+def _search(index: SearchIndex, arguments: Namespace, directory: str, *, wait: bool) -> Answer:
+    if wait and has_status():
+        while (left := index.update(seconds=0.5, refresh=is_address(directory))).not_indexed:
+            status(f"indexing: {many(left.not_indexed, 'conversation')} to go")
+        status("")
+    return index.search(
+        arguments.query,
+        limit=arguments.limit,
+        sort=arguments.sort,
+        regex=arguments.regex,
+        wait=wait,
+        refresh=wait and is_address(directory),
+    )
 
 
 class _Line(NamedTuple):

@@ -121,7 +121,7 @@ def _show(arguments: Namespace) -> int:
             complain(f"{conversation.directory}: torn tail: {what}; {way_out}")
         wanted = _wanted(arguments, _around(arguments.around, records))  # before the first line: it may be misuse
         if not arguments.json:
-            for line in _description(conversation.directory, metadata, generation, records):
+            for line in _description(conversation.directory, metadata, generation, records, arguments):
                 say_line(line)
         _print(arguments, generation, wanted if arguments.last is None else _last(arguments.last, wanted))
         if arguments.follow:
@@ -139,9 +139,8 @@ def _show_what_is_left(arguments: Namespace) -> int:
     left, is_whole = _left_of(arguments.directory)
     generation = left.metadata.generation
     if not arguments.json:
-        for line in _description(
-            left.directory, left.metadata, generation, [found.record for found in left.found if found.record]
-        ):
+        records = [found.record for found in left.found if found.record]
+        for line in _description(left.directory, left.metadata, generation, records, arguments):
             say_line(line)
     manner = manner_here(full=arguments.full, plain=arguments.plain)
     wanted = [one for one in left.found if one.record is None or _is_wanted(arguments, one.record)]
@@ -242,12 +241,13 @@ def _print(arguments: Namespace, generation: int, records: Sequence[Record]) -> 
 
 
 def _description(
-    directory: str, metadata: ConversationMetadata, generation: int, records: Sequence[Record]
+    directory: str, metadata: ConversationMetadata, generation: int, records: Sequence[Record], arguments: Namespace
 ) -> Iterator[Line]:
     in_force = [record for record in records if not record.is_retracted]
     messages = sum(record.message is not None for record in in_force)
     events = len(in_force) - messages
     left = sum(record.message is None and left_of(record.extra) is not None for record in in_force)
+    how = "" if arguments.branches or arguments.full else "; --branches shows them"
     retracted = len(records) - len(in_force)
     others = f" (and {many(events, 'record')} of {'an event' if events == 1 else 'events'})" if events else ""
     tools = ", ".join(tool["name"] for tool in metadata.tools or ())
@@ -263,7 +263,7 @@ def _description(
         "created": time(metadata.created_at),
         "updated": time(records[-1].at if records else metadata.created_at),
         "messages": f"{messages:,}{others}",
-        "left branches": f"{many(left, 'message')}; --branches shows them" if left else None,
+        "left branches": f"{many(left, 'message')}{how}" if left else None,
         "taken back": many(retracted, "message") if retracted else None,
         "generation": f"{generation}{_which(generation, metadata)}",
         "forked from": _origin(metadata),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from transcript_store.formats._members import Json, obj, text
@@ -19,6 +20,10 @@ from transcript_store.formats._members import Json, obj, text
 _TAG = r"([A-Za-z][\w-]*(?: [a-z]+)?)"
 _OPENED = re.compile(rf"<{_TAG}(?:\s[^<>]*)?>")
 _CLOSED = re.compile(rf"</{_TAG}>\Z")
+_BLANKS = re.compile(r"\s+")
+_LONGEST_TAG = 100
+_MOST_NESTED = 64
+"""Tags of one name that are looked at for the end of an element: hostile text takes time by its length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,8 @@ class Scaffolding:
     """What begins so is the program's up to its end."""
     headings: tuple[tuple[str, str], ...] = ()
     """What begins with the first is the program's up to the second."""
+    attached: tuple[str, str] | None = None
+    """The lines that begin and end the files which the program put behind what the user typed; they may be several texts."""
     typed_within: Callable[[dict[str, str]], str] | None = None
     """What the user typed of the elements in front, by their names."""
 
@@ -41,17 +48,23 @@ class Scaffolding:
             if rest.startswith(begins):
                 rest = rest.partition(ends)[2].strip()
         found: dict[str, str] = {}
-        while rest and (opened := _OPENED.match(rest)) is not None and opened[1] in self.tags:
-            inner, _, rest = rest[opened.end() :].partition(f"</{opened[1]}>")
-            found.setdefault(opened[1], inner.strip())
-            rest = rest.lstrip()
-        if rest.startswith(self.openings):
-            rest = ""
-        while (closed := _CLOSED.search(rest)) is not None and closed[1] in self.tags:
-            begin = rest.rfind(f"<{closed[1]}")
-            if begin < 0:
+        begin, end = 0, len(rest)
+        while (opened := _OPENED.match(rest, begin)) is not None and opened[1] in self.tags:
+            inner, begin = _closed(rest, opened)
+            found.setdefault(opened[1], rest[slice(*inner)].strip())
+            begin = _past_blanks(rest, begin)
+        if rest.startswith(self.openings, begin):
+            begin = end
+        while (closed := _CLOSED.search(rest, max(begin, end - _LONGEST_TAG), end)) is not None and closed[
+            1
+        ] in self.tags:
+            opens = _opened(rest, closed[1], begin, end)
+            if opens < 0:
                 break
-            rest = rest[:begin].rstrip()
+            end = opens
+            while end > begin and rest[end - 1].isspace():
+                end -= 1
+        rest = rest[begin:end]
         typed = self.typed_within(found) if self.typed_within is not None and found else ""
         return said if rest == said.strip() else "\n\n".join(filter(None, (typed, rest)))
 
@@ -63,8 +76,54 @@ class Scaffolding:
     def typed_of(self, texts: Iterable[str]) -> str | None:
         """What the user typed of the texts of a message; None if that is all of them."""
         given = [said for said in texts if said.strip()]
-        typed = [self.typed(said) for said in given]
+        typed = [self.typed(said) for said in self._without_files(given)]
         return None if typed == given else "\n\n".join(filter(None, typed))
+
+    def _without_files(self, texts: list[str]) -> list[str]:
+        if self.attached is None:
+            return texts
+        begins, ends = self.attached
+        kept, is_file = [], False
+        for said in texts:
+            if not is_file:
+                typed, begun, _ = said.partition(begins)
+                is_file = bool(begun) and (not typed or typed.endswith("\n"))
+                kept.append(typed.rstrip() if is_file else said)
+            is_file = is_file and not said.rstrip().endswith(ends)
+        return kept
+
+
+def _closed(said: str, opened: re.Match[str]) -> tuple[tuple[int, int], int]:
+    """What an element holds, from where to where, and where it ends. It may hold elements of its own name."""
+    name, begin, depth = opened[1], opened.end(), 1
+    for tag in islice(re.compile(rf"<(/?){re.escape(name)}(?:\s[^<>]*)?>").finditer(said, begin), _MOST_NESTED):
+        depth += -1 if tag[1] else 1
+        if depth == 0:
+            return (begin, tag.start()), tag.end()
+    first = said.find(f"</{name}>", begin)  # a tag that is opened and not closed is a mention of it
+    return ((begin, len(said)), len(said)) if first < 0 else ((begin, first), first + len(name) + 3)
+
+
+def _opened(said: str, name: str, begin: int, end: int) -> int:
+    """Where the element begins that ends at ``end``; -1 if it begins nowhere from ``begin`` on."""
+    depth, place = 0, end
+    for _ in range(_MOST_NESTED):
+        opens, closes = said.rfind(f"<{name}", begin, place), said.rfind(f"</{name}>", begin, place)
+        place = max(opens, closes)
+        if opens < 0:
+            break
+        if closes > opens:
+            depth += 1
+        elif said[opens + 1 + len(name)] in " \t\n>":  # no element whose name only begins so
+            depth -= 1
+            if depth == 0:
+                return opens
+    return said.rfind(f"<{name}", begin, end)
+
+
+def _past_blanks(said: str, begin: int) -> int:
+    blank = _BLANKS.match(said, begin)
+    return begin if blank is None else blank.end()
 
 
 def marked(typed: str | None, *, is_said: bool = False) -> Json:
@@ -129,6 +188,7 @@ GEMINI_CLI = Scaffolding(
         }
     ),
     ("This is the Gemini CLI. We are setting up the context for our chat.", "System: Please continue."),
+    attached=("--- Content from referenced files ---", "--- End of content ---"),
 )
 KIMI = Scaffolding(
     frozenset({"git-context", "system", "system-reminder", "notification", "current_focus", "environment"})

@@ -185,9 +185,13 @@ class _Renderer:
         assert turn is not None
         self._pieces.counts.messages += 1
         body, kinds = [], set()
-        for kind, html in self._blocks(number, _typed(turn, record.extra), record.message, said):
+        for kind, html in self._blocks(number, _typed(turn, record.extra), said):
             kinds.add(kind)
             body.append(html)
+        if not turn.blocks and record.message is not None:
+            for part in parts_of(record.message):
+                kinds.add(_kind(part.kind))
+                body.append(_folded(part.title or part.kind, part.text))
         if (written := _written_by_the_program(turn, record.extra)) is not None:
             body.append(written)
         body += [tag("p", note, class_="note") for note in notes_of(record.extra or {})]
@@ -203,7 +207,7 @@ class _Renderer:
             self._prompt(record.seq, turn, record.extra)
         self._show(record.seq, record.at, speaker, body, kinds, about=about_of(record), is_prompt=prompts)
 
-    def _blocks(self, number: int, turn: Turn, message: object, said: Sequence[Said]) -> Iterator[tuple[Kind, Html]]:
+    def _blocks(self, number: int, turn: Turn, said: Sequence[Said]) -> Iterator[tuple[Kind, Html]]:
         for index, block in enumerate(turn.blocks):
             if isinstance(block, Call):
                 self._pieces.counts.calls += 1
@@ -214,8 +218,6 @@ class _Renderer:
                     yield "tools", lone_result(block, anchor=None)
             elif html := _block(block, turn.role):
                 yield html
-        if not turn.blocks and message is not None:
-            yield from ((_kind(part.kind), _folded(part.title or part.kind, part.text)) for part in parts_of(message))
 
     def _call(self, call: Call, place: tuple[int, int] | None, number: int, said: Sequence[Said]) -> Html:
         if place is None:
@@ -294,9 +296,13 @@ class _Renderer:
             assert record is not None
             message, about = left_of(record.extra) or ({}, {})
             turn = turn_of(message, self._provider)
-            speaker = _SPEAKERS[turn.role] if turn.role != "user" or is_prompt(turn, about) else "Tool"
+            speaker = _SPEAKERS[turn.role]
+            if turn.role == "user" and not is_prompt(turn, about):
+                speaker = "Program" if "scaffolding" in about else "Tool"
             head = tag("p", tag("span", speaker, class_="name"), f" {clock(record.at)} #{record.seq}")
-            shown.append(tag("div", head, *_alone(turn, message), id=f"{self._prefix}{record.seq}", class_="event"))
+            shown.append(
+                tag("div", head, *_alone(turn, message, about), id=f"{self._prefix}{record.seq}", class_="event")
+            )
         said = f"{many(len(events), 'message')} on a branch that was left"
         return tag("details", tag("summary", said), *shown, class_="events left")
 
@@ -356,15 +362,17 @@ def _written_by_the_program(turn: Turn, extra: dict[str, Any] | None) -> Html | 
     return tag("details", summary, listing(said), class_="tool scaffolding")
 
 
-def _alone(turn: Turn, message: dict[str, Any]) -> Iterator[Html]:
-    """The blocks of a message, each by itself."""
-    for block in turn.blocks:
+def _alone(turn: Turn, message: dict[str, Any], extra: dict[str, Any]) -> Iterator[Html]:
+    """The blocks of a message, each by itself; what a program wrote of it is folded."""
+    for block in _typed(turn, extra).blocks:
         if isinstance(block, Call):
             yield tool(block, None, anchor=None)
         elif isinstance(block, Result):
             yield lone_result(block, anchor=None)
         elif found := _block(block, turn.role):
             yield found[1]
+    if (written := _written_by_the_program(turn, extra)) is not None:
+        yield written
     if not turn.blocks:
         yield from (_folded(part.title or part.kind, part.text) for part in parts_of(message))
 

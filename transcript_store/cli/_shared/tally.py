@@ -124,10 +124,14 @@ class Tally:
             )
         if self._findings:
             say("findings: " + ", ".join(f"{count:,} {one_line(kind)}" for kind, count in self._findings.items()))
-        if self._is_redacted:
+        if self._is_redacted and set(self._actions) - {
+            "unchanged",
+            "refused",
+            "diverged",
+        }:  # else nothing was looked at
             say(redacted(self._redacted))
         if self._losses:
-            say("what the form in which it can be sent has no place for:")
+            say("what a model is sent differs from the source:")
             for loss in counted(self._losses):
                 say(f"    {one_line(loss)}")
         if self._last is not None and not self._is_dry_run:

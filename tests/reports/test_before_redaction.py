@@ -153,7 +153,7 @@ ASKED: dict[str, list[str]] = {
     "head": ["head {c}", "head {c} --json"],
     "snapshot": ["snapshot save {c} --store {o}/snapshots && snapshot list --store {o}/snapshots"],
     "seal": ["new-key {o}/key && seal {c} --key-file {o}/key && show {c} --key-file {o}/key"],
-    "unseal": ["new-key {o}/key && seal --keep-plain {c} --key-file {o}/key && unseal {c} --key-file {o}/key && view {c}"],
+    "unseal": ["new-key {o}/key && seal --keep-plain {c} --key-file {o}/key && unseal {c} --key-file {o}/key && view {c} --output {o}/page.html"],
     "shred": ["new-key {o}/key && seal {c} --key-file {o}/key && shred {c} --yes"],
     "rotate-key": ["new-key {o}/key && new-key {o}/other && seal {c} --key-file {o}/key && rotate-key {l} --key-file {o}/key --new-key-file {o}/other"],
     "new-key": ["new-key {o}/another"],

@@ -48,10 +48,12 @@ class Reader(Storage):
             status = self.folder.status(TRANSCRIPT)
             if status is not None and identity(status) == self.log.inode and self.log.read_on():
                 document = read_metadata(self.folder)
-                # After a replace the metadata may be that of the next generation already; the next refresh starts over.
-                if document.members["generation"] == self.log.header.generation:
-                    self.members = self.opened(document)
-                return RefreshResult(self.log.end.seq - before, False)
+                if document.members["id"] == self.log.header.conversation:
+                    # After a replace the metadata may be that of the next generation already; the next refresh starts over.
+                    if document.members["generation"] == self.log.header.generation:
+                        self.members = self.opened(document)
+                    return RefreshResult(self.log.end.seq - before, False)
+                # Another conversation's metadata.json was put here: the load names both conversations.
             self.load_what_is_there()
             return RefreshResult(self.log.end.seq, True)
 

@@ -33,7 +33,9 @@ _HEAD_LINES = 20
 _LONGEST_RUN_BYTES = 1 << 20
 """Of empty lines: so much is stored in one record."""
 _TRIES = 64
-"""How often a whole object is looked for behind a torn beginning: each ``{"`` may be one, and each try reads the rest."""
+"""How often a whole object is looked for in vain behind a torn beginning: each ``{"`` may be one, and each try reads the rest."""
+_NOTHING = " \t\r\n\x00\ufeff"
+"""What may stand before and behind an object that is a line of its own."""
 _MARK = b"\xef\xbb\xbf"
 _BRACE = ord("{")
 _DECODER = json.JSONDecoder()
@@ -219,21 +221,29 @@ def not_utf8_at(raw: bytes) -> int | None:
 
 
 def _apart(raw: bytes) -> list[tuple[bytes, dict[str, Any] | None]]:
-    """The pieces of a line: whole objects, and what stands between them. Joined they are the line."""
+    """The pieces of a line: whole objects, and what stands between them. Joined they are the line.
+
+    An object behind a torn beginning may be a part of what was torn: what a tool answered, say. It counts as a line that a program
+    wrote only if nothing, or another object, follows it on the line.
+    """
     try:
         text = raw.decode()
     except UnicodeDecodeError:
         return [(raw, None)]
     pieces: list[tuple[bytes, dict[str, Any] | None]] = []
     done = 0  # how much of the text is in pieces
+    tries = _TRIES
     at = text.find("{")
-    for _ in range(_TRIES):
-        if at < 0:
-            break
+    while at >= 0 and tries:
         try:
             _, end = _DECODER.raw_decode(text, at)
         except (ValueError, RecursionError):
+            tries -= 1
             at = text.find('{"', at + 1)
+            continue
+        before = text[done:at].strip(_NOTHING)
+        if before and text[end:].lstrip(_NOTHING)[:1] not in ("", "{"):
+            at = text.find('{"', end)
             continue
         if text[done:at].strip():
             pieces.append((text[done:at].encode(), None))

@@ -41,7 +41,7 @@ _NAMES = tuple(mark for kind in _NAMED for mark in kind.marks)
 
 _STEMS = (  # noqa: SIM905
     "-A sk- api SS b_ dp hp aut AK AT sk_ -S 1C 1_ sq vc yJ -us _liv pat- 1. Ac u_ ey- iva AA NR b- fm fp g= SEC "
-    "rod ret_ %2 // AI CL IA a2 bk dG dK dc fc hv m/ pm x- xo Tok bt- gls kie l_t psc ssw -tok"
+    "rod ret_ %2 // AI CL IA a2 bk dG dK dc fc hv m/ pm x- xo Tok bt- gls kie l_t psc ssw -tok Az TWI"
 ).split()
 """Pieces that several marks have, and few texts. Where a text lacks one, none of its marks is looked for: half the time goes."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from transcript_store.redaction._kinds import DONE, QUOTE, SET, Kind, kind
+from transcript_store.redaction._kinds import DONE, ENDS, QUOTE, SET, Kind, kind
 
 _PORT = r"\d{2,5}|[$#]{0,2}\{{1,2}[\w.]{0,64}\}{1,2}|\$\w{1,64}|%[ds]|(?i:port)|" + DONE
 """What else stands behind ``host:``."""
@@ -38,6 +38,34 @@ NOTATIONS: tuple[Kind, ...] = (
     ),
     kind("slack-webhook", "hooks.slack.com/", r"(?:services|workflows)/(?P<secret>[A-Za-z0-9/_-]{20,}+)"),
     kind("azure-key", "AccountKey= SharedAccessKey=", r"(?P<secret>[A-Za-z0-9+/]{40,}+={0,2})", anywhere=True),
+    kind(
+        "azure-key",
+        "AZURE_STORAGE_KEY AZURE_STORAGE_ACCOUNT_KEY --account-key -sas-key",
+        rf"(?:{SET}|\s{{1,4}}{QUOTE}{{0,4}})(?P<secret>[A-Za-z0-9+/]{{40,}}+={{0,2}})",
+        anywhere=True,
+    ),
+    kind(  # of the storage's two keys, as `az storage account keys list` prints them
+        "azure-key",
+        "value FULL",
+        rf"(?:{SET}|\s{{1,32}})(?P<secret>[A-Za-z0-9+/]{{86}}==)",
+        near=r"\bkey[12]\b",
+        anywhere=True,
+    ),
+    kind(
+        "twilio-key",
+        "TWILIO_AUTH_TOKEN TWILIO_API_SECRET TWILIO_API_KEY_SECRET",
+        SET + r"(?P<secret>[A-Za-z0-9]{32})" + ENDS,
+        anywhere=True,
+        is_random=True,
+    ),
+    kind(
+        "twilio-key",
+        "auth_token authToken",
+        SET + r"(?P<secret>[a-f0-9]{32})" + ENDS,
+        near=r"(?i:twilio|\bAC[a-f0-9]{32}\b)",
+        anywhere=True,
+        is_random=True,
+    ),
     kind(
         "authorization",
         "uthorization UTHORIZATION",

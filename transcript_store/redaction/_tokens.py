@@ -9,6 +9,13 @@ _A_CAPITAL = r"(?=[a-z0-9_.-]{0,40}[A-Z])"
 """Among the first characters: words with hyphens or underscores have none."""
 _A_DIGIT = r"(?=[A-Za-z_.-]{0,80}[0-9])"
 
+
+def _of_azure(marks: str, width: int, rest: str, *, plus: bool = False) -> Kind:
+    """A key in base64 whose mark stands behind so many characters of it, and a ``+`` if the mark begins with one."""
+    before = rf"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{{{width}}}" + r"\+" * plus
+    return kind("azure-key", marks, rest + ENDS, before=before, width=width + plus, anywhere=True)
+
+
 TOKENS: tuple[Kind, ...] = (
     kind("anthropic-key", "sk-ant-", CHARACTER + "{20,}+"),
     kind("openrouter-key", "sk-or-", r"(?:v\d-)?[A-Za-z0-9]{32,}+"),
@@ -99,6 +106,12 @@ TOKENS: tuple[Kind, ...] = (
     ),
     kind("teams-webhook", "webhook.office.com/webhookb2/", r"(?P<secret>[A-Za-z0-9@/-]{60,})", anywhere=True),
     kind("twilio-key", "SK", r"[a-f0-9]{32}" + ENDS, is_alone=True),
+    kind(  # behind the account that it belongs to: "AC…:token", ('AC…', 'token')
+        "twilio-key",
+        "AC",
+        r"[a-f0-9]{32}[\"'\\]{0,4}[\s,:]{1,8}[\"'\\]{0,4}(?P<secret>[a-f0-9]{32})" + ENDS,
+        is_alone=True,
+    ),
     kind("mailgun-key", "key- pubkey-", r"[a-f0-9]{32}" + ENDS, is_alone=True),
     kind("mailchimp-key", "-us", r"\d{1,2}(?![A-Za-z0-9])", before=r"[a-f0-9]{32}", width=32, anywhere=True),
     kind("brevo-key", "xkeysib- xsmtpsib-", r"[a-f0-9]{64}-[A-Za-z0-9]{16}"),
@@ -151,6 +164,16 @@ TOKENS: tuple[Kind, ...] = (
         width=4,
         anywhere=True,
     ),
+    # Those of Azure that name their service, of 64, 32, 40 and 39 bytes, and those of one form for all services.
+    _of_azure("ACDb APIM", 76, r"[A-Za-z0-9+/]{5}[AQgw]=="),
+    _of_azure("ASt ABa AMC", 76, r"[A-Za-z0-9+/]{5}[AQgw]==", plus=True),
+    _of_azure("AIoT AzCa AZEG", 33, r"[A-P][A-Za-z0-9+/]{5}="),
+    _of_azure("ASb AEh ARm", 33, r"[A-P][A-Za-z0-9+/]{5}=", plus=True),
+    _of_azure("AzSe", 42, r"[A-D][A-Za-z0-9+/]{5}"),
+    _of_azure("ACR", 42, r"[A-D][A-Za-z0-9+/]{5}", plus=True),
+    _of_azure("JQQJ99", 52, r"[A-Za-z0-9]{26}"),
+    kind("azure-key", "AzFu", CHARACTER + r"{5}[AQgw]==", before=CHARACTER + "{44}", width=44, anywhere=True),
+    kind("azure-key", "AzFu", CHARACTER + r"{5}[AQgw]==", before=CHARACTER + "{44}", width=44, anywhere=True),
     kind("terraform-token", ".atlasv1.", CHARACTER + "{60,}", before=r"[A-Za-z0-9]{14}", width=14, anywhere=True),
     kind("heroku-key", "HRKU-AA", CHARACTER + "{50,}"),
     kind("fly-token", "fm2_ fm1r_ fm1a_", r"[A-Za-z0-9+/=,_-]{80,}"),

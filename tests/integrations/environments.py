@@ -54,7 +54,7 @@ FRAMEWORKS = (
         "agents",
         ("pytest-asyncio", "pytest-mock", "inline-snapshot", "httpx", "psycopg[binary]>=3.2", "obstore>=0.8"),
     ),
-    Framework("claude-agent-sdk", "0.2.187", "claude_agent_sdk", ("trio",), from_source=True),
+    Framework("claude-agent-sdk", "0.2.189", "claude_agent_sdk", ("trio",), from_source=True),
     Framework("pydantic-ai", "2.68.0", "pydantic_ai", (), distribution="pydantic-ai-slim", has_tests=False),
     Framework(
         *("pydantic-ai", "2.33.0", "pydantic_ai", ()),

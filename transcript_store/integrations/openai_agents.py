@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from transcript_store.conversation import ConversationStore, Durability, Redact
+from transcript_store.conversation import ConversationStore, Durability, Record, Redact
 from transcript_store.errors import (
     ConversationChangedError,
     FeatureNotEnabledError,
@@ -104,6 +104,7 @@ class TranscriptSession:
                 "keep_cleared must be True on a place: what is cleared stays in its slots until the session is deleted"
             )
         self._keep_cleared = keep_cleared
+        self._compacted: _Sent | None = None
 
     def __repr__(self) -> str:
         return f"TranscriptSession({self.session_id!r}, {path_of(self._place[0])!r})"
@@ -176,8 +177,8 @@ class TranscriptSession:
         return to_read(*self._place[:2])
 
     # ---- hooks that the SDK looks for by name --------------------------------------------------------------------
-    # They are private there. Without the last two it clears and then adds, and a crash in between leaves an empty session. A subclass may
-    # change what the four methods do, so it does not get those: SQLiteSession and RedisSession do the same.
+    # They are private there. Without those that replace it clears and then adds, and a crash in between leaves an empty session.
+    # A subclass may change what the four methods do, so it does not get those: SQLiteSession and RedisSession do the same.
 
     async def _pop_item_with_validation(self, validate: Callable[[Any], object] | None = None) -> Any | None:
         """Take back the last item if ``validate(item)`` returns; what it raises is raised, and the item stays."""
@@ -195,9 +196,32 @@ class TranscriptSession:
     async def _atomic_replace_items(self, items: Sequence[Any]) -> bool:
         if type(self) is not TranscriptSession:
             return False
-        messages = self._stored(items)
-        done = await self._call(lambda store: _begin_anew(store, messages))
-        return done is not None
+        messages, read, self._compacted = self._stored(items), self._compacted, None
+        replace = _begin_anew if read is None else partial(_replace_begin, read)
+        return bool(await self._call(lambda store: replace(store, messages)))
+
+    @property
+    def _read_compaction_items(self) -> Callable[[int | None], Awaitable[tuple[list[Any], bool]]]:
+        if type(self) is not TranscriptSession:
+            raise AttributeError("_read_compaction_items")  # as if it were not there
+        return self._read_to_compact
+
+    async def _read_to_compact(self, limit: int | None) -> tuple[list[Any], bool]:
+        """The items that a compaction will send, and whether these are all: ``limit`` or as many as ``get_items()``.
+
+        A forced compaction replaces everything once the provider has answered. What was added since this read is not in that answer, so
+        how much was there is noted here, and what follows it stays.
+        """
+        if limit is not None:
+            items = await self.get_items(limit)
+            return items, len(items) < limit
+        found = await self._call(lambda store: (_generation(store), _counted(store)))
+        generation, records = found or (0, [])
+        self._compacted = _Sent(generation, [record.seq for record in records])
+        last = resolve_session_limit(None, self.session_settings)
+        if last is not None and last >= 0:
+            records = records[max(0, len(records) - last) :]
+        return [restored(record.message or {}) for record in records], False
 
     async def _get_compaction_snapshot(
         self, limit: int, *, prune_prefix: Callable[[Any], bool] | None = None
@@ -320,6 +344,47 @@ def _begin_anew(store: ConversationStore, messages: Sequence[EncodedMessage]) ->
     return True
 
 
+def _counted(store: ConversationStore) -> list[Record]:
+    """The records with the session's items."""
+    return [record for record in store.get_records() if record.message is not None and not record.is_retracted]
+
+
+class _Sent(NamedTuple):
+    """What a compaction began with: the transcript's generation and the numbers of the records in it."""
+
+    generation: int
+    numbers: list[int]
+
+
+def _generation(store: ConversationStore) -> int:
+    return store.generations()[-1].number
+
+
+def _replace_begin(sent: _Sent, store: ConversationStore, new: Sequence[EncodedMessage]) -> bool:
+    """Replace the items that were sent, in one commit; those behind them keep their times and extras.
+
+    Raises:
+        ConversationChangedError: they are not there any more. Nothing was replaced.
+    """
+    while True:
+        now = store.head  # first: what comes behind it is seen by the replacement
+        records = _counted(store)
+        count = len(sent.numbers)
+        if count and (_generation(store) != sent.generation or [each.seq for each in records[:count]] != sent.numbers):
+            reason = "items that the provider compacted were taken back or replaced meanwhile"
+            raise ConversationChangedError(path=store.directory, reason=reason, expected_head=now, head=store.head)
+        kept, ahead = records[count:], [None] * len(new)
+        with suppress(ConversationChangedError):  # something came since: that is kept too
+            store.replace_transcript(
+                [*new, *(record.message for record in kept)],
+                extras=[*ahead, *(record.extra for record in kept)],
+                times=[*ahead, *(record.at for record in kept)],
+                if_head=now,
+                features=["retract"],
+            )
+            return True
+
+
 def _replace_end(
     store: ConversationStore,
     head: str,
@@ -328,7 +393,7 @@ def _replace_end(
     prune_prefix: Callable[[Any], bool] | None,
 ) -> bool:
     """Replace the last messages by new ones in one commit; those before keep their times and extras."""
-    records = [record for record in store.get_records() if record.message is not None and not record.is_retracted]
+    records = _counted(store)
     kept = records[: len(records) - replaced]
     if prune_prefix is not None:
         while kept and prune_prefix(restored(kept[0].message or {})):

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import threading
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 
+import agents
 import pytest
+from agents.memory import OpenAIResponsesCompactionSession
 
 from tests.compat.api import surface
 from tests.integrations.openai_agents.bench import Bench
-from transcript_store import ConversationLibrary, ConversationStore, InvalidMessageError
+from transcript_store import ConversationChangedError, ConversationLibrary, ConversationStore, InvalidMessageError
 from transcript_store.integrations import _conversations
 from transcript_store.integrations.openai_agents import TranscriptSession
 from transcript_store.redaction import SecretRedactor
@@ -208,6 +212,51 @@ def test_a_compaction_of_the_end_is_one_commit_and_fits_or_is_not_made(session):
 def _records(session):
     with session.conversation() as conversation:
         return conversation.get_records()
+
+
+@pytest.mark.parametrize("mode", ["input", "previous_response_id"])
+@pytest.mark.parametrize("change", ["add", "pop", "nothing"])
+def test_a_forced_compaction_keeps_what_comes_meanwhile(session, tmp_path, mode, change):
+    """What another object adds while the provider compacts is not in its answer, and stays; if items are gone, nothing is replaced."""
+    other = TranscriptSession("user-1", tmp_path / "chats")
+    before = [item(1), item(2)]
+
+    class Provider:
+        async def compact(self, **_):
+            if change == "add":
+                await fill(other, [3], [4])
+            elif change == "pop":
+                await other.pop_item()
+            return SimpleNamespace(output=[{"type": "compaction", "encrypted_content": "short"}], usage=None)
+
+    async def scenario():
+        compacting = OpenAIResponsesCompactionSession(
+            "user-1", session, client=SimpleNamespace(responses=Provider()), compaction_mode=mode
+        )
+        for _ in range(2):  # the second time with what the SDK remembers of the first
+            await compacting.add_items(before)
+            compaction = compacting.run_compaction({"force": True, "response_id": "resp_1"})
+            if change == "pop":
+                with pytest.raises(ConversationChangedError, match="taken back or replaced meanwhile"):
+                    await compaction
+                assert await session.get_items() == before[:1]
+                await session.clear_session()
+            else:
+                await compaction
+                first, *behind = await session.get_items()
+                assert first["encrypted_content"] == "short"
+                assert behind == ([item(3), item(4)] if change == "add" else [])
+
+    asyncio.run(scenario())
+    other.close()
+
+
+def test_only_a_wrapper_asks_whether_it_is_a_session_of_the_sdk():
+    """``isinstance(session, SQLiteSession)`` is true for EncryptedSession alone: if other code of the SDK begins to ask, look at that."""
+    package = Path(agents.__file__).parent
+    asks = re.compile(r"(?:isinstance|issubclass)\([^)]*\b(?:SQLiteSession|SessionABC)\b")
+    asking = {path.name for path in package.rglob("*.py") if asks.search(path.read_text("utf-8"))}
+    assert asking == {"encrypt_session.py"}
 
 
 def test_a_subclass_is_compacted_by_its_own_methods(tmp_path):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
+import asyncio
 from functools import partial
 
 import pydantic_ai
-import pytest
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 
@@ -17,9 +16,6 @@ from transcript_store.view import render_conversation
 SECTION = "pydantic-ai"
 
 
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # run_sync() leaves its event loop to be collected
 def test_each_example_runs(monkeypatch, tmp_path, capsys):
     """In one folder, in the order of the page, as a reader would try them."""
     monkeypatch.chdir(tmp_path)
@@ -28,12 +24,13 @@ def test_each_example_runs(monkeypatch, tmp_path, capsys):
     model = FunctionModel(lambda messages, info: ModelResponse(parts=[next(answers)]))
     agent = pydantic_ai.Agent
     monkeypatch.setattr(pydantic_ai, "Agent", lambda name, **more: partial(agent, model)(**more))
-    for number, example in enumerate(examples(SECTION)):
-        exec(compile(example, f"docs/integrations.md, {SECTION}, example {number + 1}", "exec"), {})
+    with asyncio.Runner() as runner:
+        runner.get_loop()  # run_sync() takes the thread's loop. One that it has to make it never closes.
+        for number, example in enumerate(examples(SECTION)):
+            exec(compile(example, f"docs/integrations.md, {SECTION}, example {number + 1}", "exec"), {})
     said = capsys.readouterr().out
     assert "You are Ada." in said
     assert "Bob has them." in said
-    gc.collect()
 
     (summary,) = (each for each in ConversationLibrary("chats").list() if each.title == "user-1")
     with ConversationStore(summary.directory, read_only=True) as conversation:

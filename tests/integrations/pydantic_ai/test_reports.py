@@ -23,7 +23,7 @@ from pydantic_ai import (
     UsageLimits,
     capture_run_messages,
 )
-from pydantic_ai.capabilities import ProcessHistory
+from pydantic_ai.capabilities import AbstractCapability, ProcessHistory
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import (
     ModelMessagesTypeAdapter,
@@ -44,6 +44,20 @@ class Out(BaseModel):
     a: int
 
 
+class _Tells(AbstractCapability[Any]):  # type: ignore[misc]  # the framework's types are not followed
+    """Sets an event when the tool ``pay`` is done and its result is with the run."""
+
+    def __init__(self, world):
+        self.world = world
+
+    async def wrap_tool_execute(self, ctx, *, call, tool_def, args, handler):
+        try:
+            return await handler(args)
+        finally:
+            if call.tool_name == "pay":
+                self.world.is_paid.set()
+
+
 class World:
     """An agent with a few tools, a model that gives the replies of a script, and a history."""
 
@@ -52,9 +66,10 @@ class World:
         self.script = iter(script)
         self.numbers = itertools.count()
         self.sent: list[Any] = []
+        self.is_paid = asyncio.Event()
         self.is_slow = asyncio.Event()
         model = FunctionModel(self._reply, stream_function=self._stream)
-        self.agent: Agent[None, Any] = Agent(model, capabilities=[*capabilities, self.history], **options)
+        self.agent: Agent[None, Any] = Agent(model, capabilities=[*capabilities, _Tells(self), self.history], **options)
         self.agent.tool_plain(self.pay)
         self.agent.tool_plain(self.slow)
         self.agent.tool_plain(self.broken)
@@ -63,12 +78,13 @@ class World:
         return ToolReturn("PAID", metadata={"receipt": 4711})
 
     async def slow(self) -> str:
+        await self.is_paid.wait()
         self.is_slow.set()
         await asyncio.Event().wait()
         return ""
 
     async def broken(self) -> str:
-        await asyncio.sleep(0.05)
+        await self.is_paid.wait()
         raise RuntimeError("boom")
 
     def _parts(self, messages, info):
@@ -164,7 +180,6 @@ def test_an_output_tool_that_is_streamed(world, calls, strategy):
 async def _is_cancelled(there):
     task = asyncio.ensure_future(there.agent.run("q"))
     await there.is_slow.wait()
-    await asyncio.sleep(0.05)
     task.cancel()
     await task
 
@@ -173,7 +188,6 @@ async def _by_a_token(there):
     token = pydantic_ai.CancellationToken()
     task = asyncio.ensure_future(there.agent.run("q", cancellation_token=token))
     await there.is_slow.wait()
-    await asyncio.sleep(0.05)
     token.cancel()
     await task
 

@@ -21,9 +21,6 @@ from transcript_store.integrations.pydantic_ai import TranscriptHistory
 from transcript_store.testing import CrashTestError, SimulatedStop, crash_test
 from transcript_store.testing._pairing import calls_in, results_in
 
-# The framework's run_sync(), which the printed example uses, leaves its event loop open: it may be collected here.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 BILLS = ("rent", "power")
 ANSWER = "Both are taken care of."
 

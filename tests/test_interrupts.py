@@ -143,7 +143,7 @@ def test_append_with_a_mark_interrupted_at_every_line(scratch, monkeypatch, step
         go_on(store, directory, allowed[-1:] if returned else allowed, where)
         runs += 1
     assert runs > 100 / step
-    assert 1 < marked < runs, "interruptions before and after the mark are both among them"
+    assert 0 < marked < runs, "interruptions before and after the mark are both among them"
 
 
 @steps

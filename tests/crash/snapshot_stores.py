@@ -7,7 +7,7 @@ from typing import Any
 from tests.crash.model import Machine, State, World, insist
 from tests.crash.operations import Case, nothing
 from tests.kit.machines import machine_of
-from transcript_store import FileStore, Snapshot, TranscriptStoreError
+from transcript_store import DecryptionError, FileStore, Snapshot, TranscriptStoreError
 from transcript_store.testing import SimulatedFileSystem
 
 STORE = "/home/agent/snapshots"
@@ -90,6 +90,17 @@ def go_on(store: FileStore) -> tuple[State, State]:
     return before, state_of(store)
 
 
+def go_on_sealing(store: FileStore) -> tuple[State, State]:
+    """Where a seal was begun nothing is saved in the clear: it is refused, and the seal is made first."""
+    before = state_of(store)
+    try:
+        store.save(PROBE)
+    except DecryptionError:
+        store.rotate_key(NEW_KEY)
+        store.save(PROBE)
+    return before, state_of(store)
+
+
 def plain_opened(disk: Machine, durability: str, load: bool) -> FileStore:
     return store_on(disk)
 
@@ -137,7 +148,7 @@ def _mixed(disk: Machine) -> FileStore:
 
 PLAIN = World(f"{STORE}/lock", plain_opened, observed_with(), shown_with(), go_on)
 SEALED = World(f"{STORE}/lock", sealed_opened, observed_with(NEW_KEY, OLD_KEY), shown_with(NEW_KEY, OLD_KEY), go_on)
-BEING_SEALED = World(f"{STORE}/lock", plain_opened, being_sealed, being_sealed, go_on)
+BEING_SEALED = World(f"{STORE}/lock", plain_opened, being_sealed, being_sealed, go_on_sealing)
 
 
 # ---- stores that something happens to --------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ import pytest
 
 from transcript_store import ConversationLibrary, Record
 from transcript_store.formats import READERS, Entry, Head, Lines, Plan, Source, pack
-from transcript_store.importing import ImportReport, import_conversations, note_of
+from transcript_store.import_notes import note_of
+from transcript_store.importing import ImportReport, import_conversations
 
 
 class Notebook:

@@ -29,7 +29,8 @@ from tests.kit.scratch import scratch_directory
 from transcript_store import ConversationExistsError, ConversationLibrary, ConversationStore, verify
 from transcript_store.exporting import ExportError, export
 from transcript_store.formats import READERS, Head, Plan, Source, pack
-from transcript_store.importing import import_conversations, note_of
+from transcript_store.import_notes import note_of
+from transcript_store.importing import import_conversations
 from transcript_store.sources import FileSource
 
 pytestmark = pytest.mark.usefixtures("notebooks")

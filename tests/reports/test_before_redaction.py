@@ -30,7 +30,8 @@ from transcript_store import ConversationLibrary, ConversationStore, salvage, sn
 from transcript_store.cli import _COMMANDS, main
 from transcript_store.cli._shared.follow import news
 from transcript_store.exporting import ExportError, export, targets
-from transcript_store.importing import first_shown, import_conversations
+from transcript_store.import_notes import first_shown
+from transcript_store.importing import import_conversations
 from transcript_store.mcp import Past
 from transcript_store.redaction import SecretRedactor
 from transcript_store.search import SearchIndex
@@ -341,6 +342,23 @@ def test_a_replace_that_takes_secrets_out_hides_what_was_before(tmp_path: Path, 
         page = _page(store)
         assert CANARY not in page
         assert "The first." in page
+
+
+def test_a_generation_that_is_gone_may_have_been_the_redaction(tmp_path: Path) -> None:
+    """The generation that notes the redaction was deleted, and a replace that knows of none followed: what is older stays hidden."""
+    path = tmp_path / "conversation"
+    with ConversationStore(path) as store:
+        store.initialize(messages=_said(f"It is {CANARY}."))
+    with ConversationStore(path, redact=REDACT) as store:
+        store.load()
+        store.replace_transcript(store.get_messages())
+    with ConversationStore(path) as store:
+        store.load()
+        store.replace_transcript(_said("A summary."))
+        assert first_shown(store) == 1
+        store.delete_generation(1)
+        assert first_shown(store) == 2
+        assert CANARY not in _page(store)
 
 
 def test_a_conversation_that_never_stored_a_secret_hides_nothing(tmp_path: Path) -> None:

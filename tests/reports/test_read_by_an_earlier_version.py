@@ -20,7 +20,8 @@ from tests.importing.helpers import Notebook, files_of, line, notebook
 from transcript_store import ConversationLibrary
 from transcript_store.exporting import export
 from transcript_store.formats import READERS, Plan, Source
-from transcript_store.importing import ImportReport, import_conversations, note_of
+from transcript_store.import_notes import note_of
+from transcript_store.importing import ImportReport, import_conversations
 
 SESSION = notebook() + line(say="one", role="user") + line(aside="two") + line(say="three", role="assistant")
 

@@ -29,7 +29,7 @@ from transcript_store.exporting._json_lines import json_lines
 from transcript_store.exporting._original import original
 from transcript_store.file_names import absolute_path
 from transcript_store.formats import WRITERS, Loss, Place, Writer, redacted_extra
-from transcript_store.importing import note_of
+from transcript_store.import_notes import note_of
 from transcript_store.library import ConversationLibrary
 from transcript_store.redaction import SecretRedactor, require_redactor
 from transcript_store.sources import PLACES, added_formats, folder_of

@@ -17,7 +17,7 @@ from transcript_store.conversation import ConversationStore
 from transcript_store.errors import GenerationNotFoundError
 from transcript_store.exporting._errors import ExportError
 from transcript_store.formats import unpack
-from transcript_store.importing import first_shown, note_of
+from transcript_store.import_notes import first_shown, note_of
 
 _NUMBER_BITS, _PART_BITS = 36, 28
 """A source has fewer lines, and a line fewer pieces, than two to this power."""

@@ -13,7 +13,7 @@ from transcript_store.formats._lines import Line, Lines, head_of
 from transcript_store.formats._nearly import nearly_lines
 from transcript_store.formats._original import original, pack, unpack
 from transcript_store.formats._plan import Entry, Finding, Head, Loss, Plan, Reader, Source, Tables, Writer, Written
-from transcript_store.formats._redacted import covers, redacted_extra, redacted_plan, redacted_record, redaction_of
+from transcript_store.formats._redacted import redacted_extra, redacted_plan, redacted_record, redaction_of
 from transcript_store.formats._turns import is_form_known, turns_of
 
 if _typing.TYPE_CHECKING:
@@ -46,7 +46,6 @@ __all__ = [
     "Turn",
     "Writer",
     "Written",
-    "covers",
     "head_of",
     "is_form_known",
     "nearly_lines",

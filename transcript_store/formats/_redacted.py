@@ -86,15 +86,6 @@ def redaction_of(redactor: SecretRedactor) -> dict[str, Any]:
     return {"known": KNOWN, "patterns": sorted(patterns)}
 
 
-def covers(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
-    """Whether the first redaction takes out all that the second does. None takes out nothing."""
-    if not other:
-        return True
-    if not one:
-        return False
-    return bool(one["known"] >= other["known"] and set(other["patterns"]) <= set(one["patterns"]))
-
-
 def _entries(entries: Callable[[], Iterable[Entry]], redactor: SecretRedactor) -> Iterator[Entry]:
     for entry in entries():
         yield _entry(entry, redactor)

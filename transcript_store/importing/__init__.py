@@ -24,10 +24,9 @@ from typing import Literal
 
 from transcript_store.formats import READERS, Reader, redaction_of
 from transcript_store.importing._earlier import earlier_generations
-from transcript_store.importing._note import conversation_id, note_of
+from transcript_store.importing._note import conversation_id
 from transcript_store.importing._processes import FEWEST, in_processes, may_fork
 from transcript_store.importing._reading import How, import_together
-from transcript_store.importing._redactions import first_shown
 from transcript_store.importing._report import UNREAD, Action, ImportReport, Lines, refused
 from transcript_store.importing._stamps import Stamps
 from transcript_store.library import ConversationLibrary
@@ -44,9 +43,7 @@ __all__ = [
     "discover",
     "earlier_generations",
     "find",
-    "first_shown",
     "import_conversations",
-    "note_of",
 ]
 
 

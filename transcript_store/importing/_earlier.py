@@ -9,9 +9,7 @@ import orjson
 
 from transcript_store.conversation import ConversationStore, Record
 from transcript_store.errors import CorruptTranscriptError, GenerationNotFoundError, KeyNeededError
-from transcript_store.formats import covers
-from transcript_store.importing._note import note_of
-from transcript_store.importing._redactions import first_shown
+from transcript_store.import_notes import covers, first_shown, note_of
 
 
 class _Generation(NamedTuple):

@@ -29,7 +29,6 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from transcript_store.conversation import Record
 from transcript_store.formats import Finding, Loss, Plan, Reader
 from transcript_store.sources import FileSource, Rows
 
@@ -42,18 +41,6 @@ def conversation_id(format: str, session: str, copy: int = 1) -> str:
     """The id that a session has in every library. Later copies are those that ``diverged="fork"`` makes."""
     name = f"{format}\0{session}" + (f"\0{copy}" if copy > 1 else "")
     return str(uuid.uuid5(_NAMESPACE, name.encode("utf-8", "surrogatepass").decode("latin-1")))
-
-
-def note_of(record: Record) -> dict[str, Any] | None:
-    """What an import noted in this record; None if it is another record."""
-    note = (record.extra or {}).get("import") if record.message is None else None
-    return note if isinstance(note, dict) and isinstance(note.get("generation"), int) else None
-
-
-def is_imported(record: Record) -> bool:
-    """Whether an import wrote this record: it names lines of the source."""
-    source = (record.extra or {}).get("source")
-    return isinstance(source, dict) and isinstance(source.get("lines"), list)
 
 
 def revision_of(reader: Reader) -> int:

@@ -18,7 +18,8 @@ from typing import Any
 import orjson
 
 from transcript_store.file_names import TRANSCRIPT, absolute_path
-from transcript_store.formats import READERS, covers
+from transcript_store.formats import READERS
+from transcript_store.import_notes import covers
 from transcript_store.importing._note import plain, revision_of
 from transcript_store.importing._report import ImportReport, Lines
 from transcript_store.library import ConversationLibrary

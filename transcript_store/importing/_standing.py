@@ -23,8 +23,9 @@ from typing import Any, Literal, NamedTuple
 
 from transcript_store.conversation import ConversationStore, Record
 from transcript_store.errors import GenerationNotFoundError, TranscriptStoreError
-from transcript_store.formats import Entry, Plan, covers
-from transcript_store.importing._note import is_imported, note_of, plain
+from transcript_store.formats import Entry, Plan
+from transcript_store.import_notes import covers, is_imported, note_of
+from transcript_store.importing._note import plain
 from transcript_store.importing._records import UNSTORABLE, as_stored, lines_in, restated, same
 from transcript_store.messages import provider_family
 from transcript_store.sources import FileSource, Rows

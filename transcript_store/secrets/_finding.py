@@ -13,8 +13,8 @@ import orjson
 
 from transcript_store.conversation import ConversationMetadata, ConversationStore, Verify
 from transcript_store.errors import ConversationNotFoundError, GenerationNotFoundError, TranscriptStoreError
-from transcript_store.formats import covers, redacted_record, redaction_of
-from transcript_store.importing import first_shown, note_of
+from transcript_store.formats import redacted_record, redaction_of
+from transcript_store.import_notes import covers, first_shown, note_of
 from transcript_store.keys import KeyProvider
 from transcript_store.library import ConversationLibrary, ConversationSummary, list_conversations
 from transcript_store.maintenance import verify

@@ -12,8 +12,8 @@ from typing import Any
 
 from transcript_store.conversation import ConversationStore
 from transcript_store.errors import GenerationNotFoundError, TranscriptStoreError
-from transcript_store.formats import covers, redacted_record, redaction_of
-from transcript_store.importing import note_of
+from transcript_store.formats import redacted_record, redaction_of
+from transcript_store.import_notes import covers, note_of
 from transcript_store.keys import KeyProvider
 from transcript_store.library import ConversationLibrary
 from transcript_store.redaction import SecretRedactor, require_redactor

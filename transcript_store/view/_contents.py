@@ -18,7 +18,7 @@ from transcript_store.errors import (
     KeyNeededError,
 )
 from transcript_store.formats import redacted_extra, with_branches
-from transcript_store.importing import first_shown
+from transcript_store.import_notes import first_shown
 from transcript_store.maintenance import salvage
 from transcript_store.redaction import SecretRedactor, require_redactor
 from transcript_store.words import many, place

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from transcript_store import ConversationNotFoundError, ConversationStore, GenerationNotFoundError, Record
-from transcript_store.importing import first_shown
+from transcript_store.import_notes import first_shown
 
 _POLL_SECONDS = 0.2
 

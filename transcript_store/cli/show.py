@@ -43,7 +43,6 @@ from transcript_store.cli._shared.terminal import (
     time,
 )
 from transcript_store.cli._shared.ways_out import in_the_shell
-from transcript_store.formats import with_branches
 from transcript_store.messages import left_of, role_of
 
 DESCRIPTION = """\
@@ -228,6 +227,8 @@ def _print(arguments: Namespace, generation: int, records: Sequence[Record]) -> 
         return
     manner = manner_here(full=arguments.full, plain=arguments.plain)
     if arguments.branches or arguments.full:
+        from transcript_store.formats import with_branches  # here: `show` is the core's, formats are not
+
         records = [*with_branches(records)]
     for is_kept, together in groupby(records, lambda record: not arguments.full and _kept(record) is not None):
         if is_kept:

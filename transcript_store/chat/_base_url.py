@@ -1,7 +1,9 @@
 """The rules that a provider's base URL must pass before a token is sent to it.
 
-The rules and their order come from go-tool-base's ``ValidateBaseURL``. Some of them are stricter here; DECISIONS.md lists each
-difference. No error message repeats the URL or a part of it, because users often paste a token into the wrong field.
+The rules and their order come from go-tool-base's ``ValidateBaseURL``. Refused here and accepted there: white space around the URL;
+lone surrogates, and the C1 control characters; a port that is empty, 0 or above 65535; an empty label (``https://a..b/``); a placeholder
+with a trailing dot; a host name with anything but ASCII letters, digits, ``-`` and ``_``, because under IDNA a full stop has four
+spellings. No error message repeats the URL or a part of it, because users often paste a token into the wrong field.
 """
 
 from __future__ import annotations

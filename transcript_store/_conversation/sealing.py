@@ -99,6 +99,8 @@ class Sealing:
         """The members as they are stored: those in sight, and the others sealed."""
         secret = orjson.dumps({name: value for name, value in members.items() if name not in IN_SIGHT})
         plain, text = self._last
+        # Sealed again only if it changed. With a fresh nonce each time, every mark would give metadata.json another hash, and
+        # shared writers compare that: each call would load.
         if secret != plain:
             nonce = self._files.random_bytes(NONCE_BYTES)
             text = self.key.seal(nonce, secret, self.key.place_of_metadata).decode()

@@ -1,4 +1,7 @@
-"""Checking a conversation: :func:`verify` reads all of its folder, reports what is not whole, and changes nothing."""
+"""Checking a conversation: :func:`verify` reads all of its folder, reports what is not whole, and changes nothing.
+
+Of key.json it reads nothing: a repair can mend each finding, and a key file can only come from a backup.
+"""
 
 from __future__ import annotations
 

@@ -163,6 +163,7 @@ class Writes:
         Raises:
             TranscriptStoreError: as :meth:`append_message` and :meth:`update_metadata`. The old messages are in place.
         """
+        # All messages are checked and encoded before the store is touched: a refused one changes nothing.
         entries = self._storable.entries(messages, extras, times)
         self._next_generation(
             lambda writer, *given: writer.replace(entries, *given),

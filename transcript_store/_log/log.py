@@ -297,6 +297,7 @@ class Log(Messages):
         seq, count = first, len(entries)
         lines: list[bytes] = []
         stored: list[AppendResult] = []
+        # Here, with the lock held: a record is sealed with its number and time, which are not known earlier. 6 µs of an append.
         sealer = self.sealer_to_write() if self.header.is_sealed else None
         for message, extra, given_us in entries:
             seq += 1

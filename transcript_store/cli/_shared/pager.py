@@ -8,6 +8,7 @@ import io
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -55,8 +56,6 @@ def _is_possible(output: TextIO | None, command: list[str]) -> bool:
         return False  # without a keyboard nobody could leave the pager
     if os.environ.get("TRANSCRIPT_STORE_NO_PAGER") or " ".join(command) in _NONE:
         return False
-    import shutil  # here and below: most output goes through no pager
-
     return shutil.which(command[0]) is not None
 
 
@@ -67,8 +66,6 @@ class _Pages(io.TextIOBase):
         self._output = output
         self._command = command
         self._kept: list[str] = []
-        import shutil
-
         self._columns, lines = shutil.get_terminal_size()
         self._rows_left = lines - 1  # the last is the prompt's
         self._pager: subprocess.Popen[str] | None = None
@@ -117,7 +114,7 @@ class _Pages(io.TextIOBase):
         # LESSSECURE: no shell, no editor, no other file and no preprocessor out of the pager.
         environment = {"LESS": "-R", **os.environ, "LESSSECURE": "1"}
         encoding = self._output.encoding
-        import subprocess
+        import subprocess  # most output goes through no pager
 
         self._pager = subprocess.Popen(  # noqa: S603 (whoever sets PAGER is whoever runs this)
             self._command, stdin=subprocess.PIPE, env=environment, encoding=encoding, errors="backslashreplace"

@@ -16,6 +16,7 @@ import logging
 import os
 import re
 import shlex
+import shutil
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,7 +46,7 @@ def one_line(text: str) -> str:
 def columns() -> int | None:
     """How many columns the terminal has to which standard output goes; None if it goes to none: then nothing is cut."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    return _columns() if is_terminal else None
+    return shutil.get_terminal_size().columns if is_terminal else None
 
 
 def fitting(text: str, room: int) -> str:
@@ -292,13 +293,7 @@ def status(text: str) -> None:
 
 def status_columns() -> int:
     """How many columns a status may take. The last one is left to the cursor."""
-    return _columns() - 1
-
-
-def _columns() -> int:
-    from shutil import get_terminal_size  # it imports all that it can compress with, and most output is no terminal's
-
-    return get_terminal_size().columns
+    return shutil.get_terminal_size().columns - 1
 
 
 def has_status() -> bool:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-import transcript_store
+from benchmarks.everyday import counted, walked
 from transcript_store import ConversationStore
 
-PACKAGE = str(Path(transcript_store.__file__).parent)
 LINE = {"role": "user", "content": "x"}
 pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="there each sync is a function of ours")
 BOUNDS = {
@@ -27,24 +25,6 @@ BOUNDS = {
     "load": (156, 24, 114),
 }
 """Calls of our own functions, the modules that they stand in, and how often the next call stands in another module."""
-
-
-def walked(call: Callable[[], object]) -> list[str]:
-    """The modules of ours that a call goes through, one for each function that is called."""
-    modules: list[str] = []
-
-    def note(frame: object, event: str, _: object) -> None:
-        code = frame.f_code  # type: ignore[attr-defined]
-        if event == "call" and code.co_filename.startswith(PACKAGE):
-            modules.append(code.co_filename)
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        call()
-    finally:
-        sys.setprofile(before)
-    return modules
 
 
 @pytest.fixture
@@ -73,6 +53,5 @@ def ways(tmp_path: Path) -> Iterator[dict[str, Callable[[], object]]]:
 @pytest.mark.parametrize("name", BOUNDS)
 def test_the_way_of_a_call_is_as_short_as_it_was(name: str, ways: dict[str, Callable[[], object]]) -> None:
     """No more calls, modules and changes of module than when its bound was set."""
-    modules = walked(ways[name])
-    found = (len(modules), len({*modules}), sum(a != b for a, b in pairwise(modules)))
+    found = counted(walked(ways[name]))
     assert all(now <= bound for now, bound in zip(found, BOUNDS[name], strict=True)), (found, BOUNDS[name])

@@ -94,10 +94,12 @@ def _often(ready: _Ready, calls: int) -> _Ready:
     return made
 
 
-def _of_a_conversation(ready: Callable[..., AbstractContextManager[Pair]], **options: Any) -> _Ready:
+def _of_a_conversation(
+    ready: Callable[..., AbstractContextManager[Pair]], *, at_once: int | None = None, **options: Any
+) -> _Ready:
     @contextmanager
     def made(folder: Path) -> Iterator[Pair]:
-        path = pairs.make_conversation(folder / "conversation", _MESSAGES)
+        path = pairs.make_conversation(folder / "conversation", _MESSAGES, at_once=at_once)
         with ready(path, **options) as pair:
             yield pair
         shutil.rmtree(path)
@@ -125,7 +127,11 @@ CHECKS: dict[str, _Ready] = {
     "append, durable": _often(partial(pairs.appending, durability="power-loss", encoded_bytes=1024), 400),
     "append": _often(partial(pairs.appending, durability="process-crash", encoded_bytes=1024), 400),
     "load": _of_a_conversation(pairs.loading, read_only=False),
+    # An import, a group and a client leave batches, which `initialize` does not.
+    "load, appended 500 at a time": _of_a_conversation(pairs.loading, read_only=False, at_once=500),
     "get_messages": _of_a_conversation(pairs.getting),
+    "get beyond the cache": _of_a_conversation(pairs.getting, cache_bytes=1 << 18),
+    "load + get": _of_a_conversation(pairs.loading_and_getting),
     "last 50": _often(_of_a_conversation(pairs.reading_the_end, count=50), 10),
     # Beside one hash of the whole file, it measured how fast the processor hashes: it differs from one to the next.
     "verify": _of_a_conversation(pairs.verifying, by_line=True),

@@ -48,10 +48,13 @@ class Pair(NamedTuple):
     after: Callable[[Any], None] | None = None
 
 
-def make_conversation(path: Path, count: int) -> Path:
-    """A conversation of the first so many messages of the mix."""
+def make_conversation(path: Path, count: int, *, at_once: int | None = None) -> Path:
+    """A conversation of the first so many messages of the mix, each a record of its own, or appended so many ``at_once``."""
+    given = islice(messages(), count)
     with ConversationStore(path) as store:
-        store.initialize(messages=islice(messages(), count))
+        store.initialize(messages=given if at_once is None else ())
+        while at_once is not None and (batch := list(islice(given, at_once))):
+            store.append_messages(batch)
     return path
 
 
@@ -134,6 +137,23 @@ def getting(conversation: Path, cache_bytes: int = DEFAULT_CACHE_BYTES) -> Itera
         store.load()
         assert len(cut) == len(store.get_messages())
         yield Pair(store.get_messages, lambda: [orjson.loads(message) for message in cut])
+
+
+@contextmanager
+def loading_and_getting(conversation: Path) -> Iterator[Pair]:
+    """All messages of a conversation that is opened for it, beside what orjson makes of each line of its file."""
+
+    def read() -> list[Message]:
+        with ConversationStore(conversation, read_only=True) as store:
+            store.load()
+            return store.get_messages()
+
+    def read_plainly() -> list[Any]:
+        with (conversation / TRANSCRIPT).open("rb") as file:
+            return [orjson.loads(line)["message"] for line in islice(file, 1, None)]
+
+    assert read() == read_plainly()
+    yield Pair(read, read_plainly)
 
 
 @contextmanager

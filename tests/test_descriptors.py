@@ -57,7 +57,8 @@ class Daemon(PosixFileSystem):
             return handle
         os.dup2(handle, 0, inheritable=False)
         self.close(handle)
-        return self._keep(0)  # as it keeps what it opened itself
+        self._handles.add(0)  # as it keeps what it opened itself
+        return 0
 
     def open_directory(self, path: str, parent: int | None = None) -> int:
         return self._numbered(path, super().open_directory(path, parent))
@@ -118,8 +119,8 @@ def test_a_folder_and_a_lock_may_have_the_number_0():
     files.now_us.return_value = 0
     files.process_id.return_value, files.host_name.return_value = 1, "here"
     folder = Folder(files, "/chats", 0)
-    files.create.return_value, files.read.return_value = 0, b""
-    files.status.return_value = files.handle_status.return_value = os.stat("/")
+    files.open_append.return_value, files.read.return_value = 0, b""
+    files.status.return_value = files.handle_status.return_value = os.stat(__file__)
     lock = Lock(folder)
     assert lock.take(0)
     assert lock.is_held()

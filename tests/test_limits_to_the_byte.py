@@ -97,17 +97,18 @@ def test_metadata_is_written_up_to_what_is_read_of_it(monkeypatch: pytest.Monkey
     members = metadata.new_members(
         id="0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51", at="2026-01-01T00:00:00.000000Z", model="m"
     )
+    document = metadata.encode_document(members, None)
     monkeypatch.setattr(metadata, "LONGEST_METADATA_BYTES", 0)
     with pytest.raises(InvalidMetadataError, match="all metadata would have") as refused:
-        metadata.require_to_fit(members)
+        metadata.require_to_fit(members, document)
     said = re.search(r"would have ([\d,]+)", str(refused.value))
     assert said is not None
     takes = int(said[1].replace(",", ""))
     monkeypatch.setattr(metadata, "LONGEST_METADATA_BYTES", takes)
-    metadata.require_to_fit(members)
+    metadata.require_to_fit(members, document)
     monkeypatch.setattr(metadata, "LONGEST_METADATA_BYTES", takes - 1)
     with pytest.raises(InvalidMetadataError, match=f"would have {takes:,}, and may have {takes - 1:,}"):
-        metadata.require_to_fit(members)
+        metadata.require_to_fit(members, document)
 
 
 # ---- what is kept in memory -------------------------------------------------------------------------------------------------

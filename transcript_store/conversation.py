@@ -31,7 +31,7 @@ from transcript_store._conversation.storable import Contents, Storable
 from transcript_store._conversation.storage import Options, Storage
 from transcript_store._conversation.turns import WAIT_SECONDS, TurnWriter
 from transcript_store._conversation.writer import Writer
-from transcript_store._conversation.writes import Writes, with_changes
+from transcript_store._conversation.writes import Writes
 from transcript_store._json.strict import EncodedMessage
 from transcript_store._log.log import AppendResult, Recovery
 from transcript_store._log.record import Gap, Record
@@ -276,7 +276,8 @@ class ConversationStore(Reads, Writes):
             StorageError: the system refused; the message says why.
         """
         arguments.require_bool("accept_unkeyed_repair", accept_unkeyed_repair)
-        tail_only = _wants_the_tail_only(verify) and not accept_unkeyed_repair
+        arguments.require_one_of("verify", verify, _WAYS_TO_VERIFY)
+        tail_only = verify == "tail" and not accept_unkeyed_repair
         with self._guard.locked():
             self._load(tail_only=tail_only, accept_unkeyed_repair=accept_unkeyed_repair)
 
@@ -294,7 +295,8 @@ class ConversationStore(Reads, Writes):
         Raises:
             TranscriptStoreError: as :meth:`load` and :meth:`initialize`.
         """
-        tail_only = _wants_the_tail_only(verify)
+        arguments.require_one_of("verify", verify, _WAYS_TO_VERIFY)
+        tail_only = verify == "tail"
         new = self._storable.contents(contents)
         with self._guard.locked():
             created = self._load_or_initialize(new, tail_only=tail_only)
@@ -429,13 +431,12 @@ class ConversationStore(Reads, Writes):
                     self._initialize(Contents({**changes, **given, **origin}, entries, ()))
                     return
             storage = self._guard.writer()
-            storage.resolve()
             recorded = storage.members.get("provider")
             if recorded is None:
                 changes.update(given)
             elif _metadata.family(provider or "") != _metadata.family(recorded):
                 raise ProviderMismatchError(recorded_provider=provider or "", provider=recorded)
-            changed = with_changes(storage, changes)
+            changed = arguments.changed(storage.members, changes)
             changed.pop("restored_from", None)
             self._guard.group_commit.settle(storage)
             storage.replace(entries, {**changed, **origin})
@@ -526,8 +527,3 @@ def _warn_of_an_unknown_provider(provider: str) -> None:
         provider[:60],
         ", ".join(_metadata.PROVIDERS),
     )
-
-
-def _wants_the_tail_only(verify: str) -> bool:
-    arguments.require_one_of("verify", verify, _WAYS_TO_VERIFY)
-    return verify == "tail"

@@ -1,9 +1,9 @@
 """Descriptors of a file that SQLite may have open in this process.
 
 When a process closes any descriptor of a file, POSIX takes away all locks that it has on that file (sqlite.org/howtocorrupt.html,
-2.2). A plain open and close beside a connection of SQLite's leaves that without its locks. Another process then takes itself for the
-last one and removes the write-ahead log, and the database ends malformed. So a descriptor from here is closed only when nothing else
-in this process has the file open; until then it is kept, and used again.
+2.2). A plain open and close beside a connection of SQLite's leaves that without its locks. Then other processes write into its
+transaction, or take themselves for the last one and remove the write-ahead log, and the database ends malformed. So a descriptor of a
+database is used by all who want one, and it is closed only when nobody uses it and nothing else in this process has the file open.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Any
 
-__all__ = ["close_unused", "connected", "descriptor"]
+__all__ = ["DATABASE", "close_unused", "connected", "descriptor", "is_open_elsewhere"]
 
-_File = tuple[int, int]
+DATABASE = b"SQLite format 3\x00"
+"""How a database begins. A new one is empty."""
+
 _mutex = Lock()
-_kept: dict[int, _File] = {}
-"""Descriptors that nobody uses, and that may not be closed yet, with the device and inode of their files."""
-_used: dict[int, _File] = {}
+_users: dict[int, int] = {}
+"""How many use each descriptor of a database. One that nobody uses may not be closed yet."""
 os.register_at_fork(before=_mutex.acquire, after_in_parent=_mutex.release, after_in_child=_mutex.release)
 
 
@@ -34,57 +35,69 @@ def connected(path: str, **options: Any) -> sqlite3.Connection:
 
 @contextmanager
 def descriptor(path: str, flags: int, mode: int = 0o600) -> Iterator[int]:
-    """A descriptor of a regular file, for the block. It may have been open before, so its offset is anywhere.
+    """A descriptor to read a file with, for the block. It may have been open before, so its offset is anywhere.
 
     Raises:
         OSError: the system refuses to open it.
     """
-    handle = _opened(path, flags, mode)
+    handle = _in_use(path)
+    if handle is None:
+        handle = os.open(path, flags | os.O_CLOEXEC, mode)
+        with suppress(OSError):  # what cannot be read is no database
+            if os.pread(handle, len(DATABASE), 0) in (b"", DATABASE):
+                with _mutex:
+                    _users[handle] = 1
     try:
         yield handle
     finally:
-        with _mutex:
-            _kept[handle] = _used.pop(handle)
-        close_unused()
+        if handle in _users:
+            with _mutex:
+                _users[handle] -= 1
+            close_unused()
+        else:
+            os.close(handle)
 
 
 def close_unused() -> None:
-    """Close the descriptors that were kept of files that nothing else in this process has open: call it when a connection was closed."""
+    """Close the descriptors that nobody uses, of files that nothing else here has open: call it when a connection was closed."""
     with _mutex:
-        if not _kept:
-            return
-        others = _open_elsewhere()
-        for handle, file in [*_kept.items()]:
-            if others is not None and file not in others:
+        unused = [handle for handle, users in _users.items() if not users]
+        others = _open_elsewhere() if unused else None
+        for handle in unused:
+            if others is not None and _file(os.fstat(handle)) not in others:
+                del _users[handle]
                 os.close(handle)
-                del _kept[handle]
 
 
-def _opened(path: str, flags: int, mode: int) -> int:
-    with _mutex:
-        with suppress(OSError):
-            status = os.lstat(path)
-            for handle, file in _kept.items():
-                if file == (status.st_dev, status.st_ino):
-                    _used[handle] = _kept.pop(handle)
-                    return handle
-        handle = os.open(path, flags | os.O_CLOEXEC, mode)
-        status = os.fstat(handle)
-        _used[handle] = status.st_dev, status.st_ino
-        return handle
+def is_open_elsewhere(status: os.stat_result) -> bool:
+    """Whether this process has a descriptor of a file that is not from here; True also where the system does not list them."""
+    others = _open_elsewhere()
+    return others is None or _file(status) in others
 
 
-def _open_elsewhere() -> set[_File] | None:
-    """The files of which this process has descriptors besides those from here; None where the system does not list them."""
+def _in_use(path: str) -> int | None:
+    """The descriptor that is open on the file at a path, to be used once more; None if there is none."""
+    with _mutex, suppress(OSError):
+        status = os.lstat(path) if _users else None
+        for handle in _users:
+            if status is not None and os.path.samestat(os.fstat(handle), status):
+                _users[handle] += 1
+                return handle
+    return None
+
+
+def _open_elsewhere() -> set[tuple[int, int]] | None:
     try:
         listed = os.listdir("/dev/fd")
     except OSError:
         return None
     found = set()
-    for name in listed:
-        handle = int(name)
-        if handle not in _kept and handle not in _used:
+    for handle in map(int, listed):
+        if handle not in _users:
             with suppress(OSError):  # that of the list itself
-                status = os.fstat(handle)
-                found.add((status.st_dev, status.st_ino))
+                found.add(_file(os.fstat(handle)))
     return found
+
+
+def _file(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino

@@ -1,12 +1,11 @@
 """A provider's native history, and what was said in it: what a chat client needs to save to and continue from a snapshot."""
 
 from transcript_store._snapshots.adapter import tool_members, tool_snapshots
-from transcript_store._snapshots.history import PROMPT_ROLES, begins_with_prompt, native_history, said_in
+from transcript_store._snapshots.history import begins_with_prompt, native_history, said_in
 from transcript_store._snapshots.snapshot import OURS
 
 __all__ = [
     "OURS",
-    "PROMPT_ROLES",
     "begins_with_prompt",
     "native_history",
     "said_in",

@@ -1,4 +1,6 @@
-"""What an import noted in a transcript, and which generations are older than a redaction: no reader shows those unasked.
+"""What an import noted in a transcript, and which earlier generations belong to what is read.
+
+Those that are older than a redaction no reader shows unasked. Those that a compaction ended may be found and named by.
 
 A redaction is a replace: it leaves the generation that has the secrets in ``archive/``. That a generation began so stands in its
 records. The note of an import names the redaction; any other record with ``extra.redacted`` lost its secrets in this replace,
@@ -116,3 +118,62 @@ def _began_with_a_redaction(later: _Life, before: _Life) -> bool:
     # What was appended afterwards lost its secrets on its way in. A replace stamps its records with one time, or with theirs.
     begun_by = max(before.last_at, later.first_at)
     return any(at <= begun_by and said not in before.redacted for said, at in later.redacted.items())
+
+
+class _Generation(NamedTuple):
+    """What of a generation tells how it began, and how it ended."""
+
+    first: dict[str, Any] | None
+    """Its first import note."""
+    last: dict[str, Any] | None
+    said: frozenset[int]
+    """A hash of each message that stands for what was compacted, or that secrets were taken out of."""
+    compactions: frozenset[int]
+
+
+def earlier_generations(conversation: ConversationStore) -> tuple[int, ...]:
+    """The numbers of the generations before the live one that a compaction of an import or of a program ended, ascending.
+
+    None of them is older than a generation that a user put in its place (an edit, a rewind, a redaction): what was taken back by
+    hand stays unfound, and so does what secrets were taken out of since.
+
+    Raises:
+        TranscriptStoreError: as :meth:`ConversationStore.iter_records` of the live generation.
+    """
+    found: list[int] = []
+    number = conversation.get_metadata().generation
+    later = _life(conversation.iter_records()) if number else None
+    for earlier in reversed(range(number)):
+        try:
+            before = _life(conversation.iter_records(generation=earlier))
+        except UNREADABLE:
+            break
+        if later is None or not _is_compaction(before, later):
+            break
+        found.append(earlier)
+        later = before
+    oldest = first_shown(conversation) if found else 0
+    return tuple(number for number in reversed(found) if number >= oldest)
+
+
+def _is_compaction(before: _Generation, later: _Generation) -> bool:
+    if later.first is not None and before.last is not None:
+        goes_on = later.first["generation"] > before.last["generation"]
+        return goes_on and covers(before.last.get("redaction"), later.first.get("redaction"))
+    return later.first is None and bool(later.compactions - before.compactions) and later.said <= before.said
+
+
+def _life(records: Iterable[Record]) -> _Generation:
+    notes: list[dict[str, Any]] = []
+    said: set[int] = set()
+    compactions: set[int] = set()
+    for record in records:
+        extra = record.extra or {}
+        if (note := note_of(record)) is not None:
+            notes = [*notes[:1], note]
+        elif record.message is not None and ("redacted" in extra or extra.get("compaction") is True):
+            number = hash(orjson.dumps(record.message, option=orjson.OPT_SORT_KEYS))
+            (said if "redacted" in extra else compactions).add(number)
+    return _Generation(
+        notes[0] if notes else None, notes[-1] if notes else None, frozenset(said), frozenset(compactions)
+    )

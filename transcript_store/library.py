@@ -29,7 +29,6 @@ from transcript_store._conversation.metadata import checked_id
 from transcript_store._conversation.reader import Reader
 from transcript_store._conversation.rotation import Rotation, required
 from transcript_store._conversation.summary import ConversationSummary, require_page
-from transcript_store._conversation.verify import Verification, verify
 from transcript_store._library.folders import Folders
 from transcript_store._library.forking import fork
 from transcript_store._library.group import ConversationGroup
@@ -49,6 +48,7 @@ from transcript_store.conversation import (
 )
 
 if TYPE_CHECKING:
+    from transcript_store._conversation.verify import Verification
     from transcript_store._snapshots.summary import SnapshotStore
 
 __all__ = [
@@ -297,6 +297,8 @@ class ConversationLibrary:
             StorageError: the system refuses to read it; the message says what to do.
         """
         self._folders.require(checked_id(id))
+        from transcript_store._conversation.verify import verify  # a list does not need it
+
         return verify(self._folders.path_of(id), file_system=self._folders.files)
 
     def fork(self, id: str, *, through_seq: int | None = None, into: Into | None = None) -> str:

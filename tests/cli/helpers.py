@@ -38,6 +38,18 @@ class Cli(Protocol):
     def __call__(self, *arguments: str, stdin: bytes = b"") -> Result: ...
 
 
+def loaded_by(program: str) -> set[str]:
+    """What is imported by a program, or by a command that this calls: all modules, ours without the package's name."""
+    script = f"import sys\n{program}\nsys.stderr.write(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    return {name.removeprefix("transcript_store.") for name in done.stderr.split()}
+
+
+def loaded_by_command(*arguments: str) -> set[str]:
+    """What is imported by a command, which must end well."""
+    return loaded_by(f"from transcript_store.cli import main\nassert main({[*arguments]!r}) == 0")
+
+
 def on_a_terminal(
     *arguments: str, rows: int = 20, columns: int = 60, environment: Mapping[str, str] = ENVIRONMENT
 ) -> tuple[int, str]:

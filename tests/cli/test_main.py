@@ -15,7 +15,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, conversation, damage, lines, tear, too_wide
+from tests.cli.helpers import (
+    COMMAND,
+    ENVIRONMENT,
+    Cli,
+    conversation,
+    damage,
+    lines,
+    loaded_by,
+    loaded_by_command,
+    tear,
+    too_wide,
+)
 from transcript_store import ConversationStore, __version__
 from transcript_store.cli import head
 
@@ -117,6 +128,22 @@ def test_help_is_quick() -> None:
         "transcript_store.cli._shared.helping",
         "transcript_store.cli._shared.terminal",
     }
+
+
+SLOW = {"subprocess", "tempfile", "random", "sqlite3", "asyncio", "cryptography"}
+
+
+def test_a_start_loads_what_it_needs(cli: Cli, tmp_path: Path) -> None:
+    """Neither a program that keeps a conversation nor `list` and `show` load what maintains or copies one."""
+    path = conversation(tmp_path / "c", [{"role": "user", "content": "hi"}], labels={"title": "a title"})
+    for loaded in (
+        loaded_by("from transcript_store import ConversationStore"),
+        loaded_by_command("list", str(tmp_path)),
+        loaded_by_command("show", path),
+    ):
+        assert not {name for name in loaded if name.startswith(("_doctor", "_snapshots", "maintenance", "snapshots"))}
+        assert not {name for name in loaded if name.endswith((".repair", ".salvage", ".verify"))}
+        assert not SLOW & loaded
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.conversation.helpers import ONE, THREE, TWO
-from transcript_store import ConversationLockedError, ConversationStore, verify
+from transcript_store import ConversationLockedError, ConversationStore, StorageError, WayOut, verify
+from transcript_store._os.filesystem import PosixFileSystem
 
 
 def test_a_tilde_is_expanded(tmp_path, monkeypatch):
@@ -108,3 +109,27 @@ def test_a_folder_that_was_there_keeps_its_mode(tmp_path):
     with ConversationStore(tmp_path / "c") as store:
         store.initialize()
     assert stat.S_IMODE((tmp_path / "c").stat().st_mode) == 0o750
+
+
+def test_a_name_that_cannot_be_synced_is_refused(tmp_path):
+    """A library that may be entered and not read, and a conversation that a group made: nobody can sync its name, so it is not locked.
+
+    The load tried again and again, for ever: it took the refusal for a folder that was moved away.
+    """
+
+    class Unreadable(PosixFileSystem):
+        def open_directory(self, path: str, parent: int | None = None) -> int:
+            if path == "..":
+                raise PermissionError(errno.EACCES, "injected", path)
+            return super().open_directory(path, parent)
+
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize(messages=[ONE])
+    (tmp_path / "c/lock").unlink()  # as in a group, which makes none
+    with pytest.raises(StorageError) as refused:
+        ConversationStore(tmp_path / "c", file_system=Unreadable()).load()
+    assert (refused.value.errno, refused.value.way_out) == (errno.EACCES, WayOut.CHECK_PERMISSIONS_OR_READ)
+    assert not (tmp_path / "c/lock").exists()
+    with ConversationStore(tmp_path / "c", read_only=True, file_system=Unreadable()) as reader:
+        reader.load()
+        assert reader.get_messages() == [ONE]

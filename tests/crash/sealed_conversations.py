@@ -228,7 +228,7 @@ def known(base: F) -> F:
     def with_known_nonces() -> SimulatedFileSystem:
         chance = Random(0)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("transcript_store._sealing.providers.secrets.token_bytes", chance.randbytes)
+            patch.setattr("secrets.token_bytes", chance.randbytes)
             disk: SimulatedFileSystem = base()
             return disk
 

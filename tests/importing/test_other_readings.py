@@ -14,7 +14,7 @@ import pytest
 from tests.importing.helpers import imported, line
 from transcript_store import ConversationLibrary
 from transcript_store.formats._blocks import Other, Turn
-from transcript_store.formats._form_responses import (
+from transcript_store.formats._forms import (
     Responses,  # what reads more than it did: the earlier one is made of it
 )
 

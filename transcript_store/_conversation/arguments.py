@@ -210,7 +210,7 @@ def changed(members: dict[str, Any], checked: dict[str, Any], *, with_messages: 
     """
     recorded = members.get("provider")
     provider = checked.get("provider", recorded)
-    is_other = recorded is not None and (provider is None or family(provider) != family(recorded))
+    is_other = provider != recorded is not None and (provider is None or family(provider) != family(recorded))
     if is_other and (provider is None or not with_messages):
         others = ", ".join(name for name in CHANGEABLE if name != "provider")
         raise TypeError(f"cannot change 'provider', which is {recorded!r}; what can change: {others}")

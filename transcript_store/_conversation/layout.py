@@ -95,11 +95,11 @@ def metadata_bytes(folder: Folder) -> bytes | NotADocument | None:
     """
     try:
         with folder.reading(METADATA) as source:
-            if source.size > LONGEST_METADATA_BYTES:
+            if (size := source.size) > LONGEST_METADATA_BYTES:
                 return NotADocument(
-                    f"it is {many(source.size, 'byte')} long, and metadata has {LONGEST_METADATA_BYTES:,} at most"
+                    f"it is {many(size, 'byte')} long, and metadata has {LONGEST_METADATA_BYTES:,} at most"
                 )
-            return bytes(source.read(0, source.size))
+            return bytes(source.read(0, size))
     except FileNotFoundError:
         return None
 
@@ -109,11 +109,11 @@ def require_conversation(folder: Folder) -> None:
 
     metadata.json is read only if the transcript is missing or is not ours: a load reads it later, with the lock held.
     """
+    if _begins_like_ours(folder):
+        return
     names = names_in(folder)
     if (error := absence(names, folder.path)) is not None:
         raise error
-    if TRANSCRIPT in names and _begins_like_ours(folder):
-        return
     if METADATA not in names:
         what = f"{TRANSCRIPT} is not ours"
         raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=what, way_out=WayOut.CHOOSE_A_FOLDER)
@@ -223,9 +223,12 @@ def in_place_of_file(folder: Folder, name: str) -> str | None:
 
 
 def names_in(folder: Folder) -> set[str]:
-    """The names in a folder. A listing may miss a file that is being replaced, so ours are asked for one by one."""
-    ours = {name for name in (METADATA, TRANSCRIPT) if folder.status(name) is not None}
-    return ours.union(folder.names())
+    """The names in a folder. A listing may miss a file that is being replaced, so ours are asked for where it has not both."""
+    names = {*folder.names()}
+    for name in (METADATA, TRANSCRIPT):
+        if name not in names and folder.status(name) is not None:
+            names.add(name)
+    return names
 
 
 def absence(names: set[str], path: str) -> ConversationNotFoundError | CorruptTranscriptError | None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from datetime import datetime
-from hashlib import sha256
 from typing import Any, NamedTuple
 
 import orjson
@@ -31,7 +30,9 @@ from transcript_store._log.record import (
     VERSION,
     Mark,
     Position,
+    chain_hash,
     check_of,
+    close_line,
 )
 from transcript_store._os.names import LAST_GENERATION, is_id
 from transcript_store.errors import InvalidIdError, InvalidMessageError, InvalidMetadataError
@@ -183,35 +184,33 @@ def _checked_alone(field: str, value: Any, max_bytes: int) -> Any:
 
 
 def _check_field(field: str, value: Any) -> None:
-    if (reason := _problem_with(field, value)) is not None:
-        raise InvalidMetadataError(field=field, reason=reason)
-    if field == "tools":
-        for number, tool in enumerate(value or ()):
-            if (reason := _problem_with_tool(tool)) is not None:
-                raise InvalidMetadataError(field=f"tools[{number}]", reason=reason)
-
-
-def _problem_with(field: str, value: Any) -> str | None:
-    kind = type(value).__name__
+    kind, reason = type(value), None
     if field in ("provider", "model", "system_prompt"):
-        if value is not None and type(value) is not str:
-            return f"must be a str or None, not {kind}"
-        if field == "provider" and value == "":
-            return "must not be empty; None means not known yet"
+        if value is not None and kind is not str:
+            reason = f"must be a str or None, not {kind.__name__}"
+        elif field == "provider" and value == "":
+            reason = "must not be empty; None means not known yet"
     elif field == "compaction_count":
-        if type(value) is not int or not 0 <= value < 2**63:
-            return f"must be an int from 0, not {value!r:.40}"
+        if kind is not int or not 0 <= value < 2**63:
+            reason = f"must be an int from 0, not {value!r:.40}"
     elif field == "labels":
-        if type(value) is not dict:
-            return f"must be a dict of str to str, not {kind}"
-        for name, text in value.items():
+        if kind is not dict:
+            reason = f"must be a dict of str to str, not {kind.__name__}"
+        for name, text in value.items() if kind is dict else ():
             if type(name) is not str or type(text) is not str:
-                return f"must be a dict of str to str, and {name!r:.40} is {text!r:.40}"
-    elif field == "restored_from" and type(value) is not dict:
-        return f"must be a JSON object, not {kind}"
-    elif field == "tools" and value is not None and type(value) is not list:
-        return f"must be a list of JSON objects, not {kind}"
-    return None
+                reason = f"must be a dict of str to str, and {name!r:.40} is {text!r:.40}"
+                break
+    elif field == "restored_from":
+        if kind is not dict:
+            reason = f"must be a JSON object, not {kind.__name__}"
+    elif field == "tools" and value is not None:
+        if kind is not list:
+            reason = f"must be a list of JSON objects, not {kind.__name__}"
+        for number, tool in enumerate(value if kind is list else ()):
+            if (problem := _problem_with_tool(tool)) is not None:
+                raise InvalidMetadataError(field=f"tools[{number}]", reason=problem)
+    if reason is not None:
+        raise InvalidMetadataError(field=field, reason=reason)
 
 
 def _problem_with_tool(tool: Any) -> str | None:
@@ -228,7 +227,7 @@ def _problem_with_tool(tool: Any) -> str | None:
 
 def encode_document(members: dict[str, Any], mark: Mark | None) -> bytes:
     """metadata.json as bytes."""
-    return with_hash(document_body(members, mark))
+    return close_line(b"", document_body(members, mark))[0]
 
 
 def document_body(members: dict[str, Any], mark: Mark | None) -> bytes:
@@ -240,11 +239,6 @@ def document_body(members: dict[str, Any], mark: Mark | None) -> bytes:
         "mark": mark.as_json() if mark else None,
     }
     return orjson.dumps(document, option=orjson.OPT_INDENT_2)[:-1]
-
-
-def with_hash(body: bytes) -> bytes:
-    """The body of a metadata.json with its hash."""
-    return b'%b,"hash":"%b"}\n' % (body, _hash(body))
 
 
 def document_hash(document: bytes) -> str:
@@ -266,7 +260,7 @@ def decode_document(
     if not data:
         return NotADocument("it is empty")
     body, suffix = data[: -SUFFIX_BYTES - 1], data[-SUFFIX_BYTES - 1 :]
-    if suffix != HASH_MEMBER + _hash(body) + b'"}\n':
+    if suffix != HASH_MEMBER + chain_hash(b"", (body,)) + b'"}\n':
         return NotADocument("its hash does not match its bytes: it was cut, edited or damaged")
     try:
         document = orjson.loads(data)
@@ -290,16 +284,15 @@ def _mark(said: Any) -> Mark | None:
     """The mark that a metadata.json states; raises one of Python's errors if it is not one."""
     if said is None:
         return None
-    mark = Mark(said["generation"], Position(said["seq"], said["offset"], said["head"].encode()))
-    numbers = (mark.generation, mark.position.seq, mark.position.offset_bytes)
-    if any(type(number) is not int or number < 0 for number in numbers) or len(mark.position.head) != 32:
+    generation, seq, offset, head = said["generation"], said["seq"], said["offset"], said["head"].encode()
+    if {*map(type, (generation, seq, offset))} != {int} or min(generation, seq, offset) < 0 or len(head) != 32:
         raise ValueError
-    return mark
+    return Mark(generation, Position(seq, offset, head))
 
 
-def require_to_fit(members: dict[str, Any], document: bytes | None = None) -> None:
-    """Raise ``InvalidMetadataError`` if metadata.json would be longer than a reader accepts; ``document`` if it is not plain."""
-    length = len(encode_document(members, None) if document is None else document) + _RESERVED_BYTES
+def require_to_fit(members: dict[str, Any], document: bytes) -> None:
+    """Raise ``InvalidMetadataError`` if a metadata.json with these members is longer than a reader accepts."""
+    length = len(document) + _RESERVED_BYTES
     if length > LONGEST_METADATA_BYTES:
         sizes = {
             field: len(orjson.dumps(members[field])) for field in (*CHANGEABLE, "restored_from") if field in members
@@ -339,7 +332,3 @@ def public(members: dict[str, Any], updated_at: str, *, sealed: bool = False) ->
     copy = {**_AT_FIRST, **orjson.loads(orjson.dumps(members))}
     copy |= {"updated_at": max(copy["updated_at"], updated_at), "labels": copy["labels"] or {}, "sealed": sealed}
     return ConversationMetadata(**{name: copy[name] for name in _PUBLIC if name in copy})
-
-
-def _hash(body: bytes) -> bytes:
-    return sha256(body).hexdigest()[:32].encode()

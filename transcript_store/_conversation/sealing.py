@@ -25,9 +25,8 @@ from transcript_store._conversation.metadata import (
     SEALS,
     MetadataDocument,
     document_body,
-    with_hash,
 )
-from transcript_store._log.record import CHECK_MEMBER, SEALED, Header, Mark
+from transcript_store._log.record import CHECK_MEMBER, SEALED, Header, Mark, close_line
 from transcript_store._log.sealed import RecordSealer
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
@@ -120,8 +119,7 @@ class Sealing:
 
     def document(self, members: dict[str, Any], mark: Mark | None) -> bytes:
         """metadata.json as bytes, with its keyed check."""
-        body = document_body(self.stored(members), mark)
-        return with_hash(self.checked(body))
+        return close_line(b"", self.checked(document_body(self.stored(members), mark)))[0]
 
     # ---- checks --------------------------------------------------------------------------------------------------
 

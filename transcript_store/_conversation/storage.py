@@ -41,7 +41,7 @@ from transcript_store._log.log import Log
 from transcript_store._log.record import Header, Mark
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
-from transcript_store._os.lock import Lock
+from transcript_store._os.lock import POLL_SECONDS, Lock
 from transcript_store._os.names import ARCHIVE, KEY, METADATA
 from transcript_store._os.refusals import refusals
 from transcript_store._sealing.providers import Keyring
@@ -90,6 +90,7 @@ class Storage(ABC):
     """One conversation in one folder, opened to read or to write."""
 
     writable: bool
+    _poll_seconds = POLL_SECONDS
 
     def __init__(self, files: FileSystem, path: str, options: Options, *, from_medium: bool = False) -> None:
         self.path = path
@@ -99,7 +100,7 @@ class Storage(ABC):
         self.from_medium = from_medium
         """For a reader: True while it reads something to copy, which must be on the medium."""
         self.folder = Folder(files, path, -1)
-        self.lock = Lock(self.folder)
+        self.lock = Lock(self.folder, WayOut.WAIT_OR_READ, poll_seconds=self._poll_seconds)
         """A reader never takes it."""
         self.log = self._new_log()
         """The log of the live generation."""
@@ -151,7 +152,7 @@ class Storage(ABC):
 
         What was known before stays until everything new is verified.
         """
-        log = self._new_log()
+        log = self.log if self.state is State.NEW else self._new_log()
         try:
             document = read_metadata(self.folder)
             log.open(document.mark)
@@ -174,11 +175,14 @@ class Storage(ABC):
         except BaseException:
             with suppress(OSError):
                 log.close()
+            if log is self.log:  # the next attempt begins with nothing
+                self.log = self._new_log()
             raise
-        log, self.log, self.members, self.mark = self.log, log, members, mark
+        before, self.log, self.members, self.mark = self.log, log, members, mark
         self.sealing, self.was_repaired = sealing, was_repaired
-        with suppress(OSError):
-            log.close()
+        if before is not log:
+            with suppress(OSError):
+                before.close()
 
     # ---- a call ----------------------------------------------------------------------------------------------------
 

@@ -54,16 +54,17 @@ from transcript_store._conversation.storage import Options, State
 from transcript_store._conversation.writer import MARK_EVERY, Writer
 from transcript_store._log.record import Mark
 from transcript_store._os.filesystem import FileSystem
-from transcript_store._os.lock import Lock
-from transcript_store._os.names import LOCK
-from transcript_store._os.refusals import SyncFailedError, refusals, refused
-from transcript_store.errors import ConversationLockedError, ConversationNotFoundError, CorruptTranscriptError
+from transcript_store._os.refusals import SyncFailedError, refused
+from transcript_store.errors import (
+    ConversationLockedError,
+    ConversationNotFoundError,
+    CorruptTranscriptError,
+    StorageError,
+)
 from transcript_store.ways_out import WayOut
 
 WAIT_SECONDS = 10.0
 """How long a call waits for the turns of others, if nothing else was asked for."""
-_POLL_SECONDS = 0.002
-"""Between two looks at the lock. One that takes turn after turn leaves it free for some 20 µs: a hundredth of the time, or less."""
 
 
 class _Facts(NamedTuple):
@@ -83,9 +84,12 @@ class _Facts(NamedTuple):
 class TurnWriter(Writer):
     """A conversation as one of several writers sees it, each in its turn."""
 
+    _poll_seconds = (
+        0.002  # one that takes turn after turn leaves the lock free for some 20 µs: a hundredth of the time, or less
+    )
+
     def __init__(self, files: FileSystem, path: str, options: Options) -> None:
         super().__init__(files, path, options)
-        self.lock = Lock(self.folder, WayOut.WAIT_OR_READ, poll_seconds=_POLL_SECONDS)
         self._boot_id = files.boot_id()
         self._id: str | None = None
         """The conversation's id, once there was a turn."""
@@ -107,9 +111,9 @@ class TurnWriter(Writer):
 
         Once in a call; a second time does nothing.
         """
-        if self.is_poisoned or (self.lock.is_taken and self.state is State.READY):
+        if self.state is State.POISONED or (self.lock.is_taken and self.state is State.READY):
             return
-        with refusals(self.path, "look at the conversation again"):
+        try:
             is_known = self.state is State.BETWEEN_TURNS
             if not self.take_lock():  # also if the last turn was interrupted at its end
                 self.load()  # it was moved away: there is nothing, or another one, at its path
@@ -122,6 +126,10 @@ class TurnWriter(Writer):
                 # A mark changes metadata.json, so every other writer would have to load. It is not renewed for each that came.
                 if self.mark is None or self.log.end.seq >= self.mark.position.seq + MARK_EVERY:
                     self.renew_mark()
+        except StorageError:
+            raise
+        except OSError as error:
+            raise refused(error, self.path, "look at the conversation again") from error
         if self._id not in (None, self.members["id"]):
             self.state = State.CHANGING
             reason = f"conversation {self._id} is gone, and another one stands in its place"
@@ -154,8 +162,10 @@ class TurnWriter(Writer):
     def _sign(self) -> None:
         """Remove the statement before anything is changed (U1)."""
         if self.lock.is_taken:  # a poisoned writer has no turn
-            with refusals(self.folder.path_of(LOCK), "take the writer's lock"):
+            try:
                 self.lock.sign()
+            except OSError as error:
+                raise self._no_lock(error) from error
 
     def close(self) -> None:
         """Sync what was not synced, note in metadata.json how far if it is our turn now, and let go.

@@ -233,7 +233,7 @@ class Writes:
         with self._guard.locked():
             storage = self._guard.writer()
             if checked:
-                storage.write_metadata(with_changes(storage, checked))
+                storage.write_metadata(arguments.changed(storage.members, checked))
 
     def delete_generation(self, generation: int) -> None:
         """Remove an earlier generation from ``archive/`` for good: messages that only it had are lost.
@@ -280,7 +280,7 @@ class Writes:
         enabled = arguments.features(features)
         with self._guard.locked():
             storage = self._guard.writer()
-            members = with_changes(storage, changes, with_messages=with_messages)
+            members = arguments.changed(storage.members, changes, with_messages=with_messages)
             self._guard.group_commit.settle(storage)
             if if_head is not None:
                 storage.require_head(if_head)
@@ -290,9 +290,3 @@ class Writes:
         if if_head is not None:
             arguments.require_head("if_head", if_head)
         return self._guard.append(entries, if_head, in_group=self._options.sync_appends)
-
-
-def with_changes(storage: Writer, changes: dict[str, Any], *, with_messages: bool = False) -> dict[str, Any]:
-    """The metadata with these changes, as they may be made to what is on the disk."""
-    storage.resolve()  # members are what an interrupted call left on the disk, not what memory had before it
-    return arguments.changed(storage.members, changes, with_messages=with_messages)

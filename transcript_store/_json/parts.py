@@ -28,6 +28,9 @@ class Part(NamedTuple):
     text: str
 
 
+PROMPT_ROLES = ("system", "developer")
+"""The roles in which a prompt is said."""
+
 # Each tuple lists the names that one member has in the known forms. The first one that is present is used.
 _CALL_TYPES = frozenset({"tool_use", "toolCall", "tool_call", "function_call", "server_tool_use", "mcp_tool_use"})
 _ARGUMENTS = ("input", "arguments", "args")

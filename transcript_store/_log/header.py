@@ -62,7 +62,7 @@ def read_header(data: bytes | bytearray) -> tuple[Header, Position] | NotAHeader
     if type(members) is not dict or members.get("format") != "transcript-store":
         return NotAHeader("foreign", "the first line is not a header of ours")
     version, requires = members.get("version"), members.get("requires") or []
-    if type(version) is not int or version > VERSION or not _all_known(requires):
+    if type(version) is not int or version > VERSION or (requires and not _all_known(requires)):
         wanted = f"version {version!r:.20}" + (f" with {requires!r:.60}" if requires else "")
         return NotAHeader("foreign", f"the file is of format {wanted}, this program reads version {VERSION}", version)
     if problem := _problem_with(members):

@@ -70,6 +70,7 @@ class Verified(NamedTuple):
     """Of its bytes: to read it again, they are compared with this one value."""
 
 
+_NOT_READ_YET = Header(conversation="", generation=0, at="", metadata={}, members={})
 GATHERED_BYTES = 1 << 16
 """So much is decoded at a time; it stays in the processor's cache."""
 
@@ -83,7 +84,7 @@ class Lines:
         self.path = folder.path_of(name)
         self.handle = -1
         self.inode = (-1, -1)
-        self.header = Header(conversation="", generation=0, at="", metadata={}, members={})
+        self.header = _NOT_READ_YET
         self.begin = self.end = Position(0, 0, GENESIS)
         self.verified_from = self.begin
         """Every line from here on was verified since the load."""

@@ -177,14 +177,14 @@ class Log(Messages):
         # trusts them loses a *later* message. A file that ends at its mark was synced; any other is read from the disk.
         if self._from_medium and (mark is None or mark.position.offset_bytes != status.st_size):
             self.files.drop_cache(self.handle)
-        self._read_header()
+        self._read_header(status.st_size)
         if self._from_medium and mark is not None and mark.generation != self.header.generation:
             # The mark is of another file; if its length was this one's, that was a coincidence.
             self.files.drop_cache(self.handle)
-            self._read_header()
+            self._read_header(status.st_size)
 
-    def _read_header(self) -> None:
-        found = read_header(first_line(self.read, self.size_bytes()))
+    def _read_header(self, size: int) -> None:
+        found = read_header(first_line(self.read, size))
         if isinstance(found, NotAHeader):
             if found.version is not None:
                 raise UnsupportedVersionError(path=self.path, reason=found.reason)

@@ -21,13 +21,13 @@ from transcript_store._log.record import (
     Retracts,
     as_record,
     copied,
+    copies,
     may_retract,
     record_head,
     retracts_of,
     with_contents,
 )
 from transcript_store._log.retractions import TakenBack
-from transcript_store._log.salvage import copies
 from transcript_store._os.directory import Folder
 from transcript_store.errors import CorruptTranscriptError
 from transcript_store.ways_out import WayOut

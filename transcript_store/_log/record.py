@@ -18,7 +18,7 @@ Nothing here does I/O.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
@@ -264,6 +264,11 @@ def copied(body: bytes | bytearray) -> Copied:
     start = body.index(b",")
     batch = _BATCH_END.search(body, max(start, len(body) - _LONGEST_BATCH))
     return Copied(bytes(body[start : batch.start() if batch else None]), int(body[len(b'{"seq":') : start]))
+
+
+def copies(lines: bytes | bytearray) -> Iterator[Copied]:
+    """The records of whole lines, to be put into another transcript."""
+    return (copied(line[:-SUFFIX_BYTES]) for line in lines.split(b"\n")[:-1])
 
 
 def retracts_member(named: Retracts) -> bytes:

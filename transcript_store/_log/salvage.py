@@ -33,6 +33,7 @@ from transcript_store._log.record import (
     Record,
     as_record,
     copied,
+    copies,
     record_head,
     record_time_us,
     retracts_of,
@@ -201,11 +202,6 @@ def _prefix(read: Read, size: int) -> Plan:
     # Behind the records that are kept there may be blank lines only, or copies of those records: then nothing is lost.
     lost = Gap(offset_bytes=end, length_bytes=ends_at - end, reason=damage.reason) if ends_at > end else None
     return Plan(records, kept, max(0, whole - kept), (lost,) if lost else (), features)
-
-
-def copies(lines: bytes | bytearray) -> Iterator[Copied]:
-    """The records of whole lines, to be put into another transcript."""
-    return (copied(line[:-SUFFIX_BYTES]) for line in lines.split(b"\n")[:-1])
 
 
 def _kept(read: Read, size: int, at: str, *, accepts_edits: bool) -> Iterator[tuple[Stretch, Copied] | Gap]:

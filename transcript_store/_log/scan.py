@@ -156,7 +156,7 @@ class Walk:
                 del data[length:], found.starts[count:]
                 yield Piece(begin, data, found.starts, self.end)
                 data = rest
-            if not self._goes_on(data):
+            if data and not self._goes_on(data):
                 return
 
     def _goes_on(self, rest: bytearray) -> bool:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import sys
 from hashlib import blake2b
-from secrets import token_bytes
 
-_KEY = token_bytes(16)
+_KEY = os.urandom(16)
 # Python hashes bytes with SipHash under a random key of each process, four times as fast as BLAKE2b (PEP 456). Where
 # PYTHONHASHSEED fixes that key, or another algorithm is compiled in, the key is no secret.
 _HASH_IS_KEYED = (

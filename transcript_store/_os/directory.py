@@ -282,11 +282,17 @@ class Folder:
                     if error.errno != errno.ENOTEMPTY or attempt + 1 == _ATTEMPTS:
                         raise
 
-    def sweep(self) -> None:
-        """Remove what an earlier process left under temporary names, if the system allows it. The caller holds the lock."""
+    def sweep(self, *subfolders: str) -> None:
+        """Remove what an earlier process left under temporary names, if the system allows it. The caller holds the lock.
+
+        Of the subfolders those are swept too that there are.
+        """
         with suppress(OSError):
             for name in self.names():
-                if is_temporary(name):
+                if name in subfolders:
+                    with suppress(OSError), self.subfolder(name) as subfolder:
+                        subfolder.sweep()
+                elif name.startswith(".") and is_temporary(name):
                     self.discard(name)
 
 

@@ -86,25 +86,26 @@ class PosixFileSystem:
         """Copied and pickled it is the one of its process: what is open is known there."""
         return "REAL"
 
-    def _keep(self, handle: int) -> int:
-        self._handles.add(handle)
-        return handle
-
     def open_directory(self, path: str, parent: int | None = None) -> int:
         follow = 0 if parent is None else os.O_NOFOLLOW
-        return self._keep(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | follow, dir_fd=parent))
+        self._handles.add(handle := os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | follow, dir_fd=parent))
+        return handle
 
     def open_read(self, parent: int, name: str) -> int:
         # O_NONBLOCK, because an open of a FIFO would wait for somebody to write to it.
-        return self._keep(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent))
+        self._handles.add(
+            handle := os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+        )
+        return handle
 
     def open_append(self, parent: int, name: str) -> int:
         flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        return self._keep(os.open(name, flags, dir_fd=parent))
+        self._handles.add(handle := os.open(name, flags, dir_fd=parent))
+        return handle
 
     def create(self, parent: int, name: str) -> int:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        handle = self._keep(os.open(name, flags, FILE_MODE, dir_fd=parent))
+        self._handles.add(handle := os.open(name, flags, FILE_MODE, dir_fd=parent))
         try:
             # A umask may have left no right to open it again. To change what is as it should be costs a transaction.
             if stat.S_IMODE(os.fstat(handle).st_mode) != FILE_MODE:
@@ -116,7 +117,8 @@ class PosixFileSystem:
 
     def close(self, handle: int) -> None:
         try:
-            self._end_past_cache(handle)
+            if handle in self._past_cache:
+                self._end_past_cache(handle)
         finally:
             self._handles.discard(handle)
             os.close(handle)
@@ -195,11 +197,10 @@ class PosixFileSystem:
         return found[begin : begin + length]
 
     def _end_past_cache(self, handle: int) -> None:
-        if handle in self._past_cache:
-            direct = self._past_cache.pop(handle)
-            self._handles.discard(direct)
-            with suppress(OSError):  # nothing was written through it
-                os.close(direct)
+        direct = self._past_cache.pop(handle)
+        self._handles.discard(direct)
+        with suppress(OSError):  # nothing was written through it
+            os.close(direct)
 
     write = staticmethod(os.write)
     truncate = staticmethod(os.ftruncate)
@@ -218,7 +219,7 @@ class PosixFileSystem:
 
         def sync_data(self, handle: int) -> None:
             os.fdatasync(handle)
-            if self._past_cache:
+            if handle in self._past_cache:
                 self._end_past_cache(handle)
 
         def drop_cache(self, handle: int) -> None:
@@ -229,7 +230,8 @@ class PosixFileSystem:
             if handle not in self._past_cache:
                 try:
                     flags = os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC
-                    self._past_cache[handle] = self._keep(os.open(f"/proc/self/fd/{handle}", flags))
+                    self._handles.add(direct := os.open(f"/proc/self/fd/{handle}", flags))
+                    self._past_cache[handle] = direct
                 except OSError as error:
                     # A file system without it; no /proc; a process that gave up the right to open it again.
                     if error.errno not in (errno.EINVAL, errno.ENOENT, errno.EACCES):

@@ -14,7 +14,7 @@ from transcript_store._os.protocol import Status
 from transcript_store.errors import ConversationLockedError
 from transcript_store.ways_out import WayOut
 
-_POLL_SECONDS = 0.02
+POLL_SECONDS = 0.02
 _LONGEST_BYTES = 4096
 _HOLDER = {"pid", "host", "at"}
 """What a writer says of itself."""
@@ -35,7 +35,7 @@ class Lock:
         way_out: WayOut = WayOut.WAIT,
         *,
         name: str = LOCK,
-        poll_seconds: float = _POLL_SECONDS,
+        poll_seconds: float = POLL_SECONDS,
     ) -> None:
         self.is_taken = False
         self.found = b""
@@ -72,14 +72,14 @@ class Lock:
         while True:
             if self._handle < 0:
                 try:
-                    self._handle = self._files.create(self._folder.handle, self._name)
-                except FileExistsError:
-                    try:
-                        self._handle, _ = self._folder.open_file(self._name, to_append=True)
-                    except FileNotFoundError:
-                        continue  # somebody removed it in between
+                    self._handle, _ = self._folder.open_file(self._name, to_append=True)
                 except FileNotFoundError:
-                    return False
+                    try:
+                        self._handle = self._files.create(self._folder.handle, self._name)
+                    except FileExistsError:
+                        continue  # somebody made it in between
+                    except FileNotFoundError:
+                        return False
             try:
                 if self._files.try_lock(self._handle):
                     # The file may have been removed before it was locked. Then a second writer locks the next one of that
@@ -183,9 +183,11 @@ class Lock:
         self._is_signed = True
 
     def _write_name(self, kept: int, *, is_gone: bool) -> None:
-        at = format_time(self._files.now_us())
+        now_us = self._files.now_us()
+        at = format_time(now_us)
         with suppress(*_NO_NAME):
-            at = max(at, format_time(parse_time(orjson.loads(self._name_found or b"")["at"]) + 1))
+            if (later_us := parse_time(orjson.loads(self._name_found or b"")["at"]) + 1) > now_us:
+                at = format_time(later_us)
         holder = {"pid": self._files.process_id(), "host": self._files.host_name(), "at": at}
         self._signature = orjson.dumps(holder) + b"\n"
         try:

@@ -6,7 +6,6 @@ Nothing here does I/O, but a provider may.
 from __future__ import annotations
 
 import hmac
-import secrets
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
@@ -73,7 +72,9 @@ class RawKey:
         self.id = _RAW_ID + hmac.new(self._bytes, b"transcript-store/1/key-id", sha256).hexdigest()[:16]
 
     def wrap(self, data_key: bytes) -> bytes:
-        nonce = secrets.token_bytes(NONCE_BYTES)
+        from secrets import token_bytes  # it imports random
+
+        nonce = token_bytes(NONCE_BYTES)
         return nonce + self._cipher.encrypt(nonce, data_key, _RAW_PLACE + self.id.encode())
 
     def unwrap(self, wrapped: bytes) -> bytes:

@@ -15,6 +15,7 @@ from typing import Any
 
 from transcript_store._conversation.metadata import ConversationMetadata, family
 from transcript_store._json import verbatim
+from transcript_store._json.parts import PROMPT_ROLES
 from transcript_store._json.strict import EncodedMessage, decode, encode, fitted
 from transcript_store._json.usage import tokens_in
 from transcript_store._json.verbatim import NotJSONError
@@ -23,7 +24,6 @@ from transcript_store._snapshots import gemini, media
 from transcript_store._snapshots.snapshot import BYTES_PER_TOKEN, Snapshot
 from transcript_store.errors import InvalidMessageError
 
-PROMPT_ROLES = ("system", "developer")
 _PIECE_BYTES = 1 << 18
 """How much text is looked through for media at once."""
 

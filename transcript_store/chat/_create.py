@@ -29,8 +29,7 @@ from transcript_store.errors import (
     MissingTokenError,
     ProviderMismatchError,
 )
-from transcript_store.histories import PROMPT_ROLES
-from transcript_store.messages import provider_family
+from transcript_store.messages import PROMPT_ROLES, provider_family
 
 _log = logging.getLogger("transcript_store.chat")
 

@@ -35,8 +35,8 @@ from transcript_store import (
 from transcript_store.chat._provider import JSON, Message, ToolCall, Wire
 from transcript_store.chat._tool_results import UNRECORDED, Owed, owed, without_one
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
-from transcript_store.histories import PROMPT_ROLES, begins_with_prompt
-from transcript_store.messages import decode_message, encode_message
+from transcript_store.histories import begins_with_prompt
+from transcript_store.messages import PROMPT_ROLES, decode_message, encode_message
 
 _log = logging.getLogger("transcript_store.chat")
 

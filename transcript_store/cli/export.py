@@ -26,8 +26,7 @@ from transcript_store.cli._shared.terminal import (
     say_json_text,
 )
 from transcript_store.exporting import Exported, Stream, export, targets
-from transcript_store.formats import WRITERS, Loss
-from transcript_store.sources import added_names
+from transcript_store.formats import Loss
 
 DESCRIPTION = f"""\
 Write a conversation in another form: `original`, the bytes that it was imported from; `jsonl`, a line a record;
@@ -45,13 +44,14 @@ examples:
 
 
 _TEXTS = ("original", "jsonl", "markdown", "html")
-_FORMS = (*_TEXTS, *(writer.name for writer in WRITERS))
+_PROGRAMS = ("claude-code", "codex", "gemini-cli", "pi")
+"""The writers' names, for the help: to ask the formats for them would import each of them."""
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     add_conversation(parser, on_places=True)
-    forms = f"{', '.join(_FORMS)}, or one that an installed package adds"
+    forms = f"{', '.join((*_TEXTS, *_PROGRAMS))}, or one that an installed package adds"
     parser.add_argument("--to", metavar="FORM", type=_form, required=True, help=f"the form: {forms}")
     parser.add_argument(
         "--output",
@@ -117,7 +117,11 @@ def run(arguments: Namespace) -> int:
 
 def _form(text: str) -> str:
     """The type of ``--to``. No package is imported to look at its name."""
-    if text not in _FORMS and text not in added_names():
+    if text in (*_TEXTS, *_PROGRAMS):
+        return text
+    from transcript_store.sources import added_names
+
+    if text not in added_names():
         raise ArgumentTypeError(f"there is no form {text!r}; there are {', '.join(targets())}")
     return text
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from transcript_store import ConversationMetadata, Record, Salvage, Salvaged, WayOut, salvage
+from transcript_store import ConversationMetadata, Record, WayOut
 from transcript_store.cli._shared.arguments import add_conversation, add_json, count, positive
 from transcript_store.cli._shared.follow import news
 from transcript_store.cli._shared.imported import kind_of_event, summary, what_was_imported, without_source
@@ -44,6 +43,9 @@ from transcript_store.cli._shared.terminal import (
 )
 from transcript_store.cli._shared.ways_out import in_the_shell
 from transcript_store.messages import left_of, role_of
+
+if TYPE_CHECKING:
+    from transcript_store import Salvage, Salvaged
 
 DESCRIPTION = """\
 Print the conversation in DIR, whichever provider's form its messages have. Nothing is changed and no lock is taken, so
@@ -155,9 +157,13 @@ def _show_what_is_left(arguments: Namespace) -> int:
 
 def _left_of(name: str) -> tuple[Salvage, bool]:
     """What can be read of a conversation, and whether nothing is wrong with it. What is on a place is read in a folder of that moment."""
+    from transcript_store import salvage
+
     if not is_address(name):
         left = salvage(name)
         return left, left.is_whole
+    import tempfile
+
     library, own_id = with_id(name)
     there = library_at(library)
     found = there.verify(own_id).findings

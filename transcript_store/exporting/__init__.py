@@ -28,11 +28,10 @@ from transcript_store.exporting._files import write_all, write_new
 from transcript_store.exporting._json_lines import json_lines
 from transcript_store.exporting._original import original
 from transcript_store.file_names import absolute_path
-from transcript_store.formats import WRITERS, Loss, Place, Writer, redacted_extra
+from transcript_store.formats import Loss, Place, Writer, redacted_extra
 from transcript_store.import_notes import note_of
 from transcript_store.library import ConversationLibrary
 from transcript_store.redaction import SecretRedactor, require_redactor
-from transcript_store.sources import PLACES, added_formats, folder_of
 from transcript_store.temporaries import require_binary
 from transcript_store.view import Stream, render_conversation
 from transcript_store.words import many
@@ -64,6 +63,9 @@ class Exported:
 
 def targets() -> tuple[str, ...]:
     """What ``to`` may be. Packages that add formats are imported."""
+    from transcript_store.formats import WRITERS  # all formats, which a text does not need
+    from transcript_store.sources import added_formats
+
     theirs = (name for name, added in added_formats()[0].items() if added.writer is not None)
     return (*_OF_OURS, *(writer.name for writer in WRITERS), *theirs)
 
@@ -200,6 +202,9 @@ class _Target(NamedTuple):
 
 
 def _target(to: str) -> _Target:
+    from transcript_store.formats import WRITERS
+    from transcript_store.sources import PLACES, added_formats
+
     for writer in WRITERS:
         if writer.name == to:
             return _Target(writer, next(place for place in PLACES if place.program == to))
@@ -241,6 +246,8 @@ def _to_program(
     if output is not None:
         folder = absolute_path(output)
     else:
+        from transcript_store.sources import folder_of
+
         assert target.place is not None
         folder = folder_of(target.place, environ=environ)
     return Exported(

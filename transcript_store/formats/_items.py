@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from transcript_store.formats._blocks import Block, Losses, Other, Result, Role, Thinking, Turn, text_in
-from transcript_store.formats._form_chat import ChatCompletions
-from transcript_store.formats._form_responses import Responses
+from transcript_store.formats._forms import ChatCompletions, Responses
 from transcript_store.formats._generations import Draft
 from transcript_store.formats._lines import Line
 from transcript_store.formats._members import Json

@@ -16,16 +16,16 @@ from functools import partial
 from typing import Any
 
 from transcript_store.formats._blocks import objects, text_in
-from transcript_store.formats._form_responses import is_item
+from transcript_store.formats._forms import is_item
 from transcript_store.formats._generations import Draft
 from transcript_store.formats._items import Items
 from transcript_store.formats._lines import Lines
 from transcript_store.formats._members import time_of
 from transcript_store.formats._plan import Entry, Head, Plan, Source
+from transcript_store.messages import PROMPT_ROLES
 
 _WRAPPED = frozenset({"message", "extra", "at", "seq", "generation"})
 _ROLES = ("user", "assistant", "system", "developer", "tool", "model", "function")
-_PROMPTS = ("system", "developer")
 _TIMES = ("timestamp", "created_at")
 _CALLS = frozenset({"tool_calls", "function_call", "refusal"})
 _ITEM_MEMBERS = frozenset({"call_id", "content", "summary", "encrypted_content", "action", "output", "id"})
@@ -53,7 +53,7 @@ class JsonLines:
             first = first or line.raw
             if not is_begun:
                 beginning.update(_whole(line.raw))
-                is_begun = message is not None and message.get("role") not in _PROMPTS
+                is_begun = message is not None and message.get("role") not in PROMPT_ROLES
             if provider is None and message is not None:
                 provider = _provider(message)
             has_items = has_items or (message is not None and is_item(message))

@@ -19,11 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from transcript_store.formats._blocks import Block, Call, Form, Losses, Media, Other, Result, Role, Text, Thinking, Turn
-from transcript_store.formats._form_chat import ChatCompletions
-from transcript_store.formats._form_claude import Claude
-from transcript_store.formats._form_gemini import Gemini
-from transcript_store.formats._form_pydantic_ai import PydanticAi
-from transcript_store.formats._form_responses import Responses, is_item
+from transcript_store.formats._forms import ChatCompletions, Claude, Gemini, PydanticAi, Responses, is_item
 from transcript_store.formats._plan import Loss
 from transcript_store.messages import provider_family
 

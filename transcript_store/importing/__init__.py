@@ -23,7 +23,7 @@ from itertools import chain
 from typing import Literal
 
 from transcript_store.formats import READERS, Reader, redaction_of
-from transcript_store.importing._earlier import earlier_generations
+from transcript_store.import_notes import earlier_generations
 from transcript_store.importing._note import conversation_id
 from transcript_store.importing._processes import FEWEST, in_processes, may_fork
 from transcript_store.importing._reading import How, import_together

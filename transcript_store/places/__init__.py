@@ -40,6 +40,8 @@ if _typing.TYPE_CHECKING:
     from transcript_store.places._snapshots import *
     from transcript_store.places._urls import *
 else:
+    from transcript_store.places import _library  # noqa: F401 (it says what a library on a place is: a place does not)
+
     __getattr__, __dir__ = _opened(
         __name__,
         "_errors",

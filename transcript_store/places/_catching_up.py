@@ -21,6 +21,7 @@ from transcript_store._conversation.writer import Writer
 from transcript_store._log.image import Image
 from transcript_store._log.record import Position
 from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.refusals import refusals
 from transcript_store.errors import ConversationExistsError
 from transcript_store.places._filling import metadata_of
 from transcript_store.places._slots import START, LogState, Slot, lines_of
@@ -112,7 +113,9 @@ def catch_up(files: FileSystem, path: str, standing: Standing, key: bytes | None
     writer = Writer(files, path, Options(max_line_bytes=0))  # no key is needed: what is sealed is taken as it is
     with writer.let_go_at_the_end():
         writer.load()
-        if (reason := standing.why_not_from(writer)) is not None:
+        with refusals(path, "compare it with what is on the place", "It is as it was"):
+            reason = standing.why_not_from(writer)
+        if reason is not None:
             raise ConversationExistsError(path=path, reason=reason)
         live, end = writer.log.header.generation, writer.log.end
         due = [

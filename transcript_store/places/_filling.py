@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from transcript_store._conversation.metadata import document_body, with_hash
+from transcript_store._conversation.metadata import document_body
 from transcript_store._log.header import NotAHeader, read_header
-from transcript_store._log.record import CHECK_MEMBER, Mark
+from transcript_store._log.record import CHECK_MEMBER, Mark, close_line
 from transcript_store._log.scan import PIECE_BYTES, first_line
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
@@ -69,4 +69,4 @@ def metadata_of(state: LogState) -> bytes:
     else:
         mark, check = state.checked
         body = b'%b%b%b"' % (document_body(state.members, mark), CHECK_MEMBER, check)
-    return with_hash(body)
+    return close_line(b"", body)[0]

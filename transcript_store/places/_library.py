@@ -353,3 +353,6 @@ class _Slots(Folders):
 
     def refuse_occupied(self, id: str) -> None:
         """Nothing: a create that meets another one says so."""
+
+
+Place.library_class = PlacedLibrary  # whoever has a place has the package, which imports this

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, cast
 
 if TYPE_CHECKING:
     from transcript_store.library import ConversationLibrary
@@ -48,12 +48,8 @@ class Place(Protocol):
     name: str
     """What errors call the place. It holds no password, key or user."""
 
-    @property
-    def library_class(self) -> type[ConversationLibrary]:
-        """What ``ConversationLibrary(place)`` makes. It is inherited."""
-        from transcript_store.places._library import PlacedLibrary
-
-        return PlacedLibrary
+    library_class: ClassVar[type[ConversationLibrary]] = NotImplemented  # ``_library`` sets it, which imports this module
+    """What ``ConversationLibrary(place)`` makes. It is inherited."""
 
     @property
     def identity(self) -> str | None:

@@ -318,7 +318,7 @@ class PlacedWriter(Fetched, Writer):
             raise ConversationExistsError(path=self.path, reason="there was a conversation")
         self.is_filled = False
 
-    def _remember(self, members: dict[str, Any]) -> None:
+    def _remember(self, members: dict[str, Any], document: bytes | None = None) -> None:
         sealing = self.sealing
         stored = members if sealing is None else sealing.stored(members)
 
@@ -327,7 +327,7 @@ class PlacedWriter(Fetched, Writer):
             return encoded(state, "metadata", self._at(state), metadata=stored, **checked)
 
         with self._put("write the metadata", make):
-            super()._remember(members)
+            super()._remember(members, document)
         self._summarize()
 
     def pack(self, *, tidy: bool) -> int:

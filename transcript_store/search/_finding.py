@@ -384,7 +384,7 @@ def _both(match: Match, other: Match) -> Match:
 
 def earlier_records(conversation: ConversationStore) -> Iterator[tuple[Record, int | None]]:
     """What compactions took out of sight of a conversation, and what they took over, each with the number of its generation."""
-    from transcript_store.importing import earlier_generations
+    from transcript_store.import_notes import earlier_generations
 
     conversation.load(verify="tail")
     earlier = earlier_generations(conversation)

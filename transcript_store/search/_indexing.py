@@ -199,7 +199,7 @@ class Indexer:
         added = 0
         if not left:
             return 0, 0
-        from transcript_store.importing import earlier_generations
+        from transcript_store.import_notes import earlier_generations
 
         try:
             with self._shelf.store(os.fsdecode(row.folder)) as conversation:

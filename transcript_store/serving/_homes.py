@@ -13,7 +13,7 @@ from transcript_store.file_names import TRANSCRIPT, is_id
 from transcript_store.library import ConversationLibrary
 from transcript_store.search import Shelf, shelf_of
 from transcript_store.transcripts import summary_of
-from transcript_store.view.served import first_prompt
+from transcript_store.view import first_prompt
 
 _MOST_NAMES = 10_000
 

@@ -10,10 +10,11 @@ import os
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 
+from transcript_store.descriptors import DATABASE
 from transcript_store.formats import Head, Place, head_of
 from transcript_store.sources import _archives, _tables
 from transcript_store.sources._added import UnusableFormatError, added_formats, added_names
-from transcript_store.sources._files import DATABASE, FileSource, Stamp, UnreadableSourceError, opened
+from transcript_store.sources._files import FileSource, Stamp, UnreadableSourceError, opened
 from transcript_store.sources._places import PLACES, Found, discover, find, folder_of, places
 from transcript_store.sources._tables import Rows
 

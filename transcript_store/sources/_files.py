@@ -7,18 +7,16 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from threading import Lock
+from contextlib import ExitStack, contextmanager
 from typing import IO, Any, NamedTuple
 
+from transcript_store.descriptors import descriptor
 from transcript_store.errors import TranscriptStoreError
 
 _PIECE_BYTES = 1 << 20
 _LONGEST_BESIDE_BYTES = 4 << 20
 _HELD_BYTES = 16 << 20
 """A source up to this size is read once, and held."""
-DATABASE = b"SQLite format 3\x00"
-"""How a SQLite database begins."""
 
 
 class UnreadableSourceError(TranscriptStoreError):
@@ -126,83 +124,16 @@ def opened(path: str) -> Iterator[int]:
     Raises:
         UnreadableSourceError: it is not there, no regular file, or the system refuses.
     """
-    try:
-        before = os.lstat(path)
-        require_regular(path, before)
-        handle = _databases.open(before) or _open(path)
-    except OSError as error:
-        raise UnreadableSourceError(path=path, reason=f"cannot be opened: {error.strerror}") from error
-    try:
+    with ExitStack() as stack:
+        try:
+            require_regular(path, os.lstat(path))
+            # Between the look and the opening somebody may put something else there: then O_NOFOLLOW refuses a link,
+            # O_NONBLOCK does not wait at a FIFO, and the second look refuses whatever else it is.
+            handle = stack.enter_context(descriptor(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK))
+        except OSError as error:
+            raise UnreadableSourceError(path=path, reason=f"cannot be opened: {error.strerror}") from error
         require_regular(path, os.fstat(handle))
         yield handle
-    finally:
-        _databases.close(handle)
-
-
-def _open(path: str) -> int:
-    # Between the look and the opening somebody may put something else there: then O_NOFOLLOW refuses a link,
-    # O_NONBLOCK does not wait at a FIFO, and the second look refuses whatever else it is.
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    _databases.add(handle)
-    return handle
-
-
-class _Databases:
-    """The descriptors that this process has of SQLite databases, one for each file.
-
-    Closing any descriptor of a file drops all POSIX locks that the process has on it. If SQLite holds some (the caller has a
-    connection to the database), other processes would write into its transaction. So a file is opened once at a time, and its descriptor
-    is closed only when no other one of the process is open on the file.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._users: dict[int, int] = {}
-        """How many use each descriptor. One that nobody uses waits for the others on its file to be closed."""
-
-    def open(self, status: os.stat_result) -> int | None:
-        """The descriptor that is open on this file, to be used once more; None if there is none."""
-        with self._lock:
-            for handle in self._users:
-                if os.path.samestat(os.fstat(handle), status):
-                    self._users[handle] += 1
-                    return handle
-        return None
-
-    def add(self, handle: int) -> None:
-        """Note a descriptor, if its file is a database."""
-        with suppress(OSError):  # it cannot be read, which its first reader says
-            if os.pread(handle, len(DATABASE), 0) == DATABASE:
-                with self._lock:
-                    self._users[handle] = 1
-
-    def close(self, handle: int) -> None:
-        """Close a descriptor, or note that one user less has it."""
-        with self._lock:
-            if handle not in self._users:
-                os.close(handle)
-                return
-            self._users[handle] -= 1
-            for unused in [handle for handle, users in self._users.items() if not users]:
-                if not is_open_here(os.fstat(unused), unused):
-                    del self._users[unused]
-                    os.close(unused)
-
-
-_databases = _Databases()
-
-
-def is_open_here(status: os.stat_result, but: int | None = None) -> bool:
-    """True if this process has a descriptor on the file, another one than ``but``; also if the system does not say."""
-    try:
-        others = {int(name) for name in os.listdir("/dev/fd")} - {but}
-    except (OSError, ValueError):
-        return True
-    for other in others:
-        with suppress(OSError):  # the one with which they were listed
-            if os.path.samestat(os.fstat(other), status):
-                return True
-    return False
 
 
 @contextmanager

@@ -20,7 +20,8 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
-from transcript_store.sources._files import Stamp, UnreadableSourceError, is_open_here, opened, require_regular
+from transcript_store.descriptors import is_open_elsewhere
+from transcript_store.sources._files import Stamp, UnreadableSourceError, opened, require_regular
 
 _WRITES_WITH_WAL = b"\x02"
 _JOURNAL_MAGIC = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
@@ -129,7 +130,7 @@ def _in_place(path: str, handle: int) -> sqlite3.Connection | None:
     if journal is not None and journal.st_size and _is_in_force(f"{path}-journal"):
         return None
     if wal is not None and shm is not None:
-        if is_open_here(shm):  # SQLite would use the caller's connection, which may write to the index
+        if is_open_elsewhere(shm):  # SQLite would use the caller's connection, which may write to the index
             return None
         connection = _connected(path, "mode=ro&readonly_shm=1")
         try:

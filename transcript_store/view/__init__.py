@@ -28,8 +28,18 @@ from transcript_store.temporaries import require_binary
 from transcript_store.view._contents import Contents, contents_of, contents_of_store
 from transcript_store.view._document import document
 from transcript_store.view._files import PageError, replace_page
+from transcript_store.view._titles import first_prompt
 
-__all__ = ["PageError", "Rendered", "Stream", "WrittenPage", "render_conversation", "render_page", "write_page"]
+__all__ = [
+    "PageError",
+    "Rendered",
+    "Stream",
+    "WrittenPage",
+    "first_prompt",
+    "render_conversation",
+    "render_page",
+    "write_page",
+]
 
 
 class Stream(Protocol):

@@ -19,7 +19,6 @@ from transcript_store.errors import (
 )
 from transcript_store.formats import redacted_extra, with_branches
 from transcript_store.import_notes import first_shown
-from transcript_store.maintenance import salvage
 from transcript_store.redaction import SecretRedactor, require_redactor
 from transcript_store.words import many, place
 
@@ -187,6 +186,8 @@ def _told(error: CorruptTranscriptError | CorruptMetadataError) -> str:
 
 
 def _salvaged(directory: str | os.PathLike[str], error: CorruptTranscriptError | CorruptMetadataError) -> Contents:
+    from transcript_store.maintenance import salvage  # what is not damaged does not need it
+
     left = salvage(directory)
     stretches = []
     for found in left.found:

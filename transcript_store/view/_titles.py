@@ -10,7 +10,7 @@ from typing import Any
 
 from transcript_store.conversation import ConversationStore
 from transcript_store.formats import Media, Text, Turn
-from transcript_store.importing import earlier_generations
+from transcript_store.import_notes import earlier_generations
 from transcript_store.messages import typed_of
 from transcript_store.view._contents import Contents, Stretch
 from transcript_store.view._turns import said_in

@@ -9,13 +9,15 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from transcript_store.cli._shared.terminal import is_at_a_terminal
+
+if TYPE_CHECKING:
+    import subprocess
 
 _DEFAULT = "less -R"
 _LOOKS = re.compile(r"\x1b\[[0-9;]*m")
@@ -112,6 +114,8 @@ class _Pages(io.TextIOBase):
         # LESSSECURE: no shell, no editor, no other file and no preprocessor out of the pager.
         environment = {"LESS": "-R", **os.environ, "LESSSECURE": "1"}
         encoding = self._output.encoding
+        import subprocess  # most output goes through no pager
+
         self._pager = subprocess.Popen(  # noqa: S603 (whoever sets PAGER is whoever runs this)
             self._command, stdin=subprocess.PIPE, env=environment, encoding=encoding, errors="backslashreplace"
         )

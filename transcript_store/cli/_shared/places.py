@@ -18,7 +18,6 @@ from transcript_store import (
     ConversationNotFoundError,
     ConversationStore,
     ConversationSummary,
-    FileStore,
 )
 from transcript_store.cli._shared.terminal import Misuse
 from transcript_store.file_names import is_id
@@ -26,6 +25,7 @@ from transcript_store.transcripts import summary_of
 from transcript_store.words import told_address
 
 if TYPE_CHECKING:
+    from transcript_store import FileStore
     from transcript_store.places import PlacedSnapshotStore
 
     Snapshots = FileStore | PlacedSnapshotStore
@@ -125,6 +125,8 @@ def snapshots_at(name: str, *, creates: bool = False, **options: Any) -> Snapsho
         Misuse: the address names a conversation.
     """
     if not is_address(name):
+        from transcript_store import FileStore
+
         return FileStore(name, **options)
     library, what = taken_apart(name)
     if what is not None:

@@ -13,7 +13,7 @@ def called(directory: str, title: str | None) -> str | None:
     """
     if title or is_address(directory):
         return title
-    from transcript_store.view.served import first_prompt
+    from transcript_store.view import first_prompt
 
     try:
         return first_prompt(directory)

@@ -14,4 +14,5 @@ if __name__ == "__main__":
     parser.add_argument("--keep", action="store_true", help="add what reaches new code to the corpus")
     given = parser.parse_args()
     for target in given.targets or TARGETS:
-        print(f"{target}: {fuzz(target, seconds=given.seconds, keep=given.keep)} inputs, none failed", flush=True)
+        count = fuzz(target, f"-max_total_time={given.seconds}", keep=given.keep)
+        print(f"{target}: {count} inputs, none failed", flush=True)

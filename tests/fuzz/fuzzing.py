@@ -11,8 +11,10 @@ from pathlib import Path
 CORPUS = Path(__file__).parent / "corpus"
 
 
-def fuzz(target: str, *, seconds: int, keep: bool = False) -> int:
-    """Fuzz for so long; returns how many inputs were tried. Raises ``AssertionError`` with the input that failed.
+def fuzz(target: str, bound: str, *, keep: bool = False) -> int:
+    """Fuzz up to libFuzzer's bound, ``-runs=N`` or ``-max_total_time=SECONDS``; returns how many inputs were tried.
+
+    Raises ``AssertionError`` with the input that failed.
 
     With ``keep``, inputs that reach code that none in the corpus reached are added to it.
     """
@@ -26,8 +28,8 @@ def fuzz(target: str, *, seconds: int, keep: bool = False) -> int:
                 "-m",
                 "tests.fuzz.worker",
                 target,
-                f"-max_total_time={seconds}",
-                "-timeout=10",
+                bound,
+                "-timeout=60",
                 "-rss_limit_mb=1024",
                 "-max_len=4096",
                 "-print_final_stats=1",
@@ -38,7 +40,6 @@ def fuzz(target: str, *, seconds: int, keep: bool = False) -> int:
             capture_output=True,
             text=True,
             check=False,
-            timeout=seconds + 120,
         )
         failed = [(path.name, path.read_bytes()) for path in Path(folder).iterdir() if path.is_file()]
     assert done.returncode == 0, f"{target}: {failed}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"

@@ -24,10 +24,9 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypedDict, Unpack
 
 from transcript_store._conversation.arguments import require_bool, require_redact
-from transcript_store._conversation.key_changes import Shredding
+from transcript_store._conversation.key_changes import Rotation, Shredding, required
 from transcript_store._conversation.metadata import checked_id
 from transcript_store._conversation.reader import Reader
-from transcript_store._conversation.rotation import Rotation, required
 from transcript_store._conversation.summary import ConversationSummary, require_page
 from transcript_store._library.folders import Folders
 from transcript_store._library.forking import fork

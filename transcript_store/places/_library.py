@@ -13,9 +13,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from transcript_store._conversation.arguments import require_bool
+from transcript_store._conversation.key_changes import IS_NOT_THERE, KEY_IS_GONE, NOT_SEALED, required, several
 from transcript_store._conversation.metadata import checked_id
 from transcript_store._conversation.reader import Reader
-from transcript_store._conversation.rotation import IS_NOT_THERE, KEY_IS_GONE, NOT_SEALED, required, several
 from transcript_store._conversation.storage import Options
 from transcript_store._conversation.summary import ConversationSummary, require_page
 from transcript_store._conversation.verify import Finding, Verification, look
@@ -40,13 +40,12 @@ from transcript_store.library import ConversationLibrary, Rotation, Shredding
 from transcript_store.places._claimed import WAITS_SECONDS, ClaimedLog
 from transcript_store.places._conversation import PlacedConversation
 from transcript_store.places._errors import NotOnAPlaceError
-from transcript_store.places._fetched import PlacedReader
 from transcript_store.places._keys import rotate
 from transcript_store.places._patience import patiently
 from transcript_store.places._place import Place
 from transcript_store.places._remains import write_remains
 from transcript_store.places._shelf import PlacedShelf
-from transcript_store.places._storage import PlacedWriter
+from transcript_store.places._storage import PlacedReader, PlacedWriter
 from transcript_store.places._summary import shown
 from transcript_store.ways_out import WayOut
 

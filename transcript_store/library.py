@@ -31,8 +31,7 @@ from transcript_store._conversation.summary import ConversationSummary, require_
 from transcript_store._library.folders import Folders
 from transcript_store._library.forking import fork
 from transcript_store._library.group import ConversationGroup
-from transcript_store._library.keeping import require_store
-from transcript_store._library.pruning import PrunedItem, Pruner, Pruning, rule_of
+from transcript_store._library.pruning import PrunedItem, Pruner, Pruning, require_store, rule_of
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import new_id

@@ -22,8 +22,17 @@ from transcript_store._conversation.verify import Finding, Verification, look
 from transcript_store._conversation.writer import Writer
 from transcript_store._library.folders import Folders
 from transcript_store._library.group import ConversationGroup
-from transcript_store._library.keeping import require_store, save, snapshot_to_keep, with_what_save_raised
-from transcript_store._library.pruning import LEFT_ALONE, PrunedItem, Pruning, Rule, rule_of
+from transcript_store._library.pruning import (
+    LEFT_ALONE,
+    PrunedItem,
+    Pruning,
+    Rule,
+    require_store,
+    rule_of,
+    save,
+    snapshot_to_keep,
+    with_what_save_raised,
+)
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.refusals import refusals

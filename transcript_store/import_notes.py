@@ -142,10 +142,10 @@ def earlier_generations(conversation: ConversationStore) -> tuple[int, ...]:
     """
     found: list[int] = []
     number = conversation.get_metadata().generation
-    later = _life(conversation.iter_records()) if number else None
+    later = _generation(conversation.iter_records()) if number else None
     for earlier in reversed(range(number)):
         try:
-            before = _life(conversation.iter_records(generation=earlier))
+            before = _generation(conversation.iter_records(generation=earlier))
         except UNREADABLE:
             break
         if later is None or not _is_compaction(before, later):
@@ -163,7 +163,7 @@ def _is_compaction(before: _Generation, later: _Generation) -> bool:
     return later.first is None and bool(later.compactions - before.compactions) and later.said <= before.said
 
 
-def _life(records: Iterable[Record]) -> _Generation:
+def _generation(records: Iterable[Record]) -> _Generation:
     notes: list[dict[str, Any]] = []
     said: set[int] = set()
     compactions: set[int] = set()

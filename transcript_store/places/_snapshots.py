@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
@@ -135,5 +136,5 @@ def open_snapshot_store(
     """
     if not isinstance(where, str) or not _ADDRESS.match(where):
         return FileStore(where, encryption_key=encryption_key, retired_keys=retired_keys, logger=logger)
-    place = open_place(where, create=create)
+    place: Any = open_place(where, create=create)  # each of ours keeps snapshots
     return PlacedSnapshotStore(place, encryption_key=encryption_key, retired_keys=retired_keys, logger=logger)

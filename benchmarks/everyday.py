@@ -406,6 +406,13 @@ def print_targets(states, rounds, walk):
             values.append(statistics.median(found) if found else None)
         if any(value is not None for value in values):
             row(name, values, most, better)
+    turn = "append 1 KB, process-crash, in turns (us)"
+    beside = [
+        [b[turn] / a[turn] for a, b in zip(rounds[states[0]], rounds[state], strict=True) if turn in a and turn in b]
+        for state in states
+    ]
+    if all(beside):
+        row("append in a turn : that of [0]", [*map(statistics.median, beside)], 1, 0.9)
 
 
 # ---- the rounds ------------------------------------------------------------------------------------------------------

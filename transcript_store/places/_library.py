@@ -132,10 +132,11 @@ class PlacedLibrary(ConversationLibrary):
     @property
     def shelf(self) -> PlacedShelf:
         """What an index reads of the library (``transcript_store.search``); each has one of its own, and closes it."""
-        return PlacedShelf(self._place, self._placed_reader, self.store, (self._waits, self._machine.wait))
 
-    def _placed_reader(self, id: str) -> PlacedReader:
-        return PlacedReader(self._slots(checked_id(id)), self._machine, _OPTIONS)
+        def reader(id: str) -> PlacedReader:
+            return PlacedReader(self._slots(checked_id(id)), self._machine, _OPTIONS)
+
+        return PlacedShelf(self._place, reader, self.store, (self._waits, self._machine.wait))
 
     # ---- what is other than in a folder ----------------------------------------------------------------------------------
 

@@ -1,5 +1,8 @@
 """A loss of speed is seen: ``python -m benchmarks.guard`` holds ratios against the bounds in guard.json; ``--set`` makes new ones.
 
+Bounds that are set again and again could creep. So guard_states.json has what each operation cost at fixed states of the history, and no
+bound may be far above the last of them. A state is measured with ``--one`` in a checkout of it that has this folder ``benchmarks``.
+
 Each operation and the plainest way to do the same are timed in turn, in one go, by the processor time that they take: who else is
 at work, and how fast the disk is, weighs little then. The least of the rounds counts on both sides. Each has an interpreter of its
 own: where earlier work has left the memory in pieces, the messages lie far apart, and whoever looks at each of them pays for it.
@@ -27,9 +30,13 @@ from benchmarks import pairs
 from benchmarks.pairs import KEY, Pair
 
 BOUNDS = Path(__file__).with_name("guard.json")
+STATES = Path(__file__).with_name("guard_states.json")
 MARGIN = 1.3
 """A bound is this much above what was measured when it was set. The least of a few measurements while eighteen processes wait for two
 cores is up to 1.13 times the least on a quiet machine; a loss of a half is more than the margin."""
+
+CREEP = 1.15
+"""So far may a bound be above that of the last fixed state: what two measurements of the same differ by on a busy machine."""
 
 PAUSES = (0, 5, 20, 60)
 """Seconds before each attempt: a loss is there each time, a neighbour who is at work is gone after a while."""
@@ -107,7 +114,7 @@ def _of_a_conversation(
     return made
 
 
-_OUTSIDE = "base64, datetime, enum, fcntl, hashlib, hmac, inspect, json, logging, mmap, orjson, platform, secrets, typing, uuid"
+_OUTSIDE = "datetime, enum, fcntl, hashlib, hmac, inspect, json, logging, mmap, orjson, platform, typing, uuid"
 """What the package imports of others when it is imported. A list, or one more of them would weigh the same on both sides."""
 
 
@@ -157,6 +164,18 @@ def bounds() -> dict[str, float]:
     """How much each may cost."""
     found: dict[str, float] = json.loads(BOUNDS.read_text(encoding="utf-8"))
     return found
+
+
+def states() -> dict[str, dict[str, float]]:
+    """What each cost at fixed states, the last one last."""
+    found: dict[str, dict[str, float]] = json.loads(STATES.read_text(encoding="utf-8"))
+    return found
+
+
+def crept() -> list[str]:
+    """The operations whose bounds have moved too far away from the last fixed state."""
+    *_, last = states().values()
+    return [name for name, bound in bounds().items() if name in last and bound > MARGIN * CREEP * last[name]]
 
 
 def measure_here(name: str, slower: float = 1.0) -> float:
@@ -212,8 +231,10 @@ def main() -> int:
         found = seen(name, bound)
         if found is not None:
             lost.append(name)
-        print(f"{name:<28}≤ {bound:<8.3g}{'' if found is None else f'LOST: {found:.3g}'}".rstrip(), flush=True)
-    return 1 if lost else 0
+        before = "  ".join(f"{state}: {costs[name]:.3g}" for state, costs in states().items() if name in costs)
+        said = "" if found is None else f"LOST: {found:.3g}"
+        print(f"{name:<30}≤ {bound:<8.3g}{before:<36}{said}".rstrip(), flush=True)
+    return 1 if lost or crept() else 0
 
 
 if __name__ == "__main__":

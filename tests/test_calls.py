@@ -21,7 +21,7 @@ BOUNDS = {
     "append_message": (16, 7, 12),
     "append_message in a turn": (51, 10, 33),
     "get_messages": (13, 6, 8),
-    "update_metadata": (46, 15, 32),
+    "update_metadata": (46, 14, 31),
     "load": (156, 24, 114),
 }
 """Calls of our own functions, the modules that they stand in, and how often the next call stands in another module."""

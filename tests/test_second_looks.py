@@ -45,7 +45,7 @@ from transcript_store import (
     repair,
     verify,
 )
-from transcript_store._conversation.twice import twice
+from transcript_store._conversation.layout import twice
 from transcript_store._os.filesystem import PosixFileSystem
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
 

@@ -38,6 +38,11 @@ def test_every_operation_has_a_bound() -> None:
     assert BOUNDS.keys() == guard.CHECKS.keys()
 
 
+def test_no_bound_creeps_away_from_a_fixed_state() -> None:
+    """A loss that comes a little at a time, with new bounds each time, is seen beside a state of the history that stays what it is."""
+    assert guard.crept() == []
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", BOUNDS)
 def test_it_has_not_become_slower(name: str) -> None:

@@ -21,13 +21,12 @@ from typing import Any, Literal, NoReturn, Self, Unpack, get_args
 from transcript_store._conversation import arguments
 from transcript_store._conversation import metadata as _metadata
 from transcript_store._conversation.archive import Generation
-from transcript_store._conversation.arguments import NewConversation
+from transcript_store._conversation.arguments import Contents, NewConversation, Storable
 from transcript_store._conversation.guard import StorageGuard
 from transcript_store._conversation.layout import occupant
 from transcript_store._conversation.metadata import ConversationMetadata
 from transcript_store._conversation.reader import Reader, RefreshResult
 from transcript_store._conversation.reads import ConversationState, HeldConversation, Reads, TranscriptPosition
-from transcript_store._conversation.storable import Contents, Storable
 from transcript_store._conversation.storage import Options, Storage
 from transcript_store._conversation.turns import WAIT_SECONDS, TurnWriter
 from transcript_store._conversation.writer import Writer

@@ -3,7 +3,7 @@
 When a process closes any descriptor of a file, POSIX takes away all locks that it has on that file (sqlite.org/howtocorrupt.html,
 2.2). A plain open and close beside a connection of SQLite's leaves that without its locks. Then other processes write into its
 transaction, or take themselves for the last one and remove the write-ahead log, and the database ends malformed. So a descriptor of a
-database is used by all who want one, and it is closed only when nobody uses it and nothing else in this process has the file open.
+database is shared by its users, and it is closed only when it has none and nothing else in this process has the file open.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DATABASE = b"SQLite format 3\x00"
 
 _mutex = Lock()
 _users: dict[int, int] = {}
-"""How many use each descriptor of a database. One that nobody uses may not be closed yet."""
+"""How many users each descriptor of a database has. One that has none may not be closed yet."""
 os.register_at_fork(before=_mutex.acquire, after_in_parent=_mutex.release, after_in_child=_mutex.release)
 
 
@@ -59,7 +59,7 @@ def descriptor(path: str, flags: int, mode: int = 0o600) -> Iterator[int]:
 
 
 def close_unused() -> None:
-    """Close the descriptors that nobody uses, of files that nothing else here has open: call it when a connection was closed."""
+    """Close the descriptors without users, of files that nothing else here has open: call it when a connection was closed."""
     with _mutex:
         unused = [handle for handle, users in _users.items() if not users]
         others = _open_elsewhere() if unused else None

@@ -24,16 +24,14 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypedDict, Unpack
 
 from transcript_store._conversation.arguments import require_bool, require_redact
-from transcript_store._conversation.key_changes import Shredding
+from transcript_store._conversation.key_changes import Rotation, Shredding, required
 from transcript_store._conversation.metadata import checked_id
 from transcript_store._conversation.reader import Reader
-from transcript_store._conversation.rotation import Rotation, required
 from transcript_store._conversation.summary import ConversationSummary, require_page
 from transcript_store._library.folders import Folders
 from transcript_store._library.forking import fork
 from transcript_store._library.group import ConversationGroup
-from transcript_store._library.keeping import require_store
-from transcript_store._library.pruning import PrunedItem, Pruner, Pruning, rule_of
+from transcript_store._library.pruning import PrunedItem, Pruner, Pruning, require_store, rule_of
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import new_id

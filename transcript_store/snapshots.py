@@ -16,7 +16,6 @@
 from transcript_store._snapshots.adapter import restore_snapshot, snapshot_of
 from transcript_store._snapshots.encryption import generate_encryption_key
 from transcript_store._snapshots.file_store import FileStore
-from transcript_store._snapshots.key_file import write_encryption_key
 from transcript_store._snapshots.memory_store import MemorySnapshotStore
 from transcript_store._snapshots.snapshot import Snapshot, validate_snapshot_id
 from transcript_store._snapshots.summary import SnapshotStore, SnapshotSummary
@@ -33,5 +32,4 @@ __all__ = [
     "restore_snapshot",
     "snapshot_of",
     "validate_snapshot_id",
-    "write_encryption_key",
 ]

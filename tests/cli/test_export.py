@@ -182,7 +182,7 @@ def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path: Path, cli: C
 
 def test_the_help_names_every_program() -> None:
     """It has the names by heart, so that no format is imported for them."""
-    assert tuple(writer.name for writer in WRITERS) == export._PROGRAMS
+    assert tuple(writer.name for writer in WRITERS) == export.PROGRAMS
 
 
 def test_a_text_needs_no_format_and_no_importer(tmp_path: Path) -> None:

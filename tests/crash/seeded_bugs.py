@@ -83,7 +83,7 @@ from tests.crash.snapshot_stores import BEING_SEALED, PLAIN, rotate, save, save_
 from transcript_store import ConversationChangedError, ConversationStore, FileStore, Snapshot
 from transcript_store._conversation import archive as _archive
 from transcript_store._conversation import deleting, leftovers, reader, stage, turns, writer
-from transcript_store._conversation.rotation import Rotator
+from transcript_store._conversation.key_changes import Rotator
 from transcript_store._conversation.stage import Stage
 from transcript_store._conversation.storage import Storage
 from transcript_store._conversation.turns import TurnWriter

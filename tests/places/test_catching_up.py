@@ -29,7 +29,7 @@ from transcript_store import (
 )
 from transcript_store._conversation import archive
 from transcript_store.places import restore
-from transcript_store.places._catching_up import Standing
+from transcript_store.places._restoring import Standing
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedObjectPlace, SimulatedPlace, SimulatedStop
 
 KEYS = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])

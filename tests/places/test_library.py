@@ -37,8 +37,8 @@ from transcript_store.places import (
     ConversationTakenOverError,
     NotOnAPlaceError,
     ObjectPlace,
-    ObjectSnapshotStore,
     PlacedConversation,
+    PlacedSnapshotStore,
     PlaceError,
 )
 from transcript_store.places._claimed import ClaimedLog
@@ -456,10 +456,10 @@ def test_what_needs_a_folder_says_so(place: SimulatedPlace, library: Conversatio
         assert place.names(ID) == before
 
 
-def snapshots_in_memory(then: Callable[[], object] | None = None) -> ObjectSnapshotStore:
+def snapshots_in_memory(then: Callable[[], object] | None = None) -> PlacedSnapshotStore:
     """A store on a place of its own; ``then`` comes behind each save, before it returns."""
 
-    class Store(ObjectSnapshotStore):
+    class Store(PlacedSnapshotStore):
         def save(self, snapshot: Snapshot) -> None:
             super().save(snapshot)
             if then is not None:
@@ -676,4 +676,4 @@ def test_a_page_begins_behind_a_summary_and_not_behind_an_id(tmp_path):
 def test_a_place_that_was_not_made_yet():
     """Somebody forgot the brackets."""
     with pytest.raises(TypeError, match=r"SimulatedPlace is a class, and no place: SimulatedPlace\(…\) makes one"):
-        ConversationLibrary(SimulatedPlace)  # type: ignore[arg-type]
+        ConversationLibrary(SimulatedPlace)

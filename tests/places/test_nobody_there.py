@@ -21,7 +21,6 @@ from transcript_store import ConversationLibrary, ConversationStore, snapshot_of
 from transcript_store.places import (
     NotReachedError,
     ObjectPlace,
-    ObjectSnapshotStore,
     PlacedSnapshotStore,
     PlaceError,
     PostgresPlace,
@@ -100,7 +99,7 @@ def test_a_snapshot_is_not_stored_where_nobody_listens(port: int) -> None:
         store.initialize()
         snapshot = snapshot_of(store)
     with pytest.raises(PlaceError) as told:
-        ObjectSnapshotStore(on_objects(port), file_system=machine).save(snapshot)
+        PlacedSnapshotStore(on_objects(port), file_system=machine).save(snapshot)
     assert told.value.outcome == "not stored"
     assert 3 <= sum(waited) < 5
 

@@ -40,8 +40,8 @@ from transcript_store.places import (
     PlaceError,
     Summary,
 )
-from transcript_store.places._fetched import Fetched
 from transcript_store.places._keys import KeyCell
+from transcript_store.places._storage import Fetched
 from transcript_store.testing import (
     Fate,
     Request,

@@ -21,11 +21,9 @@ from transcript_store._snapshots.stored import is_mark
 from transcript_store.places import (
     NotOnAPlaceError,
     ObjectPlace,
-    ObjectSnapshotStore,
     PlacedSnapshotStore,
     PlaceError,
     PostgresPlace,
-    PostgresSnapshotStore,
     UnavailableError,
     open_snapshot_store,
 )
@@ -60,10 +58,10 @@ class Between(ObjectCells):
 _processes = count(1)
 
 
-def made(place: ObjectPlace, then: Any = None, **options: Any) -> ObjectSnapshotStore:
+def made(place: ObjectPlace, then: Any = None, **options: Any) -> PlacedSnapshotStore:
     machine = SimulatedFileSystem()
     machine.random_bytes(64 * next(_processes))  # each has a chance of its own
-    store = ObjectSnapshotStore(place, file_system=machine, **options)
+    store = PlacedSnapshotStore(place, file_system=machine, **options)
     store._cells = Between(store._cells, then)
     return store
 
@@ -71,7 +69,7 @@ def made(place: ObjectPlace, then: Any = None, **options: Any) -> ObjectSnapshot
 @BOTH
 def test_objects_keep_the_contract(key: bytes | None) -> None:
     """R13: every numbered line of ``check_snapshot_store``, sealed and plain."""
-    check_snapshot_store(lambda: ObjectSnapshotStore(ObjectPlace("memory:///x"), encryption_key=key))
+    check_snapshot_store(lambda: PlacedSnapshotStore(ObjectPlace("memory:///x"), encryption_key=key))
 
 
 def test_a_rotation_puts_back_nothing_that_was_saved_meanwhile() -> None:
@@ -219,7 +217,7 @@ def test_a_removal_that_comes_late_takes_nothing_that_was_saved_meanwhile() -> N
 def test_a_bucket_is_a_directory_of_snapshots(tmp_path: Path) -> None:
     """The bytes are those that a ``FileStore`` writes, under the same names."""
     place, one = ObjectPlace("memory:///x"), snapshot("one", IMAGE)
-    store, gone = ObjectSnapshotStore(place), snapshot("gone")
+    store, gone = PlacedSnapshotStore(place), snapshot("gone")
     store.save(one)
     FileStore(tmp_path / "store").save(one)
     for path in (tmp_path / "store").rglob("*"):
@@ -237,7 +235,7 @@ def test_a_bucket_is_a_directory_of_snapshots(tmp_path: Path) -> None:
         with pytest.raises(SnapshotNotFoundError):
             each.load(gone.id)
     with pytest.raises(NotOnAPlaceError):
-        ObjectSnapshotStore(place).collect_media(older_than_seconds=0)
+        PlacedSnapshotStore(place).collect_media(older_than_seconds=0)
 
 
 def test_a_store_by_its_address(tmp_path: Path) -> None:
@@ -245,12 +243,12 @@ def test_a_store_by_its_address(tmp_path: Path) -> None:
     stores = [
         open_snapshot_store(where, encryption_key=KEY) for where in (tmp_path / "a", str(tmp_path / "b"), "memory:///x")
     ]
-    assert [type(store) for store in stores] == [FileStore, FileStore, ObjectSnapshotStore]
+    assert [type(store) for store in stores] == [FileStore, FileStore, PlacedSnapshotStore]
     for store in stores:
         store.save(one := snapshot("one"))
         assert (store.has_key, store.load(one.id)) == (True, one)
     postgres = open_snapshot_store("postgresql://ada:s3cret@nowhere.example/agents", create=True)
-    assert isinstance(postgres, PostgresSnapshotStore)
+    assert isinstance(postgres, PlacedSnapshotStore)
     assert postgres.directory == "postgresql://nowhere.example/agents/snapshots"
     with pytest.raises(ValueError, match="there is no engine for ftp://") as told:
         open_snapshot_store("ftp://ada:s3cret@host/x")
@@ -262,8 +260,8 @@ def test_a_store_by_its_address(tmp_path: Path) -> None:
 def test_postgresql_keeps_the_contract(postgres: PostgresServer, key: bytes | None) -> None:
     """R13: every numbered line, each in a schema of its own."""
 
-    def make() -> PostgresSnapshotStore:
-        return PostgresSnapshotStore(PostgresPlace(postgres.schema(), create=True, connections=2), encryption_key=key)
+    def make() -> PlacedSnapshotStore:
+        return PlacedSnapshotStore(PostgresPlace(postgres.schema(), create=True, connections=2), encryption_key=key)
 
     check_snapshot_store(make)
 
@@ -272,7 +270,7 @@ def test_postgresql_keeps_the_contract(postgres: PostgresServer, key: bytes | No
 def test_media_that_a_save_is_about_to_refer_to_is_not_collected(postgres: PostgresServer) -> None:
     """V2, V3: a save that comes behind the look at snapshots has given its media another version; then the unused goes."""
     place = PostgresPlace(postgres.schema(), create=True)
-    store, first, second = PostgresSnapshotStore(place), snapshot("first", IMAGE), snapshot("second", IMAGE)
+    store, first, second = PlacedSnapshotStore(place), snapshot("first", IMAGE), snapshot("second", IMAGE)
     store.save(first)
     store.delete(first.id)
     with store._reading("collect") as files:
@@ -299,9 +297,9 @@ def test_seaweedfs_keeps_the_contract(tmp_path: Path, key: bytes | None) -> None
     server = seaweedfs(tmp_path)
     made: list[int] = []
 
-    def make() -> ObjectSnapshotStore:
+    def make() -> PlacedSnapshotStore:
         made.append(1)
-        return ObjectSnapshotStore(server.place(f"store-{len(made)}"), encryption_key=key)
+        return PlacedSnapshotStore(server.place(f"store-{len(made)}"), encryption_key=key)
 
     try:
         check_snapshot_store(make)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.kit.meanwhile import in_folder, meanwhile
 from transcript_store import FileStore, Snapshot, StorageError
-from transcript_store.snapshots import write_encryption_key
+from transcript_store.keys import write_key_file
 from transcript_store.testing import Call, SimulatedFileSystem
 
 MEDIA = "A" * 1000
@@ -52,7 +52,7 @@ def test_a_key_that_cannot_be_written_is_an_error(call: str) -> None:
 
     disk.on_call = refuse
     with pytest.raises(StorageError):
-        write_encryption_key("/key", file_system=disk)
+        write_key_file("/key", file_system=disk)
     assert disk.tree() == {}
     assert disk.open_handles == []
 
@@ -60,7 +60,7 @@ def test_a_key_that_cannot_be_written_is_an_error(call: str) -> None:
 def test_a_key_that_was_written_survives_a_power_cut() -> None:
     """Nobody has another copy of it: the file and its name are on the medium when the call returns."""
     disk = SimulatedFileSystem()
-    write_encryption_key("/key", file_system=disk)
+    write_key_file("/key", file_system=disk)
     written = disk.tree()["/key"]
     assert written is not None
     assert len(bytes.fromhex(written.decode())) == 32

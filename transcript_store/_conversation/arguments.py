@@ -2,21 +2,24 @@
 
 A wrong type is a ``TypeError``, a wrong value a ``ValueError``. Where a count or one of several words is expected, anything else is a
 wrong value, of whatever type. A message or a metadata field that cannot be stored is an error
-of ours, which names the place in it.
+of ours, which names the place in it. :class:`Storable` also sends them through the caller's ``redact``, if there is one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from inspect import iscoroutinefunction
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, TypeVar
 
 from transcript_store._conversation.metadata import CHANGEABLE, checked_fields, family
 from transcript_store._json.strict import EncodedMessage, encode, fitted
 from transcript_store._json.times import given_time
 from transcript_store._log.record import ENABLED_BY_USERS, Entry
 from transcript_store.errors import InvalidMessageError
+
+if TYPE_CHECKING:
+    from transcript_store._conversation.redacting import Redacting
 
 Feature = Literal["retract"]
 _T = TypeVar("_T")
@@ -215,3 +218,56 @@ def changed(members: dict[str, Any], checked: dict[str, Any], *, with_messages: 
         others = ", ".join(name for name in CHANGEABLE if name != "provider")
         raise TypeError(f"cannot change 'provider', which is {recorded!r}; what can change: {others}")
     return {**members, **checked}
+
+
+class Contents(NamedTuple):
+    """What a conversation begins with."""
+
+    fields: dict[str, Any]
+    entries: list[Entry]
+    features: Sequence[str]
+
+
+class Storable:
+    """One store's way from arguments to what may be stored. Each method raises for what cannot be; nothing is written then."""
+
+    def __init__(self, redact: Callable[[dict[str, Any]], dict[str, Any]] | None, path: str, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self.redacting: Redacting | None = None
+        """What the store's ``redact`` goes through, if there is one."""
+        if redact is not None:
+            # Here: its patterns are a twentieth of the import.
+            from transcript_store._conversation.redacting import Redacting
+
+            self.redacting = Redacting(redact, path, max_bytes)
+
+    def contents(self, given: Mapping[str, Any]) -> Contents:
+        """What a conversation begins with."""
+        fields, entries, features = new_conversation(given, self._max_bytes)
+        if self.redacting is not None:
+            fields, entries = self.redacting.fields(fields), self.redacting.entries(entries)
+        return Contents(fields, entries, features)
+
+    def entries(
+        self,
+        messages: Iterable[Mapping[str, Any] | EncodedMessage | None],
+        extras: Iterable[Mapping[str, Any] | EncodedMessage | None] | None,
+        times: Iterable[str | datetime | None] | None = None,
+    ) -> list[Entry]:
+        """Messages with their extras and times, one record each."""
+        found = entries(messages, extras, times, self._max_bytes)
+        return found if self.redacting is None else self.redacting.entries(found)
+
+    def one(self, entry: Entry) -> Sequence[Entry]:
+        """A single record, which is encoded already."""
+        return (entry,) if self.redacting is None else self.redacting.entries((entry,), "message", "extra")
+
+    def fields(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Fields of the metadata, also those that a caller cannot change."""
+        fields = checked_fields(given, self._max_bytes)
+        return fields if self.redacting is None else self.redacting.fields(fields)
+
+    def changes(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Changes of the metadata that a caller makes."""
+        found = changes(given, self._max_bytes)
+        return found if self.redacting is None else self.redacting.fields(found)

@@ -5,15 +5,16 @@ Whoever has to be sure of something before it goes is asked under that lock: no 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from transcript_store._conversation import leftovers
-from transcript_store._conversation.layout import require_conversation, strangers
+from transcript_store._conversation.layout import require_conversation, settle_name, strangers
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.lock import Lock
 from transcript_store._os.names import LOCK
-from transcript_store._os.refusals import refusals
+from transcript_store._os.refusals import NotOursError, refusals
 from transcript_store.errors import (
     ConversationNotFoundError,
     CorruptMetadataError,
@@ -21,6 +22,23 @@ from transcript_store.errors import (
     UnsupportedVersionError,
 )
 from transcript_store.ways_out import WayOut
+
+
+@contextmanager
+def locked(folder: Folder, *, is_settled: bool = False) -> Iterator[None]:
+    """Hold the writer's lock of a folder; raises an error of ours if that cannot be had."""
+    if not is_settled:
+        settle_name(folder)
+    lock = Lock(folder)
+    with lock.released_at_the_end():
+        try:
+            is_taken = lock.take(0)
+        except NotOursError as error:
+            reason = f"{LOCK}: {error.reason}"
+            raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=reason) from None
+        if not is_taken or not folder.is_at_its_path():
+            raise ConversationNotFoundError(path=folder.path, reason="the conversation was moved away just now")
+        yield
 
 
 def delete(files: FileSystem, library: str, name: str, agreed: Callable[[], bool] = lambda: True) -> bool:

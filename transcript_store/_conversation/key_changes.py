@@ -1,29 +1,56 @@
-"""The key of a conversation, destroyed; and the lock that whoever changes its key file holds.
+"""The key file of a conversation changes: a shred destroys the key, a rotation wraps it again, for many at a time. No record is touched.
 
-So a rotation (:mod:`rotation`) never puts back what a shred took away. Whoever takes turns at the conversation loads it anew
-afterwards, because its statement is gone from the lock file.
+A shred replaces key.json as a whole, atomically: temporary file, sync, **rename**, sync the folder. What a crash left under a
+temporary name is removed before the call returns: it may hold the key. Shared writers load the conversation again afterwards, because
+their validator is gone from the lock file.
 
-Order of writes: key.json is replaced as a whole, atomically: temporary file, sync, **rename**, sync the folder. After a crash the old
-one is there or the new one. What a crash left under a temporary name is removed before the call returns: it may hold the key.
+A rotation needs two syncs for all. One by one each would wait for the disk twice. So they are done in batches:
+
+1. each folder is opened, its key file read, and its data key wrapped anew: nothing is locked yet, for a provider may take its time;
+2. each is locked, and its new key file written under a temporary name, if the key file is still the one that was read;
+3. one sync of the file system: all the new files are on the medium (``_os/whole.py`` says where that can be relied upon);
+4. each new file is renamed to ``key.json``;
+5. one sync of the file system: the names are on the medium. Only now the locks are let go, and the caller is told.
+
+Elsewhere a batch is one conversation, and what stands for the two syncs is the sync of its file and of its folder.
+
+Invariants, which the tests name:
+
+K1  At every moment, and after any crash, each key file is whole: with the earlier key, or with the new one.
+K2  What is told to be wrapped with the new key is so on the medium. That holds for what an earlier rotation renamed, too: it may have been
+    killed before its last sync.
+K3  A key file is changed by whoever holds the writer's lock, so a rotation never puts back what a shred took away.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
+import errno
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from transcript_store._conversation import archive
+from transcript_store._conversation.deleting import locked
 from transcript_store._conversation.layout import header_of, read_metadata, require_conversation
-from transcript_store._conversation.locked import locked
 from transcript_store._conversation.sealing import opens
 from transcript_store._json.times import format_time
 from transcript_store._os.directory import Folder
-from transcript_store._os.names import ARCHIVE, KEY, QUARANTINE, TRANSCRIPT, archive_name, is_id, is_temporary
-from transcript_store._os.refusals import refusals
+from transcript_store._os.filesystem import unsynced
+from transcript_store._os.names import ARCHIVE, KEY, LOCK, QUARANTINE, TRANSCRIPT, archive_name, is_id, is_temporary
+from transcript_store._os.refusals import NotOursError, refusals
 from transcript_store._sealing.data_key import DataKey
-from transcript_store._sealing.key_file import conversation_in_key_file, encode_shredded, read_key_file_of
+from transcript_store._sealing.key_file import (
+    WrappedKey,
+    conversation_in_key_file,
+    encode_key_file,
+    encode_shredded,
+    read_key_file_of,
+)
+from transcript_store._sealing.providers import Keyring
 from transcript_store.errors import (
+    ConversationLockedError,
     ConversationNotFoundError,
     ConversationShreddedError,
     CorruptKeyFileError,
@@ -31,6 +58,7 @@ from transcript_store.errors import (
     CorruptTranscriptError,
     NotSealedError,
     UnsupportedVersionError,
+    WrongKeyError,
 )
 
 _NOT_WHOLE = (ConversationNotFoundError, CorruptMetadataError, CorruptTranscriptError, UnsupportedVersionError)
@@ -122,3 +150,219 @@ def opens_folder(folder: Folder, conversation: str, data_key: bytes) -> bool | N
     if header is None or not header.is_sealed:
         header = archive.last_sealed(folder)
     return opens(DataKey(data_key, conversation), members, header)
+
+
+MOST_TOGETHER = 200
+"""How many a batch has: two files are open for each, and a process may often have a thousand. If it may not, batches get smaller."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rotation:
+    """What :meth:`ConversationLibrary.rotate_key` did. Each member names folders of the library."""
+
+    rotated: tuple[str, ...]
+    """Their data key was wrapped with an earlier key, and is wrapped with the key of today now."""
+    already: tuple[str, ...]
+    """Their data key was wrapped with the key of today already."""
+    left_alone: tuple[tuple[str, str], ...]
+    """What was passed by, each with the reason in words: it is open to write, not sealed, not a conversation, closed to this user by the
+    system, or wrapped with a key that was not given. Where it is a sealed conversation, keep its earlier key and call again."""
+
+
+def required(keys: Keyring | None) -> Keyring:
+    """The keys of a library that is to be rotated; raises ``ValueError`` if it has none."""
+    if keys is None:
+        raise ValueError("rotate_key() needs the new key: open the library with encryption_key, and retired_keys")
+    return keys
+
+
+def several(names: Iterable[str] | None) -> list[str] | None:
+    """Each of these once; raises ``TypeError`` for one text, which would be taken apart into its letters."""
+    if isinstance(names, str):
+        raise TypeError(f"names must be several; for one of them write [{names!r}]")
+    return None if names is None else [*dict.fromkeys(names)]
+
+
+NOT_SEALED = "it is not sealed"
+IS_NOT_THERE = "there is no such conversation in the library"
+KEY_IS_GONE = (
+    "it is sealed, and the key beside it is gone, without which nobody can read it: put that back from a backup"
+)
+NOT_AS_WRITTEN = "the disk does not give its new key file back as it was written; the earlier one is in place"
+
+_LEFT_ALONE = (
+    NotOursError,
+    ConversationLockedError,
+    ConversationNotFoundError,
+    ConversationShreddedError,
+    CorruptKeyFileError,
+    CorruptMetadataError,
+    CorruptTranscriptError,
+    NotSealedError,
+    UnsupportedVersionError,
+    WrongKeyError,
+)
+"""Why a rotation passes a folder by, and goes on with the next."""
+
+
+@dataclass(slots=True)
+class _One:
+    """A conversation of a batch: its folder, held open, and what its key file held and shall hold."""
+
+    name: str
+    folder: Folder
+    found: WrappedKey
+    new: bytes
+    """Nothing if it is wrapped with the key of today."""
+    temporary: str = ""
+
+
+class Rotator:
+    """One rotation of a library, whose folder is held open; ``result`` grows with each batch."""
+
+    def __init__(self, library: Folder, keys: Keyring, *, by_any_name: bool = False) -> None:
+        self._library, self._keys = library, keys
+        self._by_any_name = by_any_name
+        """Whether folders are meant that are not called by an id, too."""
+        self._together = library.files.can_sync_all(library.handle)
+        self._files = unsynced(library.files) if self._together else library.files
+        self._device = library.files.handle_status(library.handle).st_dev
+        self._rotated: list[str] = []
+        self._already: list[str] = []
+        self._left_alone: list[tuple[str, str]] = []
+
+    def rotate(self, names: Sequence[str]) -> Rotation:
+        """Wrap the data keys of these folders anew, as far as each can be; raises for what concerns more than one of them."""
+        # The others are being made, or deleted; whoever names one means it.
+        waiting = [name for name in names if self._by_any_name or not name.startswith(".")]
+        most = MOST_TOGETHER if self._together else 1
+        while waiting:
+            batch, noted = waiting[:most], len(self._left_alone)
+            try:
+                with ExitStack() as held:
+                    self._rotate(batch, held)
+            except OSError as error:
+                if most == 1 or not _is_too_many(error):
+                    raise
+                most = max(1, most // 4)  # nothing of this batch was changed
+                del self._left_alone[noted:]
+                continue
+            waiting = waiting[most:]
+        left = tuple(sorted(self._left_alone))
+        return Rotation(rotated=tuple(self._rotated), already=tuple(self._already), left_alone=left)
+
+    def _rotate(self, names: list[str], held: ExitStack) -> None:
+        """One batch. What stands before one that fails is wrapped anew all the same: or it never would be, if that one always fails."""
+        found: list[_One] = []
+        written: list[_One] = []
+        failures: list[Exception] = []
+        try:
+            for name in names:
+                with self._passing_by(name):
+                    found.append(self._wrapped_anew(name, held))
+        except Exception as error:
+            failures.append(error)
+        try:
+            self._write(found, held, written)
+        except Exception as error:
+            failures.append(error)
+        if not (len(names) > 1 and any(map(_is_too_many, failures))):
+            self._commit(written)
+        if failures:
+            raise failures[0]
+
+    @contextmanager
+    def _passing_by(self, name: str) -> Iterator[None]:
+        """Note why one is left alone, and go on; say nothing of one that was deleted just now, unless somebody named it."""
+        try:
+            yield
+        except FileNotFoundError:
+            if self._by_any_name:
+                self._left_alone.append((name, IS_NOT_THERE))
+        except _LEFT_ALONE as error:
+            self._left_alone.append((name, getattr(error, "reason", None) or str(error)))
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM):
+                raise
+            self._left_alone.append((name, f"the system closes it to this user: {error.strerror}"))
+
+    def _wrapped_anew(self, name: str, held: ExitStack) -> _One:
+        """Step 1 for one of them."""
+        if not is_id(name) and not self._by_any_name:
+            raise NotSealedError(path=name, reason="its name is not the id of a conversation", way_out=None)
+        folder = held.enter_context(self._library.subfolder(name))
+        if folder.files.handle_status(folder.handle).st_dev == self._device:
+            folder.files = self._files  # a sync of the library's file system answers for it
+        found = _key_of(folder, name)
+        path = folder.path_of(KEY)
+        if self._keys.is_current(found.key_id, path):
+            return _One(name, folder, found, b"")
+        data_key = self._keys.unwrap_to_seal(
+            found.key_id, found.wrapped, path, partial(opens_folder, folder, found.conversation)
+        )
+        return _One(
+            name, folder, found, encode_key_file(WrappedKey(found.conversation, *self._keys.wrap(data_key, path)))
+        )
+
+    def _write(self, batch: list[_One], held: ExitStack, written: list[_One]) -> None:
+        """Step 2; ``written`` are those that a commit is for: their new key file is written, or they need none."""
+        self._settle_names(batch)
+        for one in batch:
+            name = one.name
+            with self._passing_by(name):
+                if one.new:
+                    held.enter_context(locked(one.folder, is_settled=True))
+                    if _key_of(one.folder, name) != one.found:
+                        raise ConversationLockedError(path=one.folder.path, reason="its key was changed just now")
+                    with refusals(one.folder.path_of(KEY), "wrap the key anew", "The earlier one is in place"):
+                        one.folder.sweep()
+                        one.temporary, handle = one.folder.write_temporary([one.new])
+                        held.callback(self._discard, one)
+                        one.folder.files.close(handle)
+                        with one.folder.reading(one.temporary) as source:
+                            if bytes(source.read(0, source.size)) != one.new:
+                                raise CorruptKeyFileError(path=one.folder.path, kind="damaged", reason=NOT_AS_WRITTEN)
+                written.append(one)
+
+    @staticmethod
+    def _discard(one: _One) -> None:
+        if one.temporary:
+            one.folder.discard(one.temporary)
+
+    def _settle_names(self, batch: list[_One]) -> None:
+        """One sync of the library for what ``settle_name`` does for each: their folders are open, so these names are on the medium."""
+        if any(one.new and one.folder.status(LOCK) is None for one in batch):
+            with refusals(self._library.path, "wrap keys anew", "The earlier ones are in place"):
+                self._library.sync_to_copy()
+
+    def _commit(self, batch: list[_One]) -> None:
+        """Steps 3 to 5; on return the batch is on the medium."""
+        if not batch:
+            return
+        with refusals(self._library.path, "wrap keys anew", "Each is wrapped with the earlier key or with the new one"):
+            if self._together and any(one.new for one in batch):
+                self._library.sync_all()
+            for one in batch:
+                if one.new:
+                    one.folder.files.rename(one.folder.handle, one.temporary, KEY)
+                    one.temporary = ""
+            for one in batch:
+                one.folder.sync()
+            if self._together:
+                self._library.sync_all()
+        for one in batch:
+            (self._rotated if one.new else self._already).append(one.name)
+
+
+def _is_too_many(error: Exception) -> bool:
+    """Whether more files would have to be open than the process may have."""
+    return getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE)
+
+
+def _key_of(folder: Folder, name: str) -> WrappedKey:
+    if folder.status(KEY) is None:
+        require_conversation(folder)
+        if is_sealed(folder, TRANSCRIPT):
+            raise CorruptKeyFileError(path=folder.path_of(KEY), kind="missing", reason=KEY_IS_GONE)
+        raise NotSealedError(path=folder.path, reason=NOT_SEALED, way_out=None)
+    return read_key_file_of(folder, name if is_id(name) else id_of(folder))

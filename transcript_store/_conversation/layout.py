@@ -4,12 +4,14 @@
 
     metadata.json   transcript.jsonl   archive/transcript-000000.jsonl …   quarantine/…   lock   .tmp-<32 hex>
 
-Only looks; changes nothing.
+Only looks; changes nothing. Damage counts when it is seen twice: beside a writer at work, a transcript can look damaged for a moment.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any, TypeVar
 
 from transcript_store._conversation.metadata import MetadataDocument, NotADocument, decode_document
 from transcript_store._log.header import NotAHeader, read_header
@@ -263,3 +265,29 @@ def _others(names: set[str]) -> str:
     others = sorted(name for name in names - _HARMLESS if not is_temporary(name))
     shown = ", ".join(repr(name) for name in others[:3])
     return f"{shown} and {len(others) - 3} more" if len(others) > 3 else shown
+
+
+_ATTEMPTS = 20
+_WAIT_SECONDS = 0.005
+
+Found = TypeVar("Found")
+
+
+def twice(
+    files: FileSystem,
+    look: Callable[[], Found],
+    is_fine: Callable[[Found], bool],
+    *,
+    key: Callable[[Found], Any] = lambda found: found,
+) -> Found:
+    """Look until what is found is fine, or the same twice in a row (by its ``key``), or until the last of 20 looks."""
+    found = look()
+    for _ in range(_ATTEMPTS - 1):
+        if is_fine(found):
+            return found
+        before = key(found)
+        files.wait(_WAIT_SECONDS)
+        found = look()
+        if key(found) == before:
+            return found
+    return found

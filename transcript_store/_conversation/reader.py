@@ -5,9 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from transcript_store._conversation.layout import open_folder, read_metadata, settle_name
+from transcript_store._conversation.layout import open_folder, read_metadata, settle_name, twice
 from transcript_store._conversation.storage import State, Storage
-from transcript_store._conversation.twice import twice
 from transcript_store._log.record import Mark
 from transcript_store._os.directory import identity
 from transcript_store._os.names import TRANSCRIPT

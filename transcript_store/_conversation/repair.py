@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 
 from transcript_store._conversation import agreement
 from transcript_store._conversation.arguments import require_one_of
-from transcript_store._conversation.locked import locked
+from transcript_store._conversation.deleting import locked
 from transcript_store._conversation.metadata import SEALED_MEMBER, MetadataDocument, decode_document, encode_document
-from transcript_store._conversation.remains import MetadataSource, Remains, opened, path_in_archive
+from transcript_store._conversation.salvage import MetadataSource, Remains, opened, path_in_archive
 from transcript_store._conversation.verify import Finding, look
 from transcript_store._log import quarantine
 from transcript_store._log.image import Image

@@ -152,7 +152,9 @@ class Storage(ABC):
 
         What was known before stays until everything new is verified.
         """
-        log = self.log if self.state is State.NEW else self._new_log()
+        log = (
+            self.log if self.log.handle < 0 else self._new_log()
+        )  # the first load takes the one that was made with the storage
         try:
             document = read_metadata(self.folder)
             log.open(document.mark)

@@ -11,9 +11,8 @@ from typing import Any
 
 from transcript_store._conversation import agreement
 from transcript_store._conversation.arguments import require_count
-from transcript_store._conversation.layout import metadata_bytes, read_metadata, require_conversation
+from transcript_store._conversation.layout import metadata_bytes, read_metadata, require_conversation, twice
 from transcript_store._conversation.metadata import MetadataDocument, NotADocument, decode_document
-from transcript_store._conversation.twice import twice
 from transcript_store._json.strict import JSONDecodeError, decode
 from transcript_store._log import tail
 from transcript_store._log.header import NotAHeader, is_header_of, read_header

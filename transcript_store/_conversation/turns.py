@@ -165,7 +165,7 @@ class TurnWriter(Writer):
             try:
                 self.lock.sign()
             except OSError as error:
-                raise self._no_lock(error) from error
+                raise self.no_lock(error) from error
 
     def close(self) -> None:
         """Sync what was not synced, note in metadata.json how far if it is our turn now, and let go.

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypedDict, Unpack
 
 from transcript_store._conversation import agreement
-from transcript_store._conversation.layout import absence, names_in, never_finished, open_folder, read_metadata
+from transcript_store._conversation.layout import absence, names_in, never_finished, open_folder, read_metadata, twice
 from transcript_store._conversation.metadata import MetadataDocument
-from transcript_store._conversation.twice import twice
 from transcript_store._log.damage import check, describe_at
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.record import Header, Mark, Position

@@ -194,9 +194,9 @@ class Writer(Storage):
         except NotOursError as error:
             raise self.corrupt("foreign", f"{LOCK}: {error.reason}") from None
         except OSError as error:
-            raise self._no_lock(error, can_read_only=can_read_only) from error
+            raise self.no_lock(error, can_read_only=can_read_only) from error
 
-    def _no_lock(self, error: OSError, *, can_read_only: bool = False) -> StorageError:
+    def no_lock(self, error: OSError, *, can_read_only: bool = False) -> StorageError:
         return refused(error, self.folder.path_of(LOCK), "take the writer's lock", can_read_only=can_read_only)
 
     def load_what_is_there(self) -> bool:

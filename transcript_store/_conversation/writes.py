@@ -7,9 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from transcript_store._conversation import arguments
-from transcript_store._conversation.arguments import Feature
+from transcript_store._conversation.arguments import Feature, Storable
 from transcript_store._conversation.guard import StorageGuard
-from transcript_store._conversation.storable import Storable
 from transcript_store._conversation.storage import Options
 from transcript_store._conversation.writer import Writer
 from transcript_store._json.strict import EncodedMessage, encode

@@ -7,8 +7,7 @@ import re
 import shutil
 from dataclasses import dataclass
 
-from transcript_store._doctor.mounts import mount_of
-from transcript_store._doctor.probes import PROBES, Check, file_system, sync_latency
+from transcript_store._doctor.probes import PROBES, Check, file_system, mount_of, sync_latency
 from transcript_store._os.filesystem import REAL, AnyPath, absolute_path
 from transcript_store._os.names import METADATA, TRANSCRIPT
 from transcript_store._os.refusals import refused

@@ -9,9 +9,8 @@ from dataclasses import replace
 
 from transcript_store._conversation import leftovers
 from transcript_store._conversation.deleting import delete
-from transcript_store._conversation.key_changes import Shredding, id_of, shred
+from transcript_store._conversation.key_changes import IS_NOT_THERE, Rotation, Rotator, Shredding, id_of, several, shred
 from transcript_store._conversation.reader import Reader
-from transcript_store._conversation.rotation import IS_NOT_THERE, Rotation, Rotator, several
 from transcript_store._conversation.storage import Options
 from transcript_store._conversation.summary import ConversationSummary, summarize
 from transcript_store._conversation.writer import Writer

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 from transcript_store._log.record import Position
@@ -68,9 +69,5 @@ class Cache:
         """The blocks from the end of the log on; or from the last one on that begins behind fewer records than ``before``."""
         passed_over = 0
         if before is not None:
-            passed_over = len(self._blocks) - bisect_left(self._blocks, before, key=_records_before)
+            passed_over = len(self._blocks) - bisect_left(self._blocks, before, key=attrgetter("begin.seq"))
         return islice(reversed(self._blocks), passed_over, None)
-
-
-def _records_before(block: Block) -> int:
-    return block.begin.seq

@@ -44,14 +44,14 @@ examples:
 
 
 _TEXTS = ("original", "jsonl", "markdown", "html")
-_PROGRAMS = ("claude-code", "codex", "gemini-cli", "pi")
+PROGRAMS = ("claude-code", "codex", "gemini-cli", "pi")
 """The writers' names, for the help: to ask the formats for them would import each of them."""
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     add_conversation(parser, on_places=True)
-    forms = f"{', '.join((*_TEXTS, *_PROGRAMS))}, or one that an installed package adds"
+    forms = f"{', '.join((*_TEXTS, *PROGRAMS))}, or one that an installed package adds"
     parser.add_argument("--to", metavar="FORM", type=_form, required=True, help=f"the form: {forms}")
     parser.add_argument(
         "--output",
@@ -117,7 +117,7 @@ def run(arguments: Namespace) -> int:
 
 def _form(text: str) -> str:
     """The type of ``--to``. No package is imported to look at its name."""
-    if text in (*_TEXTS, *_PROGRAMS):
+    if text in (*_TEXTS, *PROGRAMS):
         return text
     from transcript_store.sources import added_names
 

@@ -15,7 +15,7 @@ from transcript_store import (
     SnapshotNotFoundError,
     restore_snapshot,
     snapshot_of,
-    write_encryption_key,
+    write_key_file,
 )
 from transcript_store.cli._shared.arguments import add_conversation, add_json, count, path
 from transcript_store.cli._shared.folders import instead_of_a_store
@@ -322,5 +322,5 @@ def _collect(arguments: Namespace) -> int:
 
 
 def _new_key(arguments: Namespace) -> int:
-    write_encryption_key(arguments.file)
+    write_key_file(arguments.file)
     return 0

@@ -23,9 +23,7 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from transcript_store.conversation import ConversationMetadata, ConversationStore, Record
-from transcript_store.exporting._errors import ExportError
-from transcript_store.exporting._files import write_all, write_new
-from transcript_store.exporting._json_lines import json_lines
+from transcript_store.exporting._files import ExportError, json_lines, write_all, write_new
 from transcript_store.exporting._original import original
 from transcript_store.file_names import absolute_path
 from transcript_store.formats import Loss, Place, Writer, redacted_extra

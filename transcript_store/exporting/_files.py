@@ -1,14 +1,33 @@
-"""Files that are written for others: new, 0600, complete and synced before they have their names."""
+"""What an export writes: JSON lines, and files that are new, 0600, complete and synced before they have their names."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
+import orjson
+
+from transcript_store.conversation import Record
 from transcript_store.errors import TranscriptStoreError
-from transcript_store.exporting._errors import ExportError
 from transcript_store.temporaries import temporary
+
+
+class ExportError(TranscriptStoreError):
+    """A conversation, or a file to be written, at ``path`` stands in the way of an export. Nothing was written."""
+
+    path: str
+    reason: str
+
+
+def json_lines(records: Iterable[Record], generation: int) -> Iterator[bytes]:
+    """A line a record, as ``show --json`` prints it."""
+    for record in records:
+        members = {name: getattr(record, name) for name in ("seq", "at", "message", "extra")}
+        if record.retracts is not None:
+            members["retracts"] = record.retracts
+        yield orjson.dumps({"generation": generation, **members}, option=orjson.OPT_APPEND_NEWLINE)
+
 
 _FOLDER_MODE = 0o700
 _BEGINS = ".transcript-store-"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from transcript_store.conversation import ConversationStore
 from transcript_store.errors import GenerationNotFoundError
-from transcript_store.exporting._errors import ExportError
+from transcript_store.exporting._files import ExportError
 from transcript_store.formats import unpack
 from transcript_store.import_notes import first_shown, note_of
 

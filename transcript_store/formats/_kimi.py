@@ -252,10 +252,6 @@ def _walk(lines: Iterable[Line], session: _Session) -> Steps:
 Context = list[tuple[Entry, Json]]
 
 
-def _cleared(_value: Json, _context: Context) -> Context | None:
-    return []
-
-
 def _undone(value: Json, context: Context) -> Context | None:
     """Without the last prompts of the user, and what followed each. Not past a summary: then the program does nothing."""
     left = count(value.get("count")) or 0
@@ -297,7 +293,7 @@ def _compacted(value: Json, context: Context) -> Context | None:
     return users[:head] + tail + summary
 
 
-_ANEW = {"context.clear": _cleared, "context.undo": _undone, "context.apply_compaction": _compacted}
+_ANEW = {"context.clear": lambda _value, _context: [], "context.undo": _undone, "context.apply_compaction": _compacted}
 
 
 def _is_the_users(origin: Json) -> bool:

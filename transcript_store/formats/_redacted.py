@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transcript_store.formats._plan import Entry, Plan
-from transcript_store.redaction import KNOWN, SecretRedactor
+
+if TYPE_CHECKING:
+    from transcript_store.redaction import SecretRedactor
 
 
 def redacted_plan(plan: Plan, redactor: SecretRedactor) -> Plan:
@@ -83,6 +85,8 @@ def _line(packed: Any, clean: Callable[[Any], Any]) -> Any:
 def redaction_of(redactor: SecretRedactor) -> dict[str, Any]:
     """By what is seen whether two redactors take out the same. A pattern may be a secret itself: 32 bits of its hash tell nothing."""
     patterns = {hashlib.sha256(text.encode()).hexdigest()[:8] for text in redactor.patterns}
+    from transcript_store.redaction import KNOWN  # its patterns take a while, and most of what is read is not redacted
+
     return {"known": KNOWN, "patterns": sorted(patterns)}
 
 

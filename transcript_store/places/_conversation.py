@@ -14,9 +14,8 @@ from transcript_store.conversation import ConversationStore
 from transcript_store.errors import ConversationNotLoadedError, ReadOnlyError
 from transcript_store.places._claimed import PACK_EACH, WAITS_SECONDS, ClaimedLog
 from transcript_store.places._errors import NotOnAPlaceError, PlaceError
-from transcript_store.places._fetched import PlacedReader
 from transcript_store.places._place import Place
-from transcript_store.places._storage import PlacedWriter
+from transcript_store.places._storage import PlacedReader, PlacedWriter
 from transcript_store.ways_out import WayOut
 
 __all__ = ["PlacedConversation"]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from transcript_store._conversation.rotation import NOT_SEALED, Rotation
+from transcript_store._conversation.key_changes import NOT_SEALED, Rotation
 from transcript_store._conversation.sealing import Sealing
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import KEY

@@ -13,17 +13,26 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from transcript_store._conversation.arguments import require_bool
+from transcript_store._conversation.key_changes import IS_NOT_THERE, KEY_IS_GONE, NOT_SEALED, required, several
 from transcript_store._conversation.metadata import checked_id
 from transcript_store._conversation.reader import Reader
-from transcript_store._conversation.rotation import IS_NOT_THERE, KEY_IS_GONE, NOT_SEALED, required, several
 from transcript_store._conversation.storage import Options
 from transcript_store._conversation.summary import ConversationSummary, require_page
 from transcript_store._conversation.verify import Finding, Verification, look
 from transcript_store._conversation.writer import Writer
 from transcript_store._library.folders import Folders
 from transcript_store._library.group import ConversationGroup
-from transcript_store._library.keeping import require_store, save, snapshot_to_keep, with_what_save_raised
-from transcript_store._library.pruning import LEFT_ALONE, PrunedItem, Pruning, Rule, rule_of
+from transcript_store._library.pruning import (
+    LEFT_ALONE,
+    PrunedItem,
+    Pruning,
+    Rule,
+    require_store,
+    rule_of,
+    save,
+    snapshot_to_keep,
+    with_what_save_raised,
+)
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.refusals import refusals
@@ -40,13 +49,12 @@ from transcript_store.library import ConversationLibrary, Rotation, Shredding
 from transcript_store.places._claimed import WAITS_SECONDS, ClaimedLog
 from transcript_store.places._conversation import PlacedConversation
 from transcript_store.places._errors import NotOnAPlaceError
-from transcript_store.places._fetched import PlacedReader
 from transcript_store.places._keys import rotate
 from transcript_store.places._patience import patiently
 from transcript_store.places._place import Place
 from transcript_store.places._remains import write_remains
 from transcript_store.places._shelf import PlacedShelf
-from transcript_store.places._storage import PlacedWriter
+from transcript_store.places._storage import PlacedReader, PlacedWriter
 from transcript_store.places._summary import shown
 from transcript_store.ways_out import WayOut
 
@@ -124,10 +132,11 @@ class PlacedLibrary(ConversationLibrary):
     @property
     def shelf(self) -> PlacedShelf:
         """What an index reads of the library (``transcript_store.search``); each has one of its own, and closes it."""
-        return PlacedShelf(self._place, self._placed_reader, self.store, (self._waits, self._machine.wait))
 
-    def _placed_reader(self, id: str) -> PlacedReader:
-        return PlacedReader(self._slots(checked_id(id)), self._machine, _OPTIONS)
+        def reader(id: str) -> PlacedReader:
+            return PlacedReader(self._slots(checked_id(id)), self._machine, _OPTIONS)
+
+        return PlacedShelf(self._place, reader, self.store, (self._waits, self._machine.wait))
 
     # ---- what is other than in a folder ----------------------------------------------------------------------------------
 

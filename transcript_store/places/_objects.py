@@ -137,7 +137,7 @@ class ObjectPlace(PackingPlace):
     def put_pack(self, id: str, first: int, last: int, data: bytes) -> None:
         """Put a pack if it is absent."""
         self._require_fit()
-        self._bucket.create(_pack_key(id, first, last), data)
+        self._bucket.create(f"c/{id}/p/{last:012}-{first:012}", data)
 
     def packs_from(self, id: str, slot: int) -> bool:
         """Whether a pack holds this slot or a later one."""
@@ -162,7 +162,8 @@ class ObjectPlace(PackingPlace):
     def put_summary(self, summary: Summary) -> None:
         """Mark the day, once, and keep the summary, unless one of a later slot is kept already, or ``expunge`` came before."""
         self._require_fit()
-        key, data = f"m/{summary.id}", _summary_bytes(summary)
+        key, head = f"m/{summary.id}", {"updated_at": summary.updated_at, "slot": summary.slot}
+        data = orjson.dumps(head) + b"\n" + summary.data
         for _ in range(_ROUNDS):
             there = self._bucket.get(key)
             if there is not None and _is_final(summary, there.data):
@@ -286,14 +287,6 @@ class ObjectPlace(PackingPlace):
 
 def _slot_key(id: str, slot: int) -> str:
     return f"c/{id}/s/{slot:012}"
-
-
-def _pack_key(id: str, first: int, last: int) -> str:
-    return f"c/{id}/p/{last:012}-{first:012}"
-
-
-def _summary_bytes(summary: Summary) -> bytes:
-    return orjson.dumps({"updated_at": summary.updated_at, "slot": summary.slot}) + b"\n" + summary.data
 
 
 def _is_final(summary: Summary, there: bytes) -> bool:

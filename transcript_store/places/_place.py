@@ -48,7 +48,9 @@ class Place(Protocol):
     name: str
     """What errors call the place. It holds no password, key or user."""
 
-    library_class: ClassVar[type[ConversationLibrary]] = NotImplemented  # ``_library`` sets it, which imports this module
+    library_class: ClassVar[type[ConversationLibrary]] = (
+        NotImplemented  # ``_library`` sets it, which imports this module
+    )
     """What ``ConversationLibrary(place)`` makes. It is inherited."""
 
     @property

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from transcript_store._conversation.placed import TranscriptFile, transcript_in
 from transcript_store._conversation.summary import ConversationSummary, summary_in
 from transcript_store.errors import ConversationNotFoundError, CorruptTranscriptError, UnsupportedVersionError
-from transcript_store.places._fetched import PlacedReader
 from transcript_store.places._patience import patiently
 from transcript_store.places._place import Place
+from transcript_store.places._storage import PlacedReader
 
 if TYPE_CHECKING:
     from transcript_store.conversation import ConversationStore

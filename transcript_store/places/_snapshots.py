@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
@@ -15,13 +16,11 @@ from transcript_store._snapshots.store import KeptSnapshots
 from transcript_store.places._cells import KeepsCells
 from transcript_store.places._claimed import WAITS_SECONDS
 from transcript_store.places._errors import NotOnAPlaceError
-from transcript_store.places._objects import ObjectPlace
-from transcript_store.places._postgres import PostgresPlace
 from transcript_store.places._snapshot_files import PlacedFiles
 from transcript_store.places._urls import open_place
 from transcript_store.ways_out import WayOut
 
-__all__ = ["ObjectSnapshotStore", "PlacedSnapshotStore", "PostgresSnapshotStore", "open_snapshot_store"]
+__all__ = ["PlacedSnapshotStore", "open_snapshot_store"]
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -108,24 +107,6 @@ class PlacedSnapshotStore(KeptSnapshots):
             yield files
 
 
-class PostgresSnapshotStore(PlacedSnapshotStore):
-    """Snapshots on a :class:`PostgresPlace`: a row for each snapshot and for all equal media."""
-
-    def __init__(self, place: PostgresPlace, **options: object) -> None:
-        if not isinstance(place, PostgresPlace):
-            raise TypeError(f"place is a PostgresPlace, not {type(place).__name__}")
-        super().__init__(place, **options)  # type: ignore[arg-type]
-
-
-class ObjectSnapshotStore(PlacedSnapshotStore):
-    """Snapshots on an :class:`ObjectPlace`: an object for each snapshot and for all equal media, below ``snapshots/``."""
-
-    def __init__(self, place: ObjectPlace, **options: object) -> None:
-        if not isinstance(place, ObjectPlace):
-            raise TypeError(f"place is an ObjectPlace, not {type(place).__name__}")
-        super().__init__(place, **options)  # type: ignore[arg-type]
-
-
 def open_snapshot_store(
     where: str | os.PathLike[str],
     *,
@@ -136,9 +117,9 @@ def open_snapshot_store(
 ) -> FileStore | PlacedSnapshotStore:
     """The store of snapshots in a directory or at an address, as it stands in a variable of the environment or on a command line.
 
-    ``postgresql://user@host/database`` is a :class:`PostgresSnapshotStore`; ``s3://bucket/prefix``, ``gs://…`` and ``az://…`` are an
-    :class:`ObjectSnapshotStore`: the addresses of libraries, as :func:`open_place` has them. A library and a store may have one address.
-    Any other name is the directory of a ``FileStore``. Nobody is asked for anything yet.
+    An address of a library, as :func:`open_place` has them (``postgresql://user@host/database``, ``s3://bucket/prefix``), is a
+    :class:`PlacedSnapshotStore`; a library and a store may have one address. Any other name is the directory of a ``FileStore``.
+    Nobody is asked for anything yet.
 
     Args:
         where: the directory, or the address.
@@ -155,6 +136,5 @@ def open_snapshot_store(
     """
     if not isinstance(where, str) or not _ADDRESS.match(where):
         return FileStore(where, encryption_key=encryption_key, retired_keys=retired_keys, logger=logger)
-    place = open_place(where, create=create)
-    kind = PostgresSnapshotStore if isinstance(place, PostgresPlace) else ObjectSnapshotStore
-    return kind(place, encryption_key=encryption_key, retired_keys=retired_keys, logger=logger)  # type: ignore[arg-type]
+    place: Any = open_place(where, create=create)  # each of ours keeps snapshots
+    return PlacedSnapshotStore(place, encryption_key=encryption_key, retired_keys=retired_keys, logger=logger)

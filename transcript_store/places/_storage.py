@@ -22,15 +22,18 @@ from typing import Any
 
 from transcript_store._conversation.key_changes import Shredding, plain_files
 from transcript_store._conversation.metadata import document_body
+from transcript_store._conversation.reader import Reader, RefreshResult
 from transcript_store._conversation.sealing import Sealing
-from transcript_store._conversation.storage import Options, State
+from transcript_store._conversation.storage import Options, State, Storage
 from transcript_store._conversation.writer import MARK_EVERY, Writer
 from transcript_store._json.times import format_time, parse_time
 from transcript_store._log.header import read_header
 from transcript_store._log.image import Image
 from transcript_store._log.log import AppendResult, Prepared
 from transcript_store._log.record import Copied, Entry, Mark, Position
+from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.names import KEY
 from transcript_store._sealing.providers import Keyring
 from transcript_store.errors import (
     ConversationExistsError,
@@ -44,10 +47,85 @@ from transcript_store.errors import (
 )
 from transcript_store.places._claimed import ClaimedLog
 from transcript_store.places._errors import ConversationTakenOverError, NotOnAPlaceError, PlaceError
-from transcript_store.places._fetched import Fetched
+from transcript_store.places._filling import fill
 from transcript_store.places._slots import LogState, encoded
+from transcript_store.places._spool import Spool
 from transcript_store.places._summary import keep_summary
 from transcript_store.ways_out import WayOut
+
+_DATA = frozenset({"generation", "append", "metadata"})
+"""The kinds of slots that change what is read."""
+
+
+class Fetched(Storage):
+    """What a reader and a writer share: the slots, and the spool that is filled from them."""
+
+    def __init__(self, slots: ClaimedLog, machine: FileSystem, options: Options, **more: Any) -> None:
+        self.slots = slots
+        self.spool = Spool(machine)
+        self.is_filled = True
+        """G2: whether the spool has everything but what is ``fresh``."""
+        super().__init__(self.spool, slots.path, options, **more)
+
+    def fetch(self) -> None:
+        """Read every slot anew, verified; the spool is not filled yet."""
+        self.is_filled = False
+        self.slots.load_patiently()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        """With keys: put the key file beside what is to be filled in, and open it: nobody claims a conversation without its key."""
+        keys = self.options.keys
+        if keys is None:
+            return
+        if not self.slots.state.is_sealed:
+            if self.options.accept_plain:
+                self.sealing_ahead = self.slots.key.ahead(keys, self.files, self.slots.opens)
+                return
+            raise NotSealedError(path=self.path, reason="a key was given, and the conversation there is not sealed")
+        data = self.slots.key.read()
+        with Folder.make(self.spool, self.path) as folder:
+            if data is None:
+                folder.discard(KEY)
+            else:
+                folder.replace_file(KEY, [data])
+            self.sealing = Sealing.of(keys, folder, self.slots.id, self.sealing)
+
+    def look(self) -> bool:
+        """Take in what stands on the place now; whether the spool has other bytes than before."""
+        if self.is_filled:
+            self.slots.look_patiently()
+        else:
+            self.fetch()
+        return self.fill()
+
+    def fill(self) -> bool:
+        """Write into the spool what was taken in; whether that changed what is read."""
+        slots = self.slots.fresh
+        has_news = any(slot.kind in _DATA for slot in slots)
+        if has_news:
+            self.is_filled = False
+            fill(self.spool, self.path, slots)
+        self.slots.fresh, self.is_filled = [], True
+        return has_news
+
+    def let_go(self) -> None:
+        super().let_go()
+        self.spool.clear()
+
+
+class PlacedReader(Fetched, Reader):
+    """As one reader sees it. It claims nothing."""
+
+    def load(self) -> None:
+        self.fetch()
+        self.fill()
+        super().load()
+
+    def refresh(self) -> RefreshResult:
+        self.look()
+        return super().refresh()
+
 
 logger = logging.getLogger("transcript_store.places")
 

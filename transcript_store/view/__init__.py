@@ -17,18 +17,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from transcript_store.conversation import ConversationStore
 from transcript_store.errors import MissingExtraError
 from transcript_store.file_names import absolute_path
-from transcript_store.keys import KeyProvider
-from transcript_store.redaction import SecretRedactor
 from transcript_store.temporaries import require_binary
 from transcript_store.view._contents import Contents, contents_of, contents_of_store
 from transcript_store.view._document import document
 from transcript_store.view._files import PageError, replace_page
 from transcript_store.view._titles import first_prompt
+
+if TYPE_CHECKING:
+    from transcript_store.keys import KeyProvider
+    from transcript_store.redaction import SecretRedactor
 
 __all__ = [
     "PageError",

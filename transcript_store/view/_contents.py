@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -19,8 +19,10 @@ from transcript_store.errors import (
 )
 from transcript_store.formats import redacted_extra, with_branches
 from transcript_store.import_notes import first_shown
-from transcript_store.redaction import SecretRedactor, require_redactor
 from transcript_store.words import many, place
+
+if TYPE_CHECKING:
+    from transcript_store.redaction import SecretRedactor
 
 _SEALED = "it is sealed, and the conversation is not: seal it again to read this, or delete this generation"
 
@@ -204,6 +206,8 @@ def _salvaged(directory: str | os.PathLike[str], error: CorruptTranscriptError |
 
 
 def _redacted(found: Contents, redactor: SecretRedactor) -> Contents:
+    from transcript_store.redaction import require_redactor
+
     require_redactor(redactor)
     counts: Counter[str] = Counter()
 

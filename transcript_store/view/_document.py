@@ -13,7 +13,7 @@ from typing import Any
 from transcript_store.formats import Block, Call, Media, Other, Result, Text, Thinking
 from transcript_store.messages import document_in, parts_of, role_of, typed_of
 from transcript_store.view._contents import Contents, Stretch, said_of_hidden
-from transcript_store.view._json import indented
+from transcript_store.view._times import indented
 from transcript_store.view._titles import title_of
 from transcript_store.view._turns import Said, answers_in, said_in
 from transcript_store.words import many, safe

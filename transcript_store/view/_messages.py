@@ -18,10 +18,9 @@ from transcript_store.messages import cost_in, document_in, left_of, parts_of, t
 from transcript_store.view._besides import about_of, event_of, notes_of, tokens_told
 from transcript_store.view._contents import Stretch
 from transcript_store.view._html import Html, element, joined, listing, tag
-from transcript_store.view._json import indented
 from transcript_store.view._markdown import code, markdown
 from transcript_store.view._media import media
-from transcript_store.view._times import clock, day, full
+from transcript_store.view._times import clock, day, full, indented
 from transcript_store.view._titles import is_prompt, label_of
 from transcript_store.view._tools import lone_result, tool
 from transcript_store.view._turns import Said, answers_in, said_in, turn_of

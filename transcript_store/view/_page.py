@@ -15,10 +15,9 @@ from transcript_store.view._contents import Contents, Earlier, said_of_hidden
 from transcript_store.view._files import MARK
 from transcript_store.view._head import asset, head
 from transcript_store.view._html import NOTHING, Html, attribute, joined, listing, tag
-from transcript_store.view._json import indented
 from transcript_store.view._markdown import code, markdown
 from transcript_store.view._messages import Counts, Pieces, pieces_of
-from transcript_store.view._times import full, span
+from transcript_store.view._times import full, indented, span
 from transcript_store.view._titles import title_of
 from transcript_store.words import dollars, many
 

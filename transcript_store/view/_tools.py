@@ -8,10 +8,10 @@ from typing import Any
 
 from transcript_store.formats import Call, Result, Text
 from transcript_store.view._html import NOTHING, Html, element, joined, listing, tag, text
-from transcript_store.view._json import indented
 from transcript_store.view._markdown import code
 from transcript_store.view._media import media
 from transcript_store.view._terminal import terminal, without_colours
+from transcript_store.view._times import indented
 from transcript_store.view.diffs import Diff, diff_of
 from transcript_store.words import many
 

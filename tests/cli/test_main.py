@@ -28,7 +28,7 @@ from tests.cli.helpers import (
     too_wide,
 )
 from transcript_store import ConversationStore, __version__
-from transcript_store.cli import manage
+from transcript_store.cli import head
 
 COMMANDS = [
     "chat",
@@ -289,7 +289,7 @@ def test_interrupted(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def interrupted(_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(manage, "run_head", interrupted)
+    monkeypatch.setattr(head, "run", interrupted)
     assert cli("head", str(tmp_path)) == (130, "", "")
 
 
@@ -308,7 +308,7 @@ def test_streams_that_fail(
     def failing(_: object) -> int:
         raise error
 
-    monkeypatch.setattr(manage, "run_head", failing)
+    monkeypatch.setattr(head, "run", failing)
     assert cli("head", str(tmp_path)) == (code, "", said)
 
 

@@ -65,25 +65,24 @@ _COMMANDS = {
     "export": ("export", "hand a conversation on: as a file, or as a session of another program"),
     "ship": ("ship", "send conversations to a database or a bucket as a copy, and bring them back"),
     "bisect": ("bisect", "find the first message after which a command fails"),
-    "fork": ("manage:fork", "copy a conversation, or its beginning, into a new one"),
-    "rename": ("manage:rename", "give a conversation a title"),
-    "delete": ("manage:delete", "delete a conversation, its archive and its quarantine"),
+    "fork": ("fork", "copy a conversation, or its beginning, into a new one"),
+    "rename": ("rename", "give a conversation a title"),
+    "delete": ("delete", "delete a conversation, its archive and its quarantine"),
     "prune": ("prune", "remove what a library need not keep any longer, after saying what that is"),
-    "generations": ("manage:generations", "list what a conversation was before each replace"),
+    "generations": ("generations", "list what a conversation was before each replace"),
     "secrets": ("secrets", "say which conversations hold secrets; with --forget, remove them"),
     "verify": ("verify", "check every line, the archive and the metadata; change nothing"),
     "repair": ("repair", "say what of a damaged conversation can be kept; with --apply, make it whole"),
-    "head": ("manage:head", "print the head: a fingerprint of the whole transcript"),
+    "head": ("head", "print the head: a fingerprint of the whole transcript"),
     "snapshot": ("snapshot", "store conversations as snapshots, list, show and restore them; keys"),
-    "seal": ("manage_keys:seal", "seal a conversation with a key: what it says cannot be read without"),
-    "unseal": ("manage_keys:unseal", "make a sealed conversation plain again"),
-    "shred": ("manage_keys:shred", "destroy the key of a sealed conversation: nobody can read it again"),
-    "rotate-key": ("manage_keys:rotate_key", "give the sealed conversations of a library another key"),
-    "new-key": ("manage_keys:new_key", "write a new key for sealed conversations to a file"),
+    "seal": ("seal", "seal a conversation with a key: what it says cannot be read without"),
+    "unseal": ("unseal", "make a sealed conversation plain again"),
+    "shred": ("shred", "destroy the key of a sealed conversation: nobody can read it again"),
+    "rotate-key": ("rotate_key", "give the sealed conversations of a library another key"),
+    "new-key": ("new_key", "write a new key for sealed conversations to a file"),
     "doctor": ("doctor", "try what conversations need of a directory, and say which promises hold there"),
     "demo": ("demo.command", "kill a writer with SIGKILL again and again, and count what was lost"),
 }
-"""Its module, and behind a colon what its names there end in, if the module has several commands; and what it does, for the help."""
 """The commands by name: the module of each and its line in the help. A module is imported only if its command is used."""
 
 _OTHER_NAMES = {
@@ -238,9 +237,8 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     for name, (home, what) in _COMMANDS.items():
         command = commands.add_parser(name, help=what, formatter_class=HelpFormatter)
         if name in words:
-            module, _, which = home.partition(":")
-            names, its = vars(import_module(f"{__name__}.{module}")), which and f"_{which}"
-            command.description, command.epilog = names[f"DESCRIPTION{its.upper()}"], names[f"EPILOG{its.upper()}"]
-            names[f"configure{its}"](command)
-            command.set_defaults(run=names[f"run{its}"])
+            module = import_module(f"{__name__}.{home}")
+            command.description, command.epilog = module.DESCRIPTION, module.EPILOG
+            module.configure(command)
+            command.set_defaults(run=module.run)
     return parser

@@ -1,0 +1,59 @@
+"""``transcript-store fork``: copy a conversation, or its beginning, into a new one."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+
+from transcript_store import TranscriptStoreError
+from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json, add_through, path
+from transcript_store.cli._shared.keys import add_keys, keys_of
+from transcript_store.cli._shared.libraries import destination
+from transcript_store.cli._shared.places import fork_of, is_address, library_at, with_id
+from transcript_store.cli._shared.progress import Working
+from transcript_store.cli._shared.terminal import Misuse, say, say_json
+
+DESCRIPTION = f"""\
+Copy a conversation into a new one beside it, or into another library, and print the new one's id. Records keep their
+times; the new conversation remembers where it parted from the old one. The old one may have a live writer.
+
+{NAMES}"""
+EPILOG = """\
+examples:
+  transcript-store fork chats/today
+  transcript-store fork chats/0b8f --through 12
+  transcript-store fork chats/last --into archive
+  transcript-store fork chats 0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_conversation(parser, on_places=True)
+    add_through(parser)
+    parser.add_argument("--into", metavar="LIBRARY", type=path, help="the library to copy into (default: its own)")
+    add_keys(parser, what="the key; the fork is sealed with it too")
+    add_json(parser, "one JSON object with id and directory")
+
+
+def run(arguments: Namespace) -> int:
+    """Fork the conversation, and print the new one's id."""
+    into = None if arguments.into is None else destination(arguments.into)
+    options = keys_of(arguments).options
+    if into is None:
+        into = (
+            with_id(arguments.directory)[0] if is_address(arguments.directory) else os.path.dirname(arguments.directory)
+        )
+    library = library_at(into, creates=arguments.into is not None, **options)
+    try:
+        with Working("copying"):
+            fork = fork_of(arguments.directory, library, through_seq=arguments.through, **options)
+    except TranscriptStoreError:
+        raise  # some of these are ValueErrors too
+    except ValueError:
+        raise Misuse(f"there is no record {arguments.through}: the conversation has fewer") from None
+    if arguments.json:
+        say_json({"id": fork, "directory": f"{library.directory}/{fork}"})
+    else:
+        say(fork)
+    return 0

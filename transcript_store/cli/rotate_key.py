@@ -1,0 +1,84 @@
+"""``transcript-store rotate-key``: another key for the sealed conversations of a library."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+
+from transcript_store.cli._shared.arguments import add_json, path
+from transcript_store.cli._shared.conversations import existing
+from transcript_store.cli._shared.keys import VARIABLE, add_keys, key_in, keys_of
+from transcript_store.cli._shared.libraries import libraries
+from transcript_store.cli._shared.places import is_address, library_at, taken_apart, with_id
+from transcript_store.cli._shared.progress import Working
+from transcript_store.cli._shared.terminal import Misuse, complain, many, say, say_json
+from transcript_store.file_names import TRANSCRIPT
+from transcript_store.transcripts import summary_of
+
+DESCRIPTION = """\
+Give the sealed conversations of a library, or one of them, another key: each has a data key of its own, and that is wrapped anew. No
+record is touched. If it is cut off, the same again does the rest. Keep the earlier key until it says that all are done, and for as long
+as there are backups of key.json files that were made before.
+
+Whoever has the earlier key and a copy of a key.json of before can still read that conversation: fork it, and shred the old one.
+"""
+EPILOG = """\
+exit code: 0 if all that is sealed has the new key, 1 if something was left alone: somebody has it open, or it has yet another key
+
+examples:
+  transcript-store new-key ~/.keys/chats-2
+  transcript-store rotate-key postgresql://keeper@db.example/agents --key-file ~/.keys/chats --new-key-file ~/.keys/chats-2
+  transcript-store rotate-key chats --key-file ~/.keys/chats --new-key-file ~/.keys/chats-2
+"""
+
+_HAS_NO_KEY = "it is not sealed"
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
+    what = "the library's directory; or one conversation, named as for show"
+    parser.add_argument("library", metavar="LIBRARY", type=path, help=what)
+    parser.add_argument("--new-key-file", metavar="FILE", type=path, required=True, help="the new key (see new-key)")
+    add_keys(parser, what="the key so far")
+    add_json(parser, "one JSON object: rotated, already, left_alone")
+
+
+def run(arguments: Namespace) -> int:
+    """Rotate, and say what was left alone. The exit code is 1 if something sealed was."""
+    keys, new_key = keys_of(arguments), key_in(arguments.new_key_file)
+    if keys.key is None:
+        raise Misuse(f"rotate-key needs the key so far, in --key-file or {VARIABLE}")
+    library, names = _meant(arguments.library)
+    with Working("wrapping keys anew"):
+        home = library_at(library, encryption_key=new_key, retired_keys=[keys.key, *keys.retired])
+        done = home.rotate_key(names)
+    if is_address(library):  # which has told it apart already, by the key beside the conversation
+        left = [(name, why) for name, why in done.left_alone if why != _HAS_NO_KEY]
+    else:
+        left = [(name, why) for name, why in done.left_alone if _may_be_sealed(library, name)]
+    if arguments.json:
+        say_json({"rotated": done.rotated, "already": done.already, "left_alone": left})
+    else:
+        say(f"wrapped with the new key: {many(len(done.rotated), 'conversation')}, and {len(done.already):,} before")
+    for name, why in left:
+        complain(f"{name}: left alone: {why}; keep its earlier key (or name it, if its folder is not called by its id)")
+    return 1 if left else 0
+
+
+def _meant(named: str) -> tuple[str, list[str] | None]:
+    """The library, and of it the one conversation that is named: its folder, or its id on a place. None if the library is named."""
+    if is_address(named):
+        library, what = taken_apart(named)
+        return library, None if what is None else [with_id(named)[1]]
+    found = existing(named)
+    if os.path.lexists(os.path.join(found, TRANSCRIPT)):
+        directory, name = os.path.split(os.path.abspath(found))
+        return directory, [name]
+    (directory,) = libraries([named])
+    return directory, None
+
+
+def _may_be_sealed(library: str, name: str) -> bool:
+    """Whether it is sealed, or nothing of it can be read that would say so: a folder that is closed to this user."""
+    summary = summary_of(os.path.join(library, name))
+    return summary is not None and (summary.sealed or summary.touched_at is None)

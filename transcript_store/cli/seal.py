@@ -1,0 +1,59 @@
+"""``transcript-store seal``: seal a conversation that is plain."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from transcript_store.cli._shared.arguments import NAMES, add_conversation
+from transcript_store.cli._shared.keys import VARIABLE, add_keys, keys_of
+from transcript_store.cli._shared.places import conversation_at, is_address, library_of, shown
+from transcript_store.cli._shared.progress import Working
+from transcript_store.cli._shared.terminal import Misuse, one_line, say
+
+DESCRIPTION = f"""\
+Seal a conversation with a key: messages, system prompt, tools and labels cannot be read without it. The records, byte for byte, become
+its next generation. Then what is plain is removed: the earlier generations, the quarantine, and the index of its library in your
+cache directory, which has its words (the next search builds it anew, without them).
+
+A medium may keep what was in deleted files (flash, snapshots of the file system, backups), and copies, snapshots and exports that were
+made before are as they were. If the command is cut off, the same again goes on.
+
+On a place nothing that is plain can be removed from a conversation: with --keep-plain it is sealed from here on. To have nothing plain
+there, `fork` it into a folder, seal that, `fork` it back with the key, and `delete` the earlier ones.
+
+{NAMES}"""
+EPILOG = """\
+examples:
+  transcript-store new-key ~/.keys/chats
+  transcript-store seal chats/today --key-file ~/.keys/chats
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_conversation(parser, on_places=True)
+    parser.add_argument("--keep-plain", action="store_true", help="leave the plain generations and the quarantine")
+    add_keys(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Seal the conversation, and say what that does not reach."""
+    from transcript_store.search import SearchIndex
+
+    keys = keys_of(arguments)
+    if not keys:
+        raise Misuse(f"seal needs a key, in --key-file or {VARIABLE} (`transcript-store new-key FILE` makes one)")
+    with Working("sealing"), conversation_at(arguments.directory, **keys.options) as conversation:
+        conversation.seal(keep_plain=arguments.keep_plain)
+    with SearchIndex(library_of(arguments.directory)) as index:
+        index.purge()
+    say(f"sealed {one_line(shown(arguments.directory))}")
+    if is_address(arguments.directory):
+        say("what was written before is as it was: whoever can read the slots can read what is plain there")
+    elif arguments.keep_plain:
+        say(
+            "its earlier generations and its quarantine are as they were: whoever has the files can read what is plain there"
+        )
+    else:
+        say("what is plain of it was deleted; a medium may keep deleted bytes, and copies made before are as they were")
+    return 0

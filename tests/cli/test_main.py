@@ -146,7 +146,6 @@ def test_misuse(cli: Cli, arguments: tuple[str, ...]) -> None:
     ("arguments", "says"),
     [
         (("search", "--lmit", "3", "x"), "search: error: unrecognized arguments: --lmit"),
-        (("rename", "c", "Moving", "to", "Rome"), "rename: error: unrecognized arguments: Rome"),
         (("snapshot", "list", "--store", "s", "--sealed"), "snapshot list: error: unrecognized arguments: --sealed"),
         (("fork",), "fork: error: the following arguments are required: CONVERSATION "),
         (("record", "c", "--wait", "long"), "record: error: argument --wait: 'long' is not a number of seconds"),
@@ -187,7 +186,6 @@ def test_a_mistyped_choice_is_told_which_one_it_nearly_is(cli: Cli, arguments: t
         (("fork", "x", "--to", "chats"), "--into"),
         (("view", "x", "-o", "x.html"), "--output"),
         (("show", "x", "-n", "5"), "--last"),
-        (("search", "x", "-n", "5"), "--limit"),
         (("show", "x", "--folow"), "--follow"),
     ],
 )

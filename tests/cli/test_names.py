@@ -31,12 +31,12 @@ FIRST, SECOND, THIRD = (
 
 @pytest.mark.parametrize(
     "command",
-    [("rename", "chats/today", "Moving", "house"), ("fork", "chats/today", "new"), ("view", "chats/today", "x.html")],
+    [("fork", "chats/today", "new"), ("view", "chats/today", "x.html")],
 )
 def test_a_second_word_that_was_meant_as_something_else_is_told(
     cli: Cli, chats: Path, command: tuple[str, ...]
 ) -> None:
-    """A title without its quotes, a library, a file: each was "no conversation", of a path that nobody had written."""
+    """A library, a file: each was "no conversation", of a path that nobody had written."""
     code, _, err = cli(*command)
     assert (code, "two words are a library, and a conversation in it" in err) == (1, True)
 

@@ -488,7 +488,7 @@ def test_what_the_system_refuses_to_read_is_told_with_the_hits():
 
     def page(*refused: StorageError) -> str:
         answer = Answer(hits=(), total=0, elsewhere={}, not_indexed=0, is_busy=False, ignored=(), not_read=refused)
-        return hits_page("chats", answer, query="socket", filter="", sort="updated", names=lambda _: None).decode()
+        return hits_page("chats", answer, query="socket", filter="", sort="updated").decode()
 
     one, two = (
         StorageError(path=path, doing="look at it", errno=errno.EACCES, strerror="Permission <denied>")

@@ -110,10 +110,25 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """What a command does not know is its own error: argparse would leave it to ``main()``, whose usage has no options."""
         self._given = args or ()
-        known, unknown = super().parse_known_args(args, namespace)
+        known, unknown = super().parse_known_args(self._with_values(self._given), namespace)
+        if hasattr(known, "words"):  # words behind an option: argparse takes only those that stand together
+            known.words += [word for word in unknown if not word.startswith("-")]
+            unknown = [word for word in unknown if word.startswith("-")]
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return known, unknown
+
+    def _with_values(self, words: Sequence[str]) -> list[str]:
+        """The words with a value that begins with a minus joined to its option: argparse would take `--filter -model:opus` for two."""
+        joined: list[str] = []
+        for word in words:
+            before = self._option_string_actions.get(joined[-1]) if joined and joined[-1].startswith("--") else None
+            needs_value = before is not None and before.nargs is None and "--" not in joined
+            if needs_value and word.startswith("-") and word not in self._option_string_actions:
+                joined[-1] += f"={word}"
+            else:
+                joined.append(word)
+        return joined
 
     def print_help(self, file: Any = None) -> None:
         """Print the help, except to whoever named a folder ``-home-ada``: Python 3.13 takes that for ``-h`` and no more."""

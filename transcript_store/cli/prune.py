@@ -18,6 +18,7 @@ from transcript_store.cli._shared.sealed import has_sealed
 from transcript_store.cli._shared.terminal import (
     Misuse,
     complain,
+    confirmed,
     is_at_a_terminal,
     many,
     one_line,
@@ -115,7 +116,7 @@ def run(arguments: Namespace) -> int:
         return 1 if due.left_alone else 0
     if not arguments.yes:
         _tell(due, arguments, "would go")
-        if due.pruned and not _is_confirmed(due):
+        if due.pruned and not confirmed(f"remove {_counted(due.pruned)}?"):
             complain("nothing was removed" + ("" if is_at_a_terminal() else ": without a terminal --yes removes it"))
             return 2
     done = prune(dry_run=False) if due.items else due
@@ -132,15 +133,6 @@ def _snapshots(arguments: Namespace) -> Snapshots:
     if is_there and not store.opens():
         raise Misuse(f"{store.directory}: the key does not open what is there (`transcript-store snapshot` says more)")
     return store
-
-
-def _is_confirmed(due: Pruning) -> bool:
-    if not is_at_a_terminal():
-        return False
-    try:
-        return input(f"remove {_counted(due.pruned)}? [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
 
 
 def _tell(pruning: Pruning, arguments: Namespace, went: str) -> None:

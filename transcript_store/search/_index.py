@@ -350,7 +350,7 @@ class SearchIndex:
             limit: how many.
             after: ``next`` of the page before; None for the first page.
             sort: ``"updated"``, ``"created"`` (the latest first), ``"title"``, ``"records"`` or ``"size"`` (the most first).
-            filter: a query: its filters hold, and its words have to be in the title.
+            filter: a query: its filters hold, and its words have to be in what the conversation is called (:attr:`Listing.names`).
             wait: look at all conversations, as long as that takes.
 
         Raises:

@@ -25,6 +25,7 @@ ORDERS: dict[Order, tuple[str, bool]] = {
     "size": ("size_bytes", True),
 }
 """The column of each order, and whether it falls."""
+_NAME = 3 + list(FACTS).index("title")
 _ASKED = 500
 """Every SQLite takes so many values in a statement."""
 _MOST = 2**31
@@ -51,6 +52,7 @@ class Listed(NamedTuple):
     """What a page holds, of how many, and what to give for the next one."""
 
     summaries: tuple[ConversationSummary, ...]
+    names: tuple[str, ...]
     total: int
     next: str | None
 
@@ -101,8 +103,9 @@ def listed(database: Database, shelf: Shelf, page: Page) -> Listed:
         n, value = rows[page.limit - 1][:2]
         more = json.dumps([page.order, value, n])
     shown = rows[: page.limit]
+    names = tuple(row[_NAME] or "" for row in shown)
     labels = _labels(database, [n for n, *_ in shown])
-    return Listed(tuple(_summary(shelf, labels[n], *facts) for n, _, *facts in shown), total, more)
+    return Listed(tuple(_summary(shelf, labels[n], *facts) for n, _, *facts in shown), names, total, more)
 
 
 def _labels(database: Database, conversations: list[int]) -> dict[int, dict[str, str]]:

@@ -76,12 +76,12 @@ class Application:
             if query.strip():
                 titles = " ".join(word if ":" in word else f"title:{word}" for word in filter.split())
                 found = self._index.search(f"{query} {titles}", limit=_MOST_HITS)
-                return hits_page(self._library, found, query=query, filter=filter, sort=sort, names=self._home.called)
+                return hits_page(self._library, found, query=query, filter=filter, sort=sort)
             try:
                 listing = self._index.list(filter=filter, sort=sort, after=after)
             except ValueError:  # `after` is of another order, or of nobody
                 listing = self._index.list(filter=filter, sort=sort)
-            return listing_page(self._library, listing, filter=filter, sort=sort, names=self._home.called)
+            return listing_page(self._library, listing, filter=filter, sort=sort)
         except TranscriptStoreError as error:
             return error_page(self._library, str(error))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from itertools import groupby
 from typing import get_args
 from urllib.parse import quote, urlencode
@@ -23,11 +22,9 @@ _BESIDE = {"left-branch": "on a branch that was left", "earlier-generation": "ta
 _ROLES = {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool", "model": "Assistant"}
 
 
-def listing_page(
-    library: str, listing: Listing, *, filter: str, sort: Order, names: Callable[[str], str | None]
-) -> bytes:
-    """A page of the list, with where the next one is. ``names`` tells what a folder is called whose conversation has no title."""
-    rows = [tag("li", _row(summary, names)) for summary in listing]
+def listing_page(library: str, listing: Listing, *, filter: str, sort: Order) -> bytes:
+    """A page of the list, with where the next one is."""
+    rows = [tag("li", _row(summary, name)) for summary, name in zip(listing, listing.names, strict=True)]
     count = many(listing.total, "conversation")
     if not listing.total and not listing.not_looked_at:
         count = "No title has this" if filter else _NOTHING_YET
@@ -40,16 +37,14 @@ def listing_page(
     return _page(library, "", filter, sort, *body)
 
 
-def hits_page(
-    library: str, answer: Answer, *, query: str, filter: str, sort: Order, names: Callable[[str], str | None]
-) -> bytes:
+def hits_page(library: str, answer: Answer, *, query: str, filter: str, sort: Order) -> bytes:
     """What a search found, the conversation with the best hit first, each hit in its context."""
     order = list(dict.fromkeys(hit.directory for hit in answer))
     together = sorted(answer, key=lambda hit: order.index(hit.directory))
     body = [_count(_how_many(answer), is_unfinished=bool(answer.not_indexed))]
     for directory, hits in groupby(together, key=lambda hit: hit.directory):
         folder, found = os.path.basename(directory), list(hits)
-        body.append(tag("h2", tag("a", found[0].title or names(folder) or folder, href=_address(folder))))
+        body.append(tag("h2", tag("a", found[0].title or folder, href=_address(folder))))
         body.append(tag("ol", *(tag("li", _hit(folder, hit)) for hit in found)))
     return _page(library, query, filter, sort, *body)
 
@@ -93,7 +88,7 @@ def _page(library: str, query: str, filter: str, sort: Order, *body: Html) -> by
     return document(title, tag("header", tag("h1", title), form), tag("main", *body))
 
 
-def _row(summary: ConversationSummary, names: Callable[[str], str | None]) -> Html:
+def _row(summary: ConversationSummary, name: str) -> Html:
     folder = os.path.basename(summary.directory)
     labels = {name: text for name, text in (summary.labels or {}).items() if name not in ("title", "cwd", "import")}
     said = [
@@ -104,8 +99,7 @@ def _row(summary: ConversationSummary, names: Callable[[str], str | None]) -> Ht
         *(f"{name}: {text}" for name, text in labels.items()),
     ]
     damage = tag("span", f" · damaged: {summary.damage}", class_="state") if summary.damage else None
-    called = summary.title or (None if summary.sealed or summary.damage else names(folder))
-    title = tag("span", called or summary.id or folder, class_="title")
+    title = tag("span", name or folder, class_="title")
     meta = tag("span", " · ".join(filter(None, said)), damage, class_="meta")
     return tag("a", title, meta, href=_address(folder), class_="row")
 

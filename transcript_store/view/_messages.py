@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from transcript_store.formats import Block, Call, Media, Other, Result, Text, Thinking, Turn
 from transcript_store.messages import cost_in, document_in, left_of, parts_of, tokens_in, typed_of
+from transcript_store.naming import is_prompt, label_of, turn_of
 from transcript_store.view._besides import about_of, event_of, notes_of, tokens_told
 from transcript_store.view._contents import Stretch
 from transcript_store.view._html import Html, element, joined, listing, tag
@@ -22,9 +23,8 @@ from transcript_store.view._json import indented
 from transcript_store.view._markdown import code, markdown
 from transcript_store.view._media import media
 from transcript_store.view._times import clock, day, full
-from transcript_store.view._titles import is_prompt, label_of
 from transcript_store.view._tools import lone_result, tool
-from transcript_store.view._turns import Said, answers_in, said_in, turn_of
+from transcript_store.view._turns import Said, answers_in, said_in
 from transcript_store.words import many
 
 Kind = Literal["text", "tools", "thinking"]

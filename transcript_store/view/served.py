@@ -17,7 +17,6 @@ from transcript_store.view._html import Html, joined, tag
 from transcript_store.view._live import Change, LiveConversation, Position
 from transcript_store.view._page import Served, page, script_of
 from transcript_store.view._times import full
-from transcript_store.view._titles import first_prompt
 
 __all__ = [
     "Change",
@@ -27,7 +26,6 @@ __all__ = [
     "Served",
     "document",
     "excerpt",
-    "first_prompt",
     "full",
     "joined",
     "policies",

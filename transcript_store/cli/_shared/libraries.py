@@ -34,6 +34,32 @@ def libraries(given: Sequence[str], *, on_places: bool = False) -> list[str]:
     return directories
 
 
+def query_and_libraries(words: Sequence[str], *, needs_query: bool = True) -> tuple[str, list[str]]:
+    """The query that words of a command line are, and the libraries that the last of them name.
+
+    A word names a library if it is an address, or the path of a directory that holds conversations; one that ends with a slash always
+    does. If the command ``needs_query``, the first word belongs to it, whatever it is.
+    """
+    end = len(words)
+    while end > needs_query and _names_a_library(words[end - 1]):
+        end -= 1
+    return " ".join(words[:end]), list(words[end:])
+
+
+def _names_a_library(word: str) -> bool:
+    if is_address(word):
+        return not word.startswith(("http:", "https:"))
+    path = os.path.expanduser(word)
+    if not os.path.isdir(path):
+        return word.endswith("/") and len(word) > 1
+    return is_path(word) or _has_conversations(path) or os.path.lexists(os.path.join(path, TRANSCRIPT))
+
+
+def is_path(word: str) -> bool:
+    """Whether a directory of this name can only be meant as one: its path leads elsewhere, or is absolute."""
+    return word in (".", "..") or word.startswith(("/", "./", "../", "~/"))
+
+
 def destination(named: str) -> str:
     """The directory of a library to write into, which may not be there yet; or the address of a place.
 

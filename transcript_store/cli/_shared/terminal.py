@@ -281,6 +281,17 @@ def is_at_a_terminal() -> bool:
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
+def confirmed(question: str) -> bool:
+    """Whether a person at a terminal says yes to a question; False without a terminal."""
+    if not is_at_a_terminal():
+        return False
+    say_on(f"{question} [y/N] ")
+    try:
+        return input().strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
 def status(text: str) -> None:
     """Replace the status line on standard error, which says what is being waited for. An empty text removes it.
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from transcript_store.cli._shared.arguments import path, seconds
 from transcript_store.cli._shared.keys import add_keys, keys_of
 from transcript_store.cli._shared.redaction import add_redact, redacted, redactor_of
-from transcript_store.cli._shared.terminal import Misuse, complain, give_up_output, is_at_a_terminal, one_line, say
+from transcript_store.cli._shared.terminal import Misuse, complain, give_up_output, is_at_a_terminal
 from transcript_store.cli.chat import HINT
 from transcript_store.cli.chat.local import QWEN
 from transcript_store.cli.chat.servers import USUAL_PORTS
-from transcript_store.cli.listing import lines_of
+from transcript_store.cli.listing import list_all
 
 if TYPE_CHECKING:
     from transcript_store.cli.chat.conversation import Place
@@ -144,17 +144,11 @@ def _picked(arguments: Namespace) -> str | None:
 
 
 def _list(arguments: Namespace) -> int:
-    from transcript_store.cli._shared.conversations import chat_library
+    from transcript_store.cli._shared.conversations import chat_place
 
     if arguments.directory is not None:
         raise Misuse("--list is for the library in your data directory: transcript-store list DIR lists another one")
-    shelf = chat_library()
-    summaries = shelf.list()
-    _, *lines = lines_of(summaries)
-    for line in lines:
-        say(line)
-    if not summaries:
-        say(f"{one_line(shelf.directory)}: there is no conversation yet")
+    list_all(chat_place())
     return 0
 
 

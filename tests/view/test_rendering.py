@@ -651,6 +651,6 @@ def test_an_edit_of_lines_that_come_again_and_again_takes_no_time_by_the_third_p
     ],
 )
 def test_colours_of_a_terminal_are_classes_and_all_else_is_text(said, shown):
-    from transcript_store.view._terminal import terminal
+    from transcript_store.view.output import terminal
 
     assert terminal(said) == shown

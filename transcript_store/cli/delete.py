@@ -32,7 +32,7 @@ def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     add_conversation(parser, on_places=True)
     parser.add_argument("--dry-run", action="store_true", help="only say what would be deleted")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     add_keys(parser, what="not needed to delete; it is looked at, and no more")
     add_json(parser, "one JSON object with the name of the folder that was deleted")
 

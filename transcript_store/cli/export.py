@@ -48,6 +48,15 @@ examples:
 
 
 _TEXTS = ("original", "jsonl", "markdown", "html")
+_OTHER_NAMES = {
+    "md": "markdown",
+    "htm": "html",
+    "page": "html",
+    "json": "jsonl",
+    "raw": "original",
+    "claude": "claude-code",
+    "gemini": "gemini-cli",
+}
 _FORMS = (*_TEXTS, *(writer.name for writer in WRITERS))
 
 
@@ -57,6 +66,7 @@ def configure(parser: ArgumentParser) -> None:
     forms = f"{', '.join(_FORMS)}, or one that an installed package adds"
     parser.add_argument("--to", metavar="FORM", type=_form, required=True, help=f"the form: {forms}")
     parser.add_argument(
+        "-o",
         "--output",
         metavar="PATH",
         type=path,
@@ -72,7 +82,7 @@ def configure(parser: ArgumentParser) -> None:
         "--cwd", metavar="DIR", type=path, help="for a program: the directory to go on in (default: the imported one)"
     )
     parser.add_argument(
-        "--yes", action="store_true", help="do not ask before a session is written into a program's folder"
+        "-y", "--yes", action="store_true", help="do not ask before a session is written into a program's folder"
     )
     add_redact(parser)
     add_keys(parser)
@@ -128,6 +138,7 @@ def run(arguments: Namespace) -> int:
 
 def _form(text: str) -> str:
     """The type of ``--to``. No package is imported to look at its name."""
+    text = _OTHER_NAMES.get(text.lower(), text)
     if text not in _FORMS and text not in added_names():
         raise ArgumentTypeError(f"there is no form {text!r}; there are {', '.join(targets())}")
     return text

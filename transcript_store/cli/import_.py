@@ -101,11 +101,11 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--empty", action="store_true", help="import sessions without a message too")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="a line a session, with its title and what was found in it"
     )
-    parser.add_argument("--follow", action="store_true", help="go on with what the programs add, until Ctrl-C")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on with what the programs add, until Ctrl-C")
     parser.add_argument(
         "--jobs",
         metavar="N",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from transcript_store import PrunedItem, Pruning, TranscriptStoreError
 from transcript_store.cli._shared.arguments import add_json, count, path, since
 from transcript_store.cli._shared.keys import add_keys, add_retired_keys, keys_of
-from transcript_store.cli._shared.libraries import libraries, too_high
+from transcript_store.cli._shared.libraries import the_library, too_high
 from transcript_store.cli._shared.places import is_address, library_at, snapshots_at
 from transcript_store.cli._shared.sealed import has_sealed
 from transcript_store.cli._shared.terminal import (
@@ -54,7 +54,7 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("library", metavar="LIBRARY", type=path, help="the library's directory")
+    parser.add_argument("library", metavar="LIBRARY", nargs="?", type=path, help="which (default: that of `chat`)")
     what = parser.add_argument_group("what is due (at least one)")
     what.add_argument(
         "--older-than", metavar="WHEN", type=since, help=f"conversations that changed last before this: {MOMENTS}"
@@ -81,7 +81,7 @@ def configure(parser: ArgumentParser) -> None:
         help="store a snapshot of each conversation here before it goes: a directory, or the address of a library",
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what is due")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     add_json(parser, "one JSON object for each thing that is due (needs --dry-run or --yes)")
     add_keys(parser, of="keys of a sealed store of snapshots, and of sealed conversations")
     add_retired_keys(parser)
@@ -93,7 +93,7 @@ def run(arguments: Namespace) -> int:
         raise Misuse("nothing is pruned unasked: give --older-than, --keep-generations or --purge-quarantine")
     if arguments.json and not (arguments.dry_run or arguments.yes):
         raise Misuse("--json asks nothing: give --dry-run or --yes with it")
-    (directory,) = libraries([arguments.library], on_places=True)
+    directory = the_library(arguments.library, on_places=True)
     keys = keys_of(arguments)
     prune = partial(
         library_at(directory, **(keys.options if is_address(directory) or has_sealed(directory) else {})).prune,

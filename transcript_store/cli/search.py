@@ -191,7 +191,12 @@ def _lines(answer: Answer, library: str, *, of_several: bool) -> Iterator[_Line]
         yield from _conversation(_named(library, place), list(hits))
         yield _Line("")
     if not of_several:
-        yield _Line(_how_many(answer), looks=("quiet",) if answer.hits else ())
+        where = (
+            ""
+            if library or columns() is None or not answer.hits
+            else f" in {one_line(os.path.dirname(answer.hits[0].directory))}"
+        )
+        yield _Line(f"{_how_many(answer)}{where}", looks=("quiet",) if answer.hits else ())
     if not answer.hits and answer.elsewhere:
         where = " and ".join(f"{count:,} in {_PLACES[name]} (in:{name})" for name, count in answer.elsewhere.items())
         yield _Line(f"found elsewhere: {where}")
@@ -244,7 +249,7 @@ def _how_many(answer: Answer) -> str:
     if answer.total is None or answer.total <= len(answer):
         return shown
     total = f"more than {answer.total - 1:,}" if answer.total > 2000 else f"{answer.total:,}"
-    return f"{shown} of {total}; --limit shows more"
+    return f"{shown} of {total}; -n N shows more"
 
 
 def say_what_is_missing(answer: Answer, directory: str, keys: Keys) -> None:

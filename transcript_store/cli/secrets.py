@@ -45,7 +45,7 @@ def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("libraries", metavar="LIBRARY", nargs="*", type=path, help="of which (default: that of `chat`)")
     parser.add_argument("--forget", action="store_true", help="remove the secrets from the library")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     parser.add_argument(
         "--snapshots",
         metavar="STORE",

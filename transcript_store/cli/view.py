@@ -38,6 +38,7 @@ def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     add_conversation(parser, on_places=True)
     parser.add_argument(
+        "-o",
         "--output",
         metavar="FILE",
         type=path,

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from transcript_store import ConversationNotFoundError
 from transcript_store.cli._shared.places import LAST, is_address, shown
-from transcript_store.cli._shared.terminal import Misuse, for_shell, many
+from transcript_store.cli._shared.terminal import Misuse, complain, for_shell, many
 from transcript_store.file_names import TRANSCRIPT, absolute_path
 
 _NONE_YET = (
@@ -32,6 +32,18 @@ def libraries(given: Sequence[str], *, on_places: bool = False) -> list[str]:
         elif not on_places:
             raise Misuse(f"{shown(directory)} is a place, and this command needs the directory of a library")
     return directories
+
+
+def the_library(given: str | None, *, on_places: bool = False) -> str:
+    """The directory of one library; if none is given, of the default one, and standard error says which that is.
+
+    Raises:
+        Misuse, ConversationNotFoundError: as :func:`libraries`.
+    """
+    (directory,) = libraries([] if given is None else [given], on_places=on_places)
+    if given is None:
+        complain(f"in {shown(directory)}, as no library is named")
+    return directory
 
 
 def query_and_libraries(words: Sequence[str], *, needs_query: bool = True) -> tuple[str, list[str]]:

@@ -312,7 +312,7 @@ def test_hostile_names_and_texts_are_shown_as_escapes(cli: Cli, tmp_path: Path) 
     for to in ("jsonl", "markdown"):
         shown = cli("export", summary.directory, "--to", to)
         assert (shown.code, obeyed(shown.out)) == (0, set())
-    assert "````markdown\n" in shown.out
+    assert "&lt;script>```\n#### Heading\n" in shown.out
     assert cli("import", str(tmp_path / "no\x1b[2J"), "--into", str(tmp_path / "chats")).code == 1
 
 

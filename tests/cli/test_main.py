@@ -184,8 +184,8 @@ def test_a_mistyped_choice_is_told_which_one_it_nearly_is(cli: Cli, arguments: t
     [
         (("import", "x", "--library", "chats"), "--into"),
         (("fork", "x", "--to", "chats"), "--into"),
-        (("view", "x", "-o", "x.html"), "--output"),
-        (("show", "x", "-n", "5"), "--last"),
+        (("view", "x", "--out", "x.html"), "--output"),
+        (("show", "x", "--tail", "5"), "--last"),
         (("show", "x", "--folow"), "--follow"),
     ],
 )
@@ -193,7 +193,7 @@ def test_an_option_by_the_name_that_it_has_elsewhere_is_told(cli: Cli, arguments
     code, out, err = cli(*arguments)
     assert (code, out) == (2, "")
     assert f"; did you mean {meant}? (`transcript-store" in err
-    assert "did you mean" not in cli("list", "--library", "chats").err
+    assert "did you mean" not in cli("list", "--colour", "chats").err
     assert "; what begins with a minus and is no option stands behind -- (" in cli("search", "-kitchen", "chats").err
 
 

@@ -177,12 +177,11 @@ class _Parser(argparse.ArgumentParser):
             message += f"; did you mean {meant}?"
         elif not names and re.search("unrecognized arguments: -[^-]", message):
             message += "; what begins with a minus and is no option stands behind --"
-        self.print_usage(sys.stderr)
         said = (
             f"{self.prog}: error: {terminal.one_line(terminal.without_users(message))} (`{self.prog} --help` says more)"
         )
         width = terminal.status_columns() if terminal.has_status() else None
-        self.exit(2, "\n".join(terminal.sentence_lines(said, width)) + "\n")
+        self.exit(2, self.format_usage() + "\n".join(terminal.sentence_lines(said, width)) + "\n")
 
     def _option_meant(self, message: str) -> str | None:
         """The option of this command that does what one that it does not have does elsewhere, or that was nearly written."""

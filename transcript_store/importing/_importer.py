@@ -36,7 +36,7 @@ from transcript_store.importing._report import ImportReport, counted
 from transcript_store.importing._standing import WRITTEN, Standing, has_another_form, is_of_this_source, standing_of
 from transcript_store.library import ConversationGroup, ConversationLibrary
 from transcript_store.messages import encode_message
-from transcript_store.sources import FileSource, Rows
+from transcript_store.sources import PLACES, FileSource, Rows, folder_of
 
 _WAIT_SECONDS = 10.0
 """For another import of the same session, which is done soon."""
@@ -74,6 +74,7 @@ class Importer:
         self._forks = diverged == "fork"
         self._dry_run = dry_run
         self._takes_deleted = takes_deleted
+        self._of_programs = tuple(f"{folder_of(place)}/" for place in PLACES)
         self._deleted = frozenset() if takes_deleted else library.deleted_ids()
 
     def put(self, plan: Plan, source: FileSource | Rows, *, is_alone: bool) -> ImportReport:
@@ -127,7 +128,7 @@ class Importer:
             if copy > 1:  # so that a list tells the two apart
                 original = conversation_id(plan.format, session)
                 plan = replace(plan, labels={**plan.labels, "diverged_from": original})
-            if not self._takes_deleted and _is_as_exported(plan, source):
+            if self._is_as_exported(plan, source):
                 return replace(report, action="unchanged", reason=_EXPORTED)
             work = _Work(self._library, group, own_id, plan, source, is_alone=is_alone, is_first=self._is_first)
             done = work.run(dry_run=self._dry_run, may_create=self._may_create(own_id, plan, report))
@@ -154,6 +155,14 @@ class Importer:
             return False
         return self._takes_empty or not _is_empty(plan, report)
 
+    def _is_as_exported(self, plan: Plan, source: FileSource | Rows) -> bool:
+        """Whether an export wrote this session into a program's own folder. From any other place it is imported: somebody put it there."""
+        if self._takes_deleted or not isinstance(source, FileSource) or plan.session[14:15] != "5":
+            return False  # and most are not read for it
+        return source.name.startswith(self._of_programs) and is_as_exported(
+            plan.session, source.read(0, source.stamp.size)
+        )
+
     def _known_as(self, plan: Plan, source: FileSource | Rows, former: str) -> tuple[str, int]:
         """The session, its own or the former one, under which it is on record, and the first copy to look at."""
         for copy in count(1):
@@ -172,12 +181,6 @@ class Importer:
         except ConversationNotFoundError:
             return False
         return True
-
-
-def _is_as_exported(plan: Plan, source: FileSource | Rows) -> bool:
-    if not isinstance(source, FileSource) or plan.session[14:15] != "5":  # most are not read for it
-        return False
-    return is_as_exported(plan.session, source.read(0, source.stamp.size))
 
 
 def _is_empty(plan: Plan, report: ImportReport) -> bool:

@@ -37,7 +37,8 @@ def prose(said: str) -> str | None:
         return None
     text = _DEFINITION.sub(r"\1\\[", said.strip("\n"))
     for _ in range(_ROUNDS):
-        tokens = parser.parse(f"{text}\n\n{_END}\n", env := {})
+        env: dict[str, Any] = {}
+        tokens = parser.parse(f"{text}\n\n{_END}\n", env)
         changed = _escaped(text, tokens)
         if changed == text:
             return text if _is_closed(tokens) and not env.get("references") and _is_lowered(tokens) else None
@@ -52,7 +53,8 @@ def _parser() -> MarkdownIt | None:
     except ModuleNotFoundError:
         return None
     parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
-    parser.validateLink = lambda _url: True  # another program may follow what ours would refuse
+    # Another program may follow what ours would refuse.
+    parser.validateLink = lambda url: True  # type: ignore[method-assign]  # noqa: ARG005
     return parser
 
 

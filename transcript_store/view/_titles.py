@@ -21,6 +21,11 @@ def title_of(contents: Contents) -> str:
     return f"{program}, {metadata.created_at[:10]} {metadata.created_at[11:16]}"
 
 
+def prompts_of(contents: Contents) -> Iterator[str]:
+    """What was asked in what is shown, each prompt's beginning on one line."""
+    return _prompts(contents.stretches, contents.metadata.provider)
+
+
 def _prompts(stretches: Iterable[Stretch], provider: str | None) -> Iterator[str]:
     for each in said_in(stretches, provider):
         extra = each.stretch.record.extra if each.stretch.record else None

@@ -28,7 +28,7 @@ from transcript_store.exporting._files import write_all, write_new
 from transcript_store.exporting._json_lines import json_lines
 from transcript_store.exporting._original import original
 from transcript_store.file_names import absolute_path
-from transcript_store.formats import WRITERS, Loss, Place, Writer, Written, redacted_extra
+from transcript_store.formats import WRITERS, Loss, Place, Writer, Written, handed, is_form_known, redacted_extra
 from transcript_store.import_notes import note_of
 from transcript_store.library import ConversationLibrary
 from transcript_store.redaction import SecretRedactor, require_redactor
@@ -37,7 +37,7 @@ from transcript_store.temporaries import require_binary
 from transcript_store.view import Stream, render_conversation
 from transcript_store.words import many
 
-__all__ = ["ExportError", "Exported", "Stream", "export", "program_folder", "targets"]
+__all__ = ["ExportError", "Exported", "Stream", "export", "fork_for", "program_folder", "targets"]
 
 _LONGEST_PATH_BYTES = 4096
 """PATH_MAX of Linux, and more than that of macOS: no system opens a longer path."""
@@ -181,6 +181,53 @@ def export(
         return Exported(to=to, paths=(path,), redacted=dict(counts))
     output.writelines(pieces)
     return Exported(to=to, redacted=dict(counts))
+
+
+def fork_for(
+    conversation: ConversationStore,
+    provider: str,
+    into: ConversationLibrary,
+    *,
+    before_writing: Callable[[tuple[Loss, ...]], object] | None = None,
+) -> str:
+    """Copy a conversation into a new one that another provider can go on with; returns its id. The original is read only.
+
+    The messages have the form of that provider, and the times of the original; the system prompt, the tools and the labels are the
+    original's, and the model is left open. What that form cannot hold stays in the original, and so do events.
+
+    Args:
+        conversation: a store that is loaded.
+        provider: whose form the copy has, as :meth:`ConversationStore.initialize` takes it.
+        into: the library that the copy is made in.
+        before_writing: called with what the form cannot hold, before anything is written. What it raises ends the call.
+
+    Raises:
+        ValueError: no form is known for the provider.
+        ExportError: nothing is said in the conversation that could be sent. Nothing was written.
+        TranscriptStoreError: as :meth:`ConversationStore.iter_records` and :meth:`ConversationLibrary.create`.
+    """
+    if not is_form_known(provider):
+        raise ValueError(f"no form is known for the provider {provider!r}")
+    metadata = conversation.get_metadata()
+    records = [record for record in _records(conversation, None, None) if note_of(record) is None]
+    records = [record for record in records if record.retracts is None]
+    try:
+        found = handed(records, replace(metadata, tools=None), provider, metadata.created_at, keeps_prompt=True)
+    except ValueError as error:
+        raise ExportError(path=conversation.directory, reason=str(error)) from error
+    if before_writing is not None:
+        before_writing(found.losses)
+    left = ("source", "import", "part_of")  # it is no import any more
+    with into.create(
+        provider=provider,
+        system_prompt=metadata.system_prompt,
+        tools=metadata.tools,
+        labels={name: text for name, text in metadata.labels.items() if name not in left}
+        | {"forked_from": metadata.id},
+        messages=[message for message, _ in found.messages],
+        times=[at for _, at in found.messages],
+    ) as fork:
+        return fork.id
 
 
 class _Clean:

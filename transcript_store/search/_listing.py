@@ -108,6 +108,21 @@ def listed(database: Database, shelf: Shelf, page: Page) -> Listed:
     return Listed(tuple(_summary(shelf, labels[n], *facts) for n, _, *facts in shown), names, total, more)
 
 
+_FACETS = {
+    "source": "SELECT value, count(*) FROM label WHERE name = 'source' GROUP BY value",
+    "project": "SELECT value, count(*) FROM label WHERE name = 'cwd' GROUP BY value",
+    "model": "SELECT model, count(*) FROM conversation WHERE model <> '' GROUP BY model",
+}
+
+
+def facets(database: Database, most: int) -> dict[str, tuple[tuple[str, int], ...]]:
+    """For each filter that a list is narrowed by most, its values with how many conversations have them, the most frequent first."""
+    return {
+        name: tuple(database.connection.execute(f"{asked} ORDER BY count(*) DESC, 1 LIMIT ?", (most,)))
+        for name, asked in _FACETS.items()
+    }
+
+
 def _labels(database: Database, conversations: list[int]) -> dict[int, dict[str, str]]:
     """The labels of these conversations, asked for together."""
     found: dict[int, dict[str, str]] = {n: {} for n in conversations}

@@ -22,6 +22,7 @@ _READERS = frozenset({"read", "read_file", "view", "cat", "readfile", "open_file
 _NAME, _ABOUT_IT, _NOTE, _STATE, _PEEK = (
     element("span", class_=name) for name in ("name", "about", "note", "state", "peek")
 )
+_MARKS = {"completed": "✓", "in_progress": "▸"}
 _SUMMARY, _RESULT = element("summary"), element("div", class_="result")
 _LONGEST_ABOUT, _PEEK_LINES, _PEEK_CHARACTERS, _MOST_OPEN = 160, 4, 400, 24
 
@@ -40,7 +41,11 @@ def tool(call: Call, result: Result | None, *, anchor: str | None) -> Html:
         head.append(_NOTE(note))
     if state:
         head.append(_STATE(state))
-    if told is None and (first := _peek(said)):
+    if isinstance(described := call.arguments.get("description"), str) and described.strip() and described != about:
+        head.insert(2, _NOTE(" ".join(described.split())[:_LONGEST_ABOUT]))
+    if todos := _todo_lines(call.arguments):
+        head.append(_PEEK("\n".join(todos)))
+    elif told is None and (first := _peek(said)):
         head.append(_PEEK(code(first, file_name=file) if file else terminal(first)))
     elif told is not None and not is_open:
         head.append(_PEEK(_first_changes(told[0])))
@@ -91,6 +96,8 @@ def _arguments(call: Call, told: Any) -> tuple[Html, frozenset[str]]:
     if told is not None:
         diff, names = told
         return listing(_marked(diff.lines), "diff"), names | (frozenset(_PATHS) & call.arguments.keys())
+    if todos := _todo_lines(call.arguments):
+        return listing("\n".join(todos), "wrapped"), frozenset({"todos"})
     for name in COMMANDS:
         command = typed(call.arguments.get(name))
         if command:
@@ -101,6 +108,17 @@ def _arguments(call: Call, told: Any) -> tuple[Html, frozenset[str]]:
             shown = code(call.arguments[name], file_name=path.rpartition("/")[2])
             return listing(shown), frozenset({name, *_PATHS})
     return NOTHING, frozenset()
+
+
+def _todo_lines(arguments: Mapping[str, Any]) -> list[str]:
+    """A list of things to do, one a line; none if the call has no such list."""
+    todos = arguments.get("todos")
+    items = [one for one in todos if isinstance(one, dict)] if isinstance(todos, list) else []
+    return [
+        f"{_MARKS.get(str(one.get('status')), '○')} {one['content']}"
+        for one in items
+        if isinstance(one.get("content"), str)
+    ]
 
 
 def _marked(lines: Sequence[str]) -> Html:

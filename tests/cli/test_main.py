@@ -184,7 +184,6 @@ def test_a_mistyped_choice_is_told_which_one_it_nearly_is(cli: Cli, arguments: t
     [
         (("import", "x", "--library", "chats"), "--into"),
         (("fork", "x", "--to", "chats"), "--into"),
-        (("view", "x", "--out", "x.html"), "--output"),
         (("show", "x", "--tail", "5"), "--last"),
         (("show", "x", "--folow"), "--follow"),
     ],

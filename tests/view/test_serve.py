@@ -447,7 +447,7 @@ def test_the_list_is_filtered_sorted_and_paged(library, tmp_path):
 
 
 def test_a_conversation_without_a_title_is_called_by_its_first_prompt(tmp_path):
-    """The list, its hits and its page show the first prompt; after a replace the new one; without a prompt the id."""
+    """The list, its hits and its page show the first prompt; after a replace the new one; without a prompt its provider and when it began."""
     folder = tmp_path / "library"
     folder.mkdir()
     path = conversations.store(folder / "one", [])
@@ -462,7 +462,7 @@ def test_a_conversation_without_a_title_is_called_by_its_first_prompt(tmp_path):
                 conversation.load()
                 conversation.replace_transcript([{"role": "user", "content": prompt} for prompt in prompts])
 
-        assert all(re.fullmatch("[0-9a-f-]{36}", name) for name in named())
+        assert all(re.fullmatch(r"claude, 20\d\d-\d\d-\d\d \d\d:\d\d", name) for name in named())
         replace("/mode plan", f"Why <b>so</b> slow?\n{'x ' * 400}")
         assert named()[0].startswith("Why &lt;b&gt;so&lt;/b&gt; slow? x x")
         assert len(named()[0]) < 200

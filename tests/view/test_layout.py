@@ -120,6 +120,7 @@ def test_on_a_narrow_screen_who_speaks_stands_on_one_line(browser: Any, tmp_path
         conversation.append_message(reply, extra={"model": "claude-3-sonnet-20240229-with-a-long-name", "usage": usage})
     page = Path(write_page(tmp_path / "c", tmp_path / "page.html").path)
     with opened(browser, page, viewport={"width": 390, "height": 800}) as seen:
+        seen.page.evaluate("document.documentElement.classList.add('show-tokens')")  # as the switch does
         header = seen.page.locator("article > header").last
         who, model, at, tokens = (box_of(header.locator(one)) for one in ("h2, h3", ".model", ".link", ".tokens"))
         middles = [box["y"] + box["height"] / 2 for box in (who, model, at)]

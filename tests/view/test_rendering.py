@@ -33,7 +33,7 @@ def words(listed: str) -> set[str]:
 TAGS = words(
     "html head meta link title style body a aside div input p fieldset legend label ol li nav button main header h1 h2 h3 h4 h5 h6"
     " dl dt dd details summary span article time pre code ul strong em s table thead tbody tr th td blockquote hr br img noscript"
-    " script dialog kbd form"
+    " script dialog kbd form small"
 )
 ATTRIBUTES = words(
     "lang class charset http-equiv content name rel href type id placeholder aria-label role checked data-show hidden aria-expanded"

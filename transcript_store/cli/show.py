@@ -155,7 +155,7 @@ def _show_what_is_left(arguments: Namespace) -> int:
         for line in _description(left.directory, left.metadata, generation, records, arguments):
             say_line(line)
     manner = manner_here(full=arguments.full, plain=arguments.plain)
-    wanted = [one for one in left.found if one.record is None or _is_wanted(arguments, one.record)]
+    wanted = [one for one in left.found if one.damage or one.record is None or _is_wanted(arguments, one.record)]
     for found in (
         wanted
         if arguments.last is None

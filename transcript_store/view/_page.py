@@ -220,6 +220,7 @@ def _sidebar(live: Pieces, served: Served | None) -> Html:
     filters = [
         tag("label", tag("input", type="checkbox", checked=is_shown, data_show=name.lower()), name)
         for name, is_shown in _SWITCHES.items()
+        if name != "Tokens" or live.counts.tokens_in or live.counts.tokens_out
     ]
     controls = tag(
         "div",

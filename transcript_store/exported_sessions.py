@@ -1,6 +1,6 @@
 """Sessions that an export wrote into another program's folder, known again by their own bytes: nothing is kept of them anywhere.
 
-The id of such a session is a hash of its file (a UUID of version 5), so a file that still is what an export wrote can be told from one
+The id of such a session is a hash of its file (a UUID of version 5), so a file that still is what an export wrote can be known from one
 that the program went on with. Ids stand in the file itself, and others are made of them; so the hash is of the file without its ids.
 """
 

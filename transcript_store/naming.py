@@ -91,7 +91,7 @@ def label_of(turn: Turn, extra: Mapping[str, Any] | None) -> str:
 
 
 def title_among(labels: Iterable[str]) -> str | None:
-    """The first that tells what it is about. ``/mode`` is told to the program, not to the model."""
+    """The first that tells what it is about. ``/mode`` is for the program, not for the model."""
     first = None
     for label in labels:
         if not _SLASH_COMMAND.match(label):

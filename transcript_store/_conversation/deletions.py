@@ -24,7 +24,7 @@ def note_deletion(parent: Folder, name: str, folder: Folder) -> None:
     On return the note survives a power loss. Until the conversation is gone it has no effect.
 
     Raises:
-        StorageError: the system refused. Nothing is noted, or a part of a line, which nobody reads.
+        StorageError: the system refused. Nothing is noted, or a part of a line, which counts for nothing.
     """
     own_id, source = name, None
     with suppress(TranscriptStoreError):

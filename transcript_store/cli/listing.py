@@ -39,7 +39,7 @@ it can be. With --long also the records, the size and the model.
 
 Where no terminal reads it, a line has the same and more, uncut, with a tab between two: title, time, project, program, id, records, bytes,
 model. A conversation that is seen to be damaged is listed as that, and `transcript-store verify` looks at everything. Nothing is
-changed and no lock is taken. The list comes from an index in your cache directory, in which only what changed is read anew; on a
+changed and no lock is taken. The list comes from an index in your cache directory, in which only what changed is read again; on a
 terminal it ends after 50.
 """
 EPILOG = """\
@@ -84,7 +84,9 @@ def configure(parser: ArgumentParser) -> None:
     add_json(parser, "one JSON object a conversation")
 
 
-class _Row(NamedTuple):
+class ListedConversation(NamedTuple):
+    """A conversation of a list, and what it is called."""
+
     summary: ConversationSummary
     name: str
 
@@ -129,7 +131,7 @@ def _list_a_place(arguments: Namespace, directory: str) -> int:
     library, limit, count = library_at(directory), _limit(arguments), 0
     summaries = library.iter_list()
     while page := [*islice(summaries, min(_AT_A_TIME, limit - count) if limit else _AT_A_TIME)]:
-        _say(arguments, directory, [_Row(one, called(one)) for one in page], with_headings=not count)
+        _say(arguments, directory, [ListedConversation(one, called(one)) for one in page], with_headings=not count)
         count += len(page)
         if count == limit:
             break
@@ -154,7 +156,7 @@ def _list_from_the_index(arguments: Namespace, directory: str, query: str, keys:
             )
             summaries = with_titles(list(page), keys)
             names = (one.title or name for one, name in zip(summaries, page.names, strict=True))
-            _say(arguments, directory, [*map(_Row, summaries, names)], with_headings=not shown_so_far)
+            _say(arguments, directory, [*map(ListedConversation, summaries, names)], with_headings=not shown_so_far)
             if not shown_so_far:
                 say_ignored(page.ignored)
             shown_so_far, after = shown_so_far + len(page), page.next
@@ -172,7 +174,7 @@ def _say_more(arguments: Namespace, what: str, *, is_all: bool = False) -> None:
         say_marked(what if is_all else f"{what}; -n N shows more, -n 0 all of them", looks=("quiet",))
 
 
-def _say(arguments: Namespace, directory: str, rows: Sequence[_Row], *, with_headings: bool) -> None:
+def _say(arguments: Namespace, directory: str, rows: Sequence[ListedConversation], *, with_headings: bool) -> None:
     if arguments.json:
         for row in rows:
             members = asdict(row.summary)
@@ -211,7 +213,7 @@ def _model_of(summary: ConversationSummary) -> str:
     return one_line("/".join(filter(None, (summary.provider, summary.model))))
 
 
-def _in_a_pipe(row: _Row) -> str:
+def _in_a_pipe(row: ListedConversation) -> str:
     summary = row.summary
     project, program, name = _facts(summary)
     facts = ("" if number is None else str(number) for number in (summary.record_count, summary.size_bytes))
@@ -219,7 +221,9 @@ def _in_a_pipe(row: _Row) -> str:
     return "\t".join((one_line(row.name), when, project, program, name, *facts, _model_of(summary)))
 
 
-def _on_a_terminal(rows: Sequence[_Row], width: int, short: Callable[[str], str], *, is_long: bool) -> Iterator[str]:
+def _on_a_terminal(
+    rows: Sequence[ListedConversation], width: int, short: Callable[[str], str], *, is_long: bool
+) -> Iterator[str]:
     """The headings, and a line for each conversation: its title takes the room that the others leave."""
     found = [_facts(row.summary) for row in rows]
     ids = [short(name) for _, _, name in found]

@@ -91,7 +91,7 @@ def import_conversations(
         empty: import sessions without a message too. Otherwise their reports say ``empty``, and they are no conversations. One
             that is on record already is kept up with either way.
         again: import sessions too whose conversations were deleted, pruned or shredded in this library, and those that an export
-            wrote and nobody added to. Otherwise their reports say ``deleted`` and ``unchanged``. (One that was shredded has to be
+            wrote and that did not grow since. Otherwise their reports say ``deleted`` and ``unchanged``. (One that was shredded has to be
             deleted first.)
 
     Raises:

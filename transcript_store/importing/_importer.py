@@ -156,7 +156,7 @@ class Importer:
         return self._takes_empty or not _is_empty(plan, report)
 
     def _is_as_exported(self, plan: Plan, source: FileSource | Rows) -> bool:
-        """Whether an export wrote this session into a program's own folder. From any other place it is imported: somebody put it there."""
+        """Whether an export wrote this session into a program's own folder. From any other place it is imported: a user put it there."""
         if self._takes_deleted or not isinstance(source, FileSource) or plan.session[14:15] != "5":
             return False  # and most are not read for it
         return source.name.startswith(self._of_programs) and is_as_exported(

@@ -14,7 +14,7 @@ r"""What a person types, as a value. Total: every text is a query, and none is a
 ``title:`` looks in what the conversation is called, ``project:`` (or ``cwd:``) in the path of the folder that it was held in. ``until:``
 takes in the day or the month that it names, ``before:`` does not.
 
-A name that is none of these, with a word behind its colon, is a filter that does not exist: it is ignored, and told. So are dates
+A name that is none of these, with a word behind its colon, is a filter that does not exist: it is ignored, and reported. So are dates
 that are none. A URL, ``std::vector``, ``localhost:8000`` and all that stands in quotes are words.
 """
 

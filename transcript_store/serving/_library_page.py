@@ -23,7 +23,7 @@ _NOTHING_YET = (
     " transcript-store chat begins one"
 )
 _BY_DAY = ("updated", "created")
-_TOLD = frozenset({"title", "cwd", "import", "source"})
+_SHOWN_ELSEWHERE = frozenset({"title", "cwd", "import", "source"})
 """Labels that a row says by other means, or not at all."""
 _BESIDE = {"left-branch": "on a branch that was left", "earlier-generation": "taken away by a compaction"}
 _ROLES = {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool", "model": "Assistant"}
@@ -161,7 +161,7 @@ def _chips(asked: Asked, facets: Facets) -> Html | None:
 
 def _row(summary: ConversationSummary, name: str, sort: Order) -> Html:
     folder, labels = os.path.basename(summary.directory), summary.labels or {}
-    shown = {key: text for key, text in labels.items() if key not in _TOLD}
+    shown = {key: text for key, text in labels.items() if key not in _SHOWN_ELSEWHERE}
     at = _time(summary, sort)
     said = [
         (clock(at) if sort in _BY_DAY else full(at)) if at else None,
@@ -183,7 +183,7 @@ def _duration(begin: str | None, end: str | None) -> str:
     """How long it went on, from a minute on."""
     try:
         seconds = (datetime.fromisoformat(end or "") - datetime.fromisoformat(begin or "")).total_seconds()
-    except (ValueError, TypeError):  # in a file that somebody forged
+    except (ValueError, TypeError):  # in a forged file
         return ""
     for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= length:

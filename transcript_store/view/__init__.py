@@ -194,7 +194,7 @@ def write_site(
 
     A page is called by the conversation's name and its last day. Pages of earlier calls are replaced; those of conversations that are
     gone, or have another name now, stay. Sealed conversations have a page if their key is given, and it is plain. What cannot be shown
-    is left out, and told.
+    is left out, and reported in ``failed``.
 
     Raises:
         MissingExtraError: the extra ``view`` is not installed.

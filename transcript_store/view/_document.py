@@ -18,7 +18,7 @@ from transcript_store.view._json import indented
 from transcript_store.view._prose import prose
 from transcript_store.view._titles import title_of
 from transcript_store.view._turns import Said, answers_in, said_in
-from transcript_store.view.calls import about_of, shell_command_of
+from transcript_store.view.calls import shell_command_of, summary_of_call
 from transcript_store.words import many, safe
 
 _BACKTICKS = re.compile("`+")
@@ -138,7 +138,7 @@ def _block(block: Block, role: str) -> Iterator[str]:
 def _folded(call: Call, answer: Result | None) -> str:
     """A call and its result, folded below what it is about."""
     state = "no result" if answer is None else "failed" if answer.failed else ""
-    about = " · ".join(filter(None, (call.name or "tool", about_of(call.arguments), state)))
+    about = " · ".join(filter(None, (call.name or "tool", summary_of_call(call.arguments), state)))
     command = shell_command_of(call.arguments)
     given = _fenced(command, "bash") if command else _fenced(indented(call.arguments), "json")
     result = "" if answer is None else "".join(_block(answer, ""))

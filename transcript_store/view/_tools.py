@@ -11,7 +11,7 @@ from transcript_store.view._html import NOTHING, Html, element, joined, listing,
 from transcript_store.view._json import indented
 from transcript_store.view._markdown import code
 from transcript_store.view._media import media
-from transcript_store.view.calls import COMMANDS, about_of, typed
+from transcript_store.view.calls import COMMANDS, summary_of_call, typed
 from transcript_store.view.diffs import Diff, diff_of
 from transcript_store.view.output import terminal, without_colours
 from transcript_store.words import many
@@ -29,7 +29,7 @@ _LONGEST_ABOUT, _PEEK_LINES, _PEEK_CHARACTERS, _MOST_OPEN = 160, 4, 400, 24
 
 def tool(call: Call, result: Result | None, *, anchor: str | None) -> Html:
     """A call and its result as one element that unfolds. ``anchor`` is the id for the result's place."""
-    about, told = about_of(call.arguments), diff_of(call.arguments)
+    about, told = summary_of_call(call.arguments), diff_of(call.arguments)
     said = "" if result is None else result.text
     shown, used = _arguments(call, told)
     file = _file_read(call, result)

@@ -19,19 +19,19 @@ _LONGEST = 160
 
 
 def shell_command_of(arguments: Mapping[str, Any]) -> str:
-    """What a shell is told, as it is typed; empty if the call is none of a shell."""
-    told = next((arguments[name] for name in COMMANDS if arguments.get(name)), None)
-    return "" if _OF_EDITORS & arguments.keys() else typed(told).strip("\n")
+    """A shell's command as it is typed; empty if the call is none of a shell."""
+    given = next((arguments[name] for name in COMMANDS if arguments.get(name)), None)
+    return "" if _OF_EDITORS & arguments.keys() else typed(given).strip("\n")
 
 
-def typed(told: object) -> str:
-    """A command as it is typed; of a list for a shell, what the shell is told."""
-    if isinstance(told, list) and told and all(isinstance(word, str) for word in told):
-        return told[2] if len(told) == 3 and told[1] in _SHELLS else shlex.join(told)
-    return told if isinstance(told, str) else ""
+def typed(given: object) -> str:
+    """A command as it is typed; of a list for a shell, the text behind -c."""
+    if isinstance(given, list) and given and all(isinstance(word, str) for word in given):
+        return given[2] if len(given) == 3 and given[1] in _SHELLS else shlex.join(given)
+    return given if isinstance(given, str) else ""
 
 
-def about_of(arguments: Mapping[str, Any]) -> str:
+def summary_of_call(arguments: Mapping[str, Any]) -> str:
     """What a call is about, on one line; empty if nothing says it."""
     if pattern := arguments.get("pattern"):
         where = next(

@@ -15,10 +15,10 @@ def as_typed(arguments: str) -> tuple[str, str]:
 
 
 def _command(given: dict[str, Any]) -> str | None:
-    """What the shell is told, if that is all that matters of a call, and what is told besides as a comment behind it."""
-    if not (told := shell_command_of(given)).strip():
+    """The command of a call of a shell, with its description and its other arguments as a comment behind it."""
+    if not (command := shell_command_of(given)).strip():
         return None
-    first, *others = told.split("\n")
+    first, *others = command.split("\n")
     beside = {key: value for key, value in given.items() if key not in COMMANDS and value not in (None, "", False)}
     said = beside.pop("description", "")
     about = [said] if isinstance(said, str) and said else []

@@ -66,7 +66,7 @@ _OUTPUT: Mapping[str, Look] = {
 
 
 def output(said: str, width: int) -> Iterator[Line]:
-    """The lines of what a program printed, in its colours. Every other escape is shown, and obeyed by nobody."""
+    """The lines of what a program printed, in its colours. Every other escape is shown as text."""
     pieces = [Piece(text, tuple(_OUTPUT[one] for one in classes if one in _OUTPUT)) for text, classes in styled(said)]
     return _wrapped(pieces, width)
 

@@ -8,7 +8,7 @@ from typing import Any
 from transcript_store import ConversationSummary
 from transcript_store.cli._shared.places import is_address
 from transcript_store.cli._shared.terminal import fitting, many, one_line, size
-from transcript_store.cli._shared.terminal import time as told_time
+from transcript_store.cli._shared.terminal import time as moment_of
 from transcript_store.naming import name_at, name_of
 
 _LONGEST = 60
@@ -26,6 +26,6 @@ def described(summary: ConversationSummary, **keys: Any) -> str:
         one_line(os.path.basename(summary.directory)),
         None if summary.record_count is None else many(summary.record_count, "record"),
         None if summary.size_bytes is None else size(summary.size_bytes),
-        None if summary.updated_at is None else told_time(summary.updated_at),
+        None if summary.updated_at is None else moment_of(summary.updated_at),
     )
     return f"“{fitting(one_line(called(summary, **keys)), _LONGEST)}” ({', '.join(filter(None, facts))})"

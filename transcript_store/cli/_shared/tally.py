@@ -33,7 +33,7 @@ _IN_A_DRY_RUN = {
     "created": "would be created",
     "grew": "would grow",
     "replaced": "would be replaced",
-    "reread": "would be read anew",
+    "reread": "would be read again",
 }
 
 
@@ -81,9 +81,9 @@ class Tally:
     @property
     def done(self) -> str:
         """How many sessions, by what was done with them."""
-        return self._told(self._actions) or "nothing was found"
+        return self._counted(self._actions) or "nothing was found"
 
-    def _told(self, actions: Counter[str]) -> str:
+    def _counted(self, actions: Counter[str]) -> str:
         return ", ".join(f"{count:,} {self._word(action)}" for action, count in actions.items() if count)
 
     def _word(self, action: str) -> str:
@@ -146,7 +146,7 @@ class Tally:
         if len(self._of_program) > 1:
             width = max(map(len, self._of_program))
             for program, actions in self._of_program.items():
-                say(f"{one_line(program):<{width}}  {self._told(actions)}")
+                say(f"{one_line(program):<{width}}  {self._counted(actions)}")
         if self._actions or not (self._skipped or self._empty):
             say(f"{what}{'dry run: ' if self._is_dry_run else ''}{self.done}")
         if self._actions["deleted"]:

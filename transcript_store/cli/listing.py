@@ -13,14 +13,16 @@ from transcript_store import ConversationSummary
 from transcript_store.cli._shared.arguments import add_json, count, path
 from transcript_store.cli._shared.filters import add_filters, filters_of
 from transcript_store.cli._shared.keys import Keys, add_keys, keys_of
-from transcript_store.cli._shared.libraries import libraries, none_in
+from transcript_store.cli._shared.libraries import libraries, none_in, query_and_libraries
 from transcript_store.cli._shared.names import called
 from transcript_store.cli._shared.places import is_address, library_at, short_ids, shown
 from transcript_store.cli._shared.queries import say_ignored
 from transcript_store.cli._shared.sealed import with_titles
 from transcript_store.cli._shared.terminal import (
+    Misuse,
     columns,
     columns_of,
+    complain,
     fitting,
     many,
     one_line,
@@ -32,7 +34,7 @@ from transcript_store.cli._shared.terminal import (
 )
 
 DESCRIPTION = """\
-List the conversations directly under DIR, whatever their folders are called, the one first in which something was said last. Each with
+List the conversations of a library, whatever their folders are called, the one first in which something was said last. Each with
 its title, or else its first prompt, or else its program and when it began; when something was last said in it (UTC); the project,
 which is the folder that it was held in; the program that it was imported from; and its id, as short as
 it can be. With --long also the records, the size and the model.
@@ -45,6 +47,7 @@ terminal it ends after 50.
 EPILOG = """\
 examples:
   transcript-store list
+  transcript-store list flaky test                     names that have both words
   transcript-store list chats --since 'last month' --project shop
   transcript-store list --source codex --until november
   transcript-store list chats --sort size --limit 10
@@ -64,13 +67,13 @@ _WIDE = 100
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
-        "directory",
-        metavar="DIR",
-        nargs="?",
-        type=path,
-        help="the directory that holds the conversations, or the address of a place (default: that of `chat`)",
+        "words",
+        metavar="WORD|LIBRARY",
+        nargs="*",
+        default=[],
+        help="words of names; the last may be the library: a directory, or the address of a place (default: that of `chat`)",
     )
-    parser.add_argument("--in", dest="directory", metavar="DIR", type=path, help="the same")
+    parser.add_argument("--in", dest="directory", metavar="LIBRARY", type=path, help="the library, in any case")
     parser.add_argument(
         "-n", "--limit", metavar="N", type=count, help="only the first N; 0 for all (default: 50 on a terminal)"
     )
@@ -94,10 +97,18 @@ class ListedConversation(NamedTuple):
 def run(arguments: Namespace) -> int:
     """Print the list."""
     keys = keys_of(arguments)
-    is_default = arguments.directory is None
-    (directory,) = libraries([] if is_default else [arguments.directory], on_places=True)
-    query = " ".join(filter(None, (filters_of(arguments), arguments.filter)))
-    if _list(arguments, directory, query, keys) or arguments.json:
+    words, named = query_and_libraries(arguments.words, needs_query=False, is_of_paths=True)
+    named = named if arguments.directory is None else [arguments.directory, *named]
+    if len(named) > 1:
+        raise Misuse(f"a list is of one library, and these are {len(named)}: {', '.join(map(shown, named))}")
+    arguments.directory = named[0] if named else None
+    (directory,) = libraries(named, on_places=True)
+    query = " ".join(filter(None, (words, filters_of(arguments), arguments.filter)))
+    if _list(arguments, directory, query, keys):
+        return 0
+    if words:
+        complain(f"looked for in names: {words} (no library of this name is here)")
+    if arguments.json:
         return 0
     what = "no conversation is like that" if query else "there is no conversation yet"
     if not query and not is_address(directory):

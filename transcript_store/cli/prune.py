@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from transcript_store import PrunedItem, Pruning, TranscriptStoreError
 from transcript_store.cli._shared.arguments import add_json, count, path, since
 from transcript_store.cli._shared.keys import add_keys, add_retired_keys, keys_of
 from transcript_store.cli._shared.libraries import the_library, too_high
+from transcript_store.cli._shared.names import called
 from transcript_store.cli._shared.places import is_address, library_at, snapshots_at
 from transcript_store.cli._shared.sealed import has_sealed
 from transcript_store.cli._shared.terminal import (
@@ -27,6 +28,7 @@ from transcript_store.cli._shared.terminal import (
     size,
     time,
 )
+from transcript_store.transcripts import summary_of
 from transcript_store.words import MOMENTS
 
 if TYPE_CHECKING:
@@ -111,17 +113,18 @@ def run(arguments: Namespace) -> int:
         raise  # some of these are ValueErrors too
     except ValueError as error:
         raise Misuse(str(error)) from None
+    names = {} if arguments.json else _names(due, directory)
     if arguments.dry_run:
-        _tell(due, arguments, "would go")
+        _tell(due, names, arguments, "would go")
         return 1 if due.left_alone else 0
     if not arguments.yes:
-        _tell(due, arguments, "would go")
+        _tell(due, names, arguments, "would go")
         if due.pruned and not confirmed(f"remove {_counted(due.pruned)}?"):
             complain("nothing was removed" + ("" if is_at_a_terminal() else ": without a terminal --yes removes it"))
             return 2
     done = prune(dry_run=False) if due.items else due
     if arguments.yes or done.items != due.items:
-        _tell(done, arguments, "removed")
+        _tell(done, names, arguments, "removed")
     else:
         say(_sum(done.pruned, "removed"))
     return 1 if done.left_alone else 0
@@ -135,22 +138,30 @@ def _snapshots(arguments: Namespace) -> Snapshots:
     return store
 
 
-def _tell(pruning: Pruning, arguments: Namespace, went: str) -> None:
+def _names(pruning: Pruning, directory: str) -> dict[str, str]:
+    """What each conversation is called, while it is there."""
+    if is_address(directory):
+        return {}
+    there = ((item.id, summary_of(os.path.join(directory, item.id))) for item in pruning.items)
+    return {own_id: called(summary) for own_id, summary in there if summary is not None}
+
+
+def _tell(pruning: Pruning, names: Mapping[str, str], arguments: Namespace, went: str) -> None:
     for item in pruning.items:
         if arguments.json:
             say_json({"applied": pruning.applied, **asdict(item)})
         else:
-            say(_line(item))
+            say(_line(item, names.get(item.id) or item.title))
     if not arguments.json:
         say(_sum(pruning.pruned, went))
 
 
-def _line(item: PrunedItem) -> str:
+def _line(item: PrunedItem, name: str | None) -> str:
     what = item.what if item.generation is None else f"generation {item.generation}"
     changed = "changed at an unknown time" if item.updated_at is None else f"changed {time(item.updated_at)}"
     facts = [f"{what:<14}", item.id, changed, f"{size(item.size_bytes):>8}"]
-    if item.title:
-        facts.append(one_line(item.title))
+    if name:
+        facts.append(one_line(name))
     if item.snapshot is not None:
         facts.append(f"(snapshot {item.snapshot})")
     if item.left_alone is not None:

@@ -7,11 +7,12 @@ import os
 import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from typing import Any, TypeVar
 
-from transcript_store import ConversationMetadata, Record, Salvage, Salvaged, WayOut, salvage
+from transcript_store import ConversationMetadata, Record, Salvage, Salvaged, TranscriptStoreError, WayOut, salvage
 from transcript_store.cli._shared.arguments import add_conversation, add_json, count, positive
 from transcript_store.cli._shared.follow import news
 from transcript_store.cli._shared.imported import kind_of_event, summary, what_was_imported, without_source
@@ -49,7 +50,7 @@ from transcript_store.cli._shared.ways_out import in_the_shell
 from transcript_store.cli.listing import project_of
 from transcript_store.formats import with_branches
 from transcript_store.messages import left_of, role_of
-from transcript_store.naming import first_prompt_in
+from transcript_store.naming import first_prompt, first_prompt_in
 from transcript_store.words import title_in
 
 DESCRIPTION = """\
@@ -306,7 +307,11 @@ def _description(
 def _head(directory: str, metadata: ConversationMetadata, records: Sequence[Record], length: str, updated: str) -> Line:
     """A conversation on one line: its name, how long it is, when something was last said, its project, program, model and folder."""
     labels = metadata.labels
-    name = title_in(labels) or first_prompt_in(records, metadata.provider) or "conversation"
+    name = title_in(labels) or _first_prompt(directory, metadata, records)
+    name = (
+        name
+        or f"{labels.get('source') or metadata.provider or 'conversation'}, {metadata.created_at[:16].replace('T', ' ')}"
+    )
     folder = os.path.basename(directory)
     facts = (
         length,
@@ -321,6 +326,14 @@ def _head(directory: str, metadata: ConversationMetadata, records: Sequence[Reco
     if width is not None:
         name = fitting(name, max(_LEAST_NAME, width - columns_of(behind)))
     return Piece(name, ("strong",)), Piece(behind, ("quiet",))
+
+
+def _first_prompt(directory: str, metadata: ConversationMetadata, records: Sequence[Record]) -> str | None:
+    """What began it: in the first generation, if a compaction took that out of sight."""
+    if metadata.generation:
+        with suppress(TranscriptStoreError):  # it is sealed, or on a place: what is shown has a prompt too
+            return first_prompt(directory)
+    return first_prompt_in(records, metadata.provider)
 
 
 def _which(generation: int, metadata: ConversationMetadata) -> str:

@@ -18,9 +18,9 @@ from transcript_store.cli._shared.libraries import the_library
 from transcript_store.cli._shared.names import called
 from transcript_store.cli._shared.places import conversation_at, is_address, summary_at, with_id
 from transcript_store.cli._shared.progress import Working
+from transcript_store.cli._shared.queries import say_not_read
 from transcript_store.cli._shared.redaction import add_redact, redacted, redactor_of
 from transcript_store.cli._shared.terminal import Misuse, RawOutput, complain, many, one_line, say
-from transcript_store.cli._shared.ways_out import sentence
 from transcript_store.naming import file_name_of
 from transcript_store.view import write_page, write_site
 
@@ -116,8 +116,7 @@ def _write_all(arguments: Namespace) -> int:
     with Working("writing the pages"), _without_collections():
         options = keys_of(arguments).options
         written = write_site(library, arguments.all, plain=arguments.plain, redact=redactor, **options)
-    for error in written.failed:
-        complain(f"left out: {sentence(error, 'view')}")
+    say_not_read(written.failed, "view")
     if redactor is not None:
         complain(redacted(written.redacted))
     say(f"{many(written.pages, 'page')}, with an index:", now=True)

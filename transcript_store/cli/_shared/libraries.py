@@ -46,14 +46,17 @@ def the_library(given: str | None, *, on_places: bool = False) -> str:
     return directory
 
 
-def query_and_libraries(words: Sequence[str], *, needs_query: bool = True) -> tuple[str, list[str]]:
+def query_and_libraries(
+    words: Sequence[str], *, needs_query: bool = True, is_of_paths: bool = False
+) -> tuple[str, list[str]]:
     """The query that words of a command line are, and the libraries that the last of them name.
 
     A word names a library if it is an address, or the path of a directory that holds conversations; one that ends with a slash always
-    does. If the command ``needs_query``, the first word belongs to it, whatever it is.
+    does, and if it ``is_of_paths`` also what can only be a path. If the command ``needs_query``, the first word belongs to it, whatever
+    it is.
     """
     end = len(words)
-    while end > needs_query and _names_a_library(words[end - 1]):
+    while end > needs_query and (_names_a_library(words[end - 1]) or (is_of_paths and is_path(words[end - 1]))):
         end -= 1
     return " ".join(words[:end]), list(words[end:])
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from transcript_store.cli._shared.terminal import complain, many
 from transcript_store.cli._shared.ways_out import sentence
-from transcript_store.errors import StorageError
+from transcript_store.errors import TranscriptStoreError
 from transcript_store.search import FILTERS
 from transcript_store.words import MOMENTS
 
@@ -36,8 +36,8 @@ def say_ignored(pieces: Iterable[str]) -> None:
         complain(f"ignored, since nothing can be looked for that is only punctuation: {_shortened(others)}")
 
 
-def say_not_read(refused: Sequence[StorageError], command: str) -> None:
-    """Say on standard error which conversations were left out because the system refuses to read them, and what to do about the first."""
+def say_not_read(refused: Sequence[TranscriptStoreError], command: str) -> None:
+    """Say on standard error which conversations were left out because they cannot be read, and what to do about the first."""
     for error in refused[:_NAMED]:
         complain(f"left out: {sentence(error, command)}")
     if (left := len(refused) - _NAMED) > 0:

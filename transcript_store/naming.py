@@ -15,6 +15,7 @@ from transcript_store.formats import Media, Text, Turn, is_form_known, turns_of
 from transcript_store.importing import earlier_generations
 from transcript_store.library import ConversationSummary
 from transcript_store.messages import pydantic_ai_in_claude_form, typed_of
+from transcript_store.transcripts import open_transcript
 
 _LONGEST = 120
 _RECORDS = 400
@@ -41,7 +42,12 @@ def name_at(summary: ConversationSummary, **keys: Any) -> str:
     prompt = None
     if summary.title is None and summary.damage is None and (keys or not summary.sealed):
         with suppress(TranscriptStoreError):  # it is named all the same
-            prompt = first_prompt(summary.directory, **keys)
+            if summary.generation == 0 and not summary.sealed:  # nothing stood before: a quarter of the time
+                with open_transcript(summary.directory) as transcript:
+                    records = (placed.record for placed, _ in transcript.records(transcript.begin))
+                    prompt = first_prompt_in(records, summary.provider)
+            else:
+                prompt = first_prompt(summary.directory, **keys)
     return name_of(summary, prompt)
 
 

@@ -104,7 +104,8 @@ def test_on_a_terminal_and_nowhere_else(tmp_path):
     piped = subprocess.run((*COMMAND, "show", path), env=ENVIRONMENT, capture_output=True, text=True, check=True).stdout
     assert "    # Moving the store\n" in piped
     for arguments, environment in ((("--plain",), {}), ((), {"NO_COLOR": "1"}), ((), {"TERM": "dumb"})):
-        assert without_looks(on_a_terminal(path, *arguments, **environment)) == piped
+        shown = without_looks(on_a_terminal(path, *arguments, **environment))
+        assert shown.partition("\n")[2] == piped.partition("\n")[2]  # the line above fits the terminal
 
 
 def test_what_a_call_was_given_is_read_by_a_person(tmp_path):

@@ -9,6 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from tests.cli.helpers import COMMAND, ENVIRONMENT, obeyed
@@ -16,6 +18,7 @@ from tests.view import conversations
 from transcript_store import ConversationStore
 from transcript_store.exporting import ExportError, export
 from transcript_store.view import render_page, write_page
+from transcript_store.view._prose import prose
 
 
 def exported(directory: str, to: str, output: Path, **options: int) -> str:
@@ -111,6 +114,76 @@ def test_what_is_said_is_markdown_that_can_do_nothing(said, shown, tmp_path):
         tmp_path / "c", [{"role": "user", "content": said}], provider="openai", labels={"title": "t"}
     )
     assert exported(path, "markdown", tmp_path / "c.md").partition("#1\n\n")[2] == f"{shown}\n"
+
+
+_PIECES = (
+    *(
+        "# ",
+        "## user",
+        "\n",
+        "\n\n",
+        "\r",
+        "```",
+        "~~~",
+        "`",
+        "<script>",
+        "</script>",
+        "<!--",
+        "-->",
+        "<b",
+        "onx=1>",
+        "![a](",
+        "[a](",
+    ),
+    *(
+        "javascript:x)",
+        "http://h)",
+        "[r]: ",
+        "[r]",
+        "> ",
+        "- ",
+        "1. ",
+        "    ",
+        "|a|b|\n|-|-|\n",
+        "---",
+        "===",
+        "</details>",
+        "&#60;",
+    ),
+    *(
+        "\\",
+        "*",
+        "<http://a>",
+        "<javascript:a>",
+        "<?php",
+        "<![CDATA[",
+        "]]>",
+        "<!X",
+        "text",
+        "<a\n",
+        "href='x'>",
+        "]",
+        "(",
+        ")",
+    ),
+)
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=25).map("".join))
+@example(
+    '\r*---"[r]<details>1. http://x\n[a]([^1]: --><a\n"[a]('
+)  # line ends that a parser counts, and a split at line feeds does not
+def test_no_text_reaches_what_stands_around_it(said: str) -> None:
+    """In a document the headings around it are all that are so high; no HTML, no image, no link that runs, and nothing stays open."""
+    if (shown := prose(said)) is None:
+        return  # it stands in a fence
+    tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(f"## one\n\n{shown}\n\n## two\n\nend\n")
+    inline = [child for token in tokens for child in token.children or ()]
+    high = [after.content for token, after in pairwise(tokens) if token.type == "heading_open" and token.tag < "h4"]
+    assert (high, tokens[-2].content, tokens[-3].level) == (["one", "two"], "end", 0)
+    assert not [token for token in (*tokens, *inline) if token.type.startswith("html") or token.type == "image"]
+    links = [str(token.attrs["href"]).lower() for token in inline if token.type == "link_open"]
+    assert all(link.startswith(("http://", "https://", "mailto:", "#")) or ":" not in link for link in links)
 
 
 def test_the_command_prints_the_page_as_it_is(tmp_path):

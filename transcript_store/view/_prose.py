@@ -27,6 +27,7 @@ _HEADING = re.compile(rf"^({_CONTAINERS})(#{{1,6}})(?=[ \t]|$)", re.MULTILINE)
 _UNDERLINE = re.compile(rf"^({_CONTAINERS})(=+|-+)(?=[ \t]*$)", re.MULTILINE)
 _DEFINITION = re.compile(rf"^({_CONTAINERS})\[(?=[^\]\n]*\]:)", re.MULTILINE)
 _ALLOWED = ("http://", "https://", "mailto:", "#")
+_LINE_ENDS = re.compile("\r\n?")
 _END = "end of what was said"
 
 
@@ -35,13 +36,13 @@ def prose(said: str) -> str | None:
     parser = _parser()
     if parser is None or len(said) > _LONGEST:
         return None
-    text = _DEFINITION.sub(r"\1\\[", said.strip("\n"))
+    text = _DEFINITION.sub(r"\1\\[", _LINE_ENDS.sub("\n", said).strip("\n"))
     for _ in range(_ROUNDS):
         env: dict[str, Any] = {}
         tokens = parser.parse(f"{text}\n\n{_END}\n", env)
         changed = _escaped(text, tokens)
         if changed == text:
-            return text if _is_closed(tokens) and not env.get("references") and _is_lowered(tokens) else None
+            return text if _is_closed(tokens) and not env.get("references") and _does_nothing(tokens) else None
         text = changed
     return None
 
@@ -64,8 +65,13 @@ def _is_closed(tokens: list[Token]) -> bool:
     return kinds == [("paragraph_open", 0, ""), ("inline", 1, _END), ("paragraph_close", 0, "")]
 
 
-def _is_lowered(tokens: list[Token]) -> bool:
-    return all(int(token.tag[1:]) >= _BELOW for token in tokens if token.type == "heading_open")
+def _does_nothing(tokens: list[Token]) -> bool:
+    """Whether no heading is as high as one of the document's, and nothing is left that :func:`_escaped` should have escaped."""
+    if any(token.type == "html_block" for token in tokens):
+        return False
+    if any(int(token.tag[1:]) < _BELOW for token in tokens if token.type == "heading_open"):
+        return False
+    return not any(True for token in tokens for child in token.children or () for _ in _refused(child))
 
 
 def _escaped(text: str, tokens: list[Token]) -> str:

@@ -14,7 +14,7 @@ from transcript_store.cli._shared.arguments import add_json, count, path
 from transcript_store.cli._shared.filters import add_filters, filters_of
 from transcript_store.cli._shared.keys import Keys, add_keys, keys_of
 from transcript_store.cli._shared.libraries import libraries, none_in, query_and_libraries
-from transcript_store.cli._shared.names import called
+from transcript_store.cli._shared.names import called, project_of
 from transcript_store.cli._shared.places import is_address, library_at, short_ids, shown
 from transcript_store.cli._shared.queries import say_ignored
 from transcript_store.cli._shared.sealed import with_titles
@@ -213,11 +213,6 @@ def _facts(summary: ConversationSummary) -> tuple[str, str, str]:
     labels = summary.labels or {}
     program = "sealed" if summary.sealed else labels.get("source") or summary.provider or ""
     return project_of(labels), one_line(program), one_line(os.path.basename(summary.directory))
-
-
-def project_of(labels: dict[str, str]) -> str:
-    """The folder that a conversation was held in, by its last name."""
-    return one_line(os.path.basename(labels.get("cwd", "").rstrip("/")))
 
 
 def _model_of(summary: ConversationSummary) -> str:

@@ -25,6 +25,7 @@ from transcript_store.cli._shared.messages import (
     manner_here,
     written_by_the_program,
 )
+from transcript_store.cli._shared.names import project_of
 from transcript_store.cli._shared.pager import paged
 from transcript_store.cli._shared.places import conversation_at, is_address, library_at, short_ids, shown, with_id
 from transcript_store.cli._shared.render_extra import parts_of_extra
@@ -47,10 +48,7 @@ from transcript_store.cli._shared.terminal import (
     time,
 )
 from transcript_store.cli._shared.ways_out import in_the_shell
-from transcript_store.cli.listing import project_of
-from transcript_store.formats import with_branches
 from transcript_store.messages import left_of, role_of
-from transcript_store.naming import first_prompt, first_prompt_in
 from transcript_store.words import title_in
 
 DESCRIPTION = """\
@@ -256,6 +254,8 @@ def _print(arguments: Namespace, generation: int, records: Sequence[Record]) -> 
         return
     manner = manner_here(full=arguments.full, plain=arguments.plain)
     if arguments.branches or arguments.full:
+        from transcript_store.formats import with_branches
+
         records = [*with_branches(records)]
     for is_kept, together in groupby(records, lambda record: not arguments.full and _kept(record) is not None):
         if is_kept:
@@ -330,6 +330,8 @@ def _head(directory: str, metadata: ConversationMetadata, records: Sequence[Reco
 
 def _first_prompt(directory: str, metadata: ConversationMetadata, records: Sequence[Record]) -> str | None:
     """What began it: in the first generation, if a compaction took that out of sight."""
+    from transcript_store.naming import first_prompt, first_prompt_in
+
     if metadata.generation:
         with suppress(TranscriptStoreError):  # it is sealed, or on a place: what is shown has a prompt too
             return first_prompt(directory)

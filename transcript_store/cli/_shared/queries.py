@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from transcript_store.cli._shared.terminal import complain, many
 from transcript_store.cli._shared.ways_out import sentence
 from transcript_store.errors import TranscriptStoreError
-from transcript_store.search import FILTERS
 from transcript_store.words import MOMENTS
 
 _TIMES = ("after", "before", "since", "until")
@@ -28,6 +27,8 @@ def say_ignored(pieces: Iterable[str]) -> None:
     if dates:
         complain(f"ignored, since it is no date ({MOMENTS}): {_shortened(dates)}")
     if filters:
+        from transcript_store.search import FILTERS
+
         known = " ".join(f"{name}:" for name in FILTERS)
         complain(
             f"ignored, since there is no such filter: {_shortened(filters)} (there are {known} - what stands in quotes is searched)"

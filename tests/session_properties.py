@@ -32,9 +32,10 @@ from transcript_store.cli import main
 from transcript_store.exporting import export
 from transcript_store.formats import READERS, Call, Result, turns_of
 from transcript_store.importing import ImportReport, import_conversations
+from transcript_store.naming import first_prompt
 from transcript_store.search import SearchIndex
 from transcript_store.sources import parts_of
-from transcript_store.view import first_prompt, render_page
+from transcript_store.view import render_page
 
 ENDINGS = (".jsonl", ".json", ".zst", ".zip", ".db", ".sqlite")
 _SPEAKERS = frozenset({"user", "human", "assistant", "model", "gemini"})

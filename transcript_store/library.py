@@ -370,6 +370,14 @@ class ConversationLibrary:
         """
         self._folders.delete(name)
 
+    def deleted_ids(self) -> frozenset[str]:
+        """The ids of imported conversations that were deleted, pruned or shredded here: an import leaves their sessions alone.
+
+        An id stands there for good. It has no effect while a conversation of that id is there. Of a library on a place nothing is
+        known, and the set is empty: there the next import brings back what was deleted.
+        """
+        return self._folders.deleted_ids()
+
     def prune(
         self,
         *,

@@ -16,28 +16,64 @@ UNSAFE = re.compile(
 """What is obeyed instead of being shown, or makes text look like other text."""
 
 
-MOMENTS = "24h, 7d, 2w, today, yesterday, 2026-01-31, or 2026-01-31T12:00"
+MOMENTS = "24h, 7d, 2w, today, yesterday, last week, last month, november, 2026-01, 2026-01-31, or 2026-01-31T12:00"
 """What :func:`moment` takes, for a person."""
 _AGO = re.compile(r"([0-9]{1,6})([hdw])")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _DAYS_AGO = {"today": 0, "yesterday": 1}
+_MONTH = re.compile(r"([0-9]{4})-([0-9]{2})")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_MONTHS = (
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december",
+)  # fmt: skip
+_LEAST_OF_A_MONTH = 3
 
 
 def moment(text: str) -> datetime | None:
-    """The moment that a person means: so many hours, days or weeks ago, the beginning of a day, or a time; None if it is none.
+    """The moment that a person means: where :func:`period` begins; None if the text means none."""
+    found = period(text)
+    return None if found is None else found[0]
 
-    It is UTC unless the text names another zone: so are all times that the commands print.
+
+def period(text: str) -> tuple[datetime, datetime] | None:
+    """The time that a person means, from its beginning up to its end: a day, a week, a month; or a moment, which is its own end.
+
+    A month by its name is the last one of that name that has begun. All of it is UTC unless the text names another zone: so are all
+    times that the commands print.
     """
-    now, word = datetime.now(UTC), text.lower()
+    now, word = datetime.now(UTC), " ".join(text.lower().split())
+    day = now.replace(hour=0, minute=0, second=0, microsecond=0)
     try:
         if ago := _AGO.fullmatch(word):
-            return now - int(ago[1]) * _UNITS[ago[2]]
+            return _moment(now - int(ago[1]) * _UNITS[ago[2]])
         if word in _DAYS_AGO:
-            return now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=_DAYS_AGO[word])
-        at = datetime.fromisoformat(text)
-        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+            begin = day - timedelta(days=_DAYS_AGO[word])
+            return begin, begin + timedelta(days=1)
+        if word in ("this week", "last week"):
+            begin = day - timedelta(days=day.weekday() + 7 * word.startswith("last"))
+            return begin, begin + timedelta(weeks=1)
+        if word in ("this month", "last month"):
+            return _month(now.year, now.month - word.startswith("last"))
+        if len(word) >= _LEAST_OF_A_MONTH and (named := [month for month in _MONTHS if month.startswith(word)]):
+            number = _MONTHS.index(named[0]) + 1
+            return _month(now.year - (number > now.month), number)
+        if month := _MONTH.fullmatch(word):
+            return _month(int(month[1]), int(month[2])) if 1 <= int(month[2]) <= len(_MONTHS) else None
+        at = datetime.fromisoformat(text.strip())
+        at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+        return (at, at + timedelta(days=1)) if _DAY.fullmatch(word) else _moment(at)
     except (ValueError, OverflowError):
         return None
+
+
+def _moment(at: datetime) -> tuple[datetime, datetime]:
+    return at, at
+
+
+def _month(year: int, number: int) -> tuple[datetime, datetime]:
+    """A month; its number may lie outside of the year."""
+    begin, end = (divmod(year * 12 + one, 12) for one in (number - 1, number))
+    return datetime(begin[0], begin[1] + 1, 1, tzinfo=UTC), datetime(end[0], end[1] + 1, 1, tzinfo=UTC)
 
 
 def title_in(labels: Mapping[str, Any] | None) -> str | None:

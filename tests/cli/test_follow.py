@@ -116,7 +116,7 @@ def test_for_a_person(tmp_path: Path) -> None:
         directory = Path(store.directory)
         with follower(directory, "--last", "1") as process:
             before = "".join(lines_until(process, "second"))
-            assert "first" not in before
+            assert "    first" not in before
             store.append_message({"role": "user", "content": "third"})
             lines_until(process, "third")
             store.append_message({"role": "user", "content": "fourth"})

@@ -58,10 +58,12 @@ def test_what_is_here_is_shown_and_nothing_is_done_unasked(cli: Cli, home: Path)
 def test_all_of_it_is_imported_once(cli: Cli, home: Path) -> None:
     """--all imports, a second time there is nothing to do, and --dry-run only says it."""
     into = ("--into", str(home / "chats"), "--format", "jsonl")
-    assert "would be: 2 created" in cli("import", "--all", "--dry-run", *into).out
+    assert "dry run: 2 would be created" in cli("import", "--all", "--dry-run", *into).out
     assert not (home / "chats").exists()
     code, out, _ = cli("import", "--all", *into)
     assert (code, "2 created" in out, "4 lines: 4 in messages" in out) == (0, True, True)
+    assert "created   " not in out
+    assert "created   " in cli("import", "--all", "-v", "--into", str(home / "other"), *into[2:]).out
     assert "2 unchanged" in cli("import", "--all", *into).out
     assert len(ConversationLibrary(home / "chats").list()) == 2
 
@@ -310,7 +312,7 @@ def test_hostile_names_and_texts_are_shown_as_escapes(cli: Cli, tmp_path: Path) 
     for to in ("jsonl", "markdown"):
         shown = cli("export", summary.directory, "--to", to)
         assert (shown.code, obeyed(shown.out)) == (0, set())
-    assert "````markdown\n" in shown.out
+    assert "&lt;script>```\n#### Heading\n" in shown.out
     assert cli("import", str(tmp_path / "no\x1b[2J"), "--into", str(tmp_path / "chats")).code == 1
 
 

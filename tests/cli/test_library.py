@@ -30,9 +30,12 @@ def test_list(cli: Cli, tmp_path: Path) -> None:
     code, out, err = cli("list", str(tmp_path))
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert [line.split()[0] for line in lines] == ["third", "damaged:", "second", "first"]
-    assert "2 records" in lines[2]
-    assert "claude/m  A\\ttitle\\x1b[2J" in lines[3]
+    assert lines[1].startswith("    damaged: ")
+    del lines[1]
+    cells = [line.split("\t") for line in lines]
+    assert [cell[4] for cell in cells] == ["third", "second", "first"]
+    assert cells[1][5] == "2"
+    assert (cells[2][0], cells[2][7]) == ("A\\ttitle\\x1b[2J", "claude/m")
     assert not obeyed(out)
     found = [json.loads(line) for line in cli("list", str(tmp_path), "--json").out.splitlines()]
     assert [Path(one["directory"]).name for one in found] == ["third", "second", "first"]
@@ -42,12 +45,16 @@ def test_list(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_list_says_where_each_came_from(cli: Cli, tmp_path: Path) -> None:
-    """The label `source` of an import, before the title; a line without a title does not end in blanks."""
-    conversation(tmp_path / "a", [{"n": 1}], provider="claude", labels={"source": "claude-code", "title": "Beams"})
-    conversation(tmp_path / "b", [{"n": 1}], labels={"source": "evil\x1b[2J"})
-    mine, other = sorted(cli("list", str(tmp_path)).out.splitlines())
-    assert mine.endswith("  claude  from claude-code  Beams")
-    assert other.endswith("  from evil\\x1b[2J")
+    """The labels `source` and `cwd` of an import: the program, and the project by its last name."""
+    labels = {"source": "claude-code", "title": "Beams", "cwd": "/home/ada/bridge/"}
+    conversation(tmp_path / "a", [{"n": 1}], provider="claude", labels=labels)
+    conversation(tmp_path / "b", [{"n": 1}], labels={"source": "evil\x1b[2J", "cwd": "/evil/\t\x1b[2J"})
+    mine, other = (line.split("\t") for line in sorted(cli("list", str(tmp_path)).out.splitlines()))
+    assert (mine[0], *mine[2:5], mine[7]) == ("Beams", "bridge", "claude-code", "a", "claude")
+    assert (other[0][:15], *other[2:4]) == ("evil\\x1b[2J, 20", "\\t\\x1b[2J", "evil\\x1b[2J")
+    for option in ("--project", "--cwd"):
+        assert cli("list", str(tmp_path), option, "ada/bridge").out.split("\t")[0] == "Beams"
+    assert cli("list", str(tmp_path), "--filter", "-cwd:bridge").out.split("\t")[3] == "evil\\x1b[2J"
 
 
 def test_a_title_of_blanks_is_none(cli: Cli, tmp_path: Path) -> None:
@@ -55,7 +62,7 @@ def test_a_title_of_blanks_is_none(cli: Cli, tmp_path: Path) -> None:
     library = tmp_path / "library"
     for name, labels in (("a", {"title": " \t\u3000"}), ("b", {})):
         conversation(library / name, [{"role": "user", "content": "socket"}], labels=labels)
-    assert all(line.endswith("B") for line in cli("list", str(library)).out.splitlines())  # the size is the last fact
+    assert [line.split("\t")[0] for line in cli("list", str(library)).out.splitlines()] == ["socket", "socket"]
     titles = [json.loads(line)["title"] for line in cli("list", str(library), "--json").out.splitlines()]
     assert titles == [None, None]
     titles = [
@@ -67,38 +74,28 @@ def test_a_title_of_blanks_is_none(cli: Cli, tmp_path: Path) -> None:
     )  # their first prompt is the heading
 
 
-@pytest.mark.parametrize("width", [40, 80, 120])
-def test_a_title_is_cut_to_the_terminal(cli: Cli, tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not fit on one line has another, and ends with … at the edge. A pipe gets all of it."""
-    title = "Ein Café am 河边 " + "e\u0301" * 200
-    conversation(tmp_path / "a", [{"n": 1}], labels={"title": title})
-    assert cli("list", str(tmp_path)).out.endswith(f"  {title}\n")
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", str(width))
-    *facts, last = (line for line in cli("list", str(tmp_path)).out.splitlines() if "FOLDER" not in line)
-    assert last.endswith("…")
-    assert sum(0 if c == "\u0301" else 2 if c in "河边" else 1 for c in last) == width
-    assert ("Café" in last, len(facts)) == (True, 1 if width > 79 else 2)
-    conversation(tmp_path / "others/b", [{"n": 1}], labels={"title": "Short", "source": "pi"})
-    shown = [line for line in cli("list", str(tmp_path / "others")).out.splitlines() if "FOLDER" not in line]
-    assert (len(shown), shown[-1].endswith("  from pi  Short")) == (1 if width > 79 else 3, True)
-
-
-@pytest.mark.parametrize("width", [40, 60, 80, 100])
+@pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_list_is_in_line_and_in_the_terminal(
     cli: Cli, tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An id and its facts stand on one line of 80 columns, and no number is ever cut in two by the edge."""
-    conversation(tmp_path / UNKNOWN, [{"n": 1}], model="a-model", labels={"title": "Beams"})
-    conversation(tmp_path / "河", [{"n": 1}, {"n": 2}])
-    in_a_pipe = cli("list", str(tmp_path)).out.splitlines()
-    assert len({columns_of(line[: line.index(" UTC")]) for line in in_a_pipe}) == 1
+    """A title that does not fit ends with …; all else stands in line, and ids are as short as they can be. A pipe gets all of it."""
+    title = "Ein Café am 河边 " + "e\u0301" * 200
+    conversation(tmp_path / "a", [{"n": 1}], model="a-model", labels={"title": title, "cwd": "/srv/" + "p" * 40})
+    beside = UNKNOWN[:9] + "ffff" + UNKNOWN[13:]
+    for own_id in (UNKNOWN, beside):
+        conversation(tmp_path / own_id, [{"n": 1}], labels={"title": "Beams", "source": "claude-code"})
+    assert f"{title}\t" in cli("list", str(tmp_path)).out
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", str(width))
-    shown = [line for line in cli("list", str(tmp_path)).out.splitlines() if "FOLDER" not in line]
-    assert max(map(columns_of, shown)) <= width
-    (of_the_id,) = (line for line in shown if line.startswith(UNKNOWN))
-    assert (" record " in of_the_id and of_the_id.endswith(" B")) == (width > 79)
+    for options in ((), ("--long",)) if width > 100 else ((),):
+        headings, *lines = cli("list", str(tmp_path), *options).out.splitlines()
+        at = columns_of(headings[: headings.index("LAST SAID")])
+        assert max(map(columns_of, lines)) <= width
+        (cut,) = (line for line in lines if "Café" in line)
+        assert columns_of(cut[: cut.index("…  20") + 1]) <= at - 2
+        assert {line.split()[-1] for line in lines} == {"a", UNKNOWN[:10], beside[:10]}
+        assert ("RECORDS" in headings) == bool(options)
+        assert ("PROJECT" in headings) == (width >= 80)
 
 
 def test_list_of_nothing(cli: Cli, tmp_path: Path) -> None:
@@ -138,7 +135,7 @@ def test_list_of_something_else(cli: Cli, tmp_path: Path) -> None:
     """A file is told as a file; a conversation is told as one, with the command that shows it."""
     (tmp_path / "file").write_text("a file")
     for command, way_out in (
-        (("list", str(tmp_path / "file")), "name the directory of a library"),  # nothing is in the way of a list
+        (("list", str(tmp_path / "file")), "a file stands where a library should be; name a directory"),
         (
             ("snapshot", "list", "--store", str(tmp_path / "file")),
             "move away the file or the symbolic link that stands there",
@@ -149,7 +146,7 @@ def test_list_of_something_else(cli: Cli, tmp_path: Path) -> None:
         assert str(tmp_path / "file") in err
         assert err.endswith(f"{way_out}\n") or f"; {way_out}," in err
     directory = str(tmp_path / make(tmp_path))
-    assert f"a conversation itself: transcript-store show {directory}" in cli("list", directory).out
+    assert "this is a conversation, and no library; name the library that it is in" in cli("list", directory).err
 
 
 def test_fork_and_delete(cli: Cli, tmp_path: Path) -> None:

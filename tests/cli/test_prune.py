@@ -53,18 +53,16 @@ def test_without_a_terminal_it_removes_only_with_yes(cli: Cli, shelf: Conversati
 def test_at_a_terminal_it_asks(
     cli: Cli, shelf: ConversationLibrary, monkeypatch: pytest.MonkeyPatch, answer: str | None, left: int
 ) -> None:
-    asked: list[str] = []
-
-    def say(prompt: str) -> str:
-        asked.append(prompt)
+    def say() -> str:
         if answer is None:
             raise EOFError
         return answer
 
     monkeypatch.setattr(prune, "is_at_a_terminal", lambda: True)
+    monkeypatch.setattr("transcript_store.cli._shared.terminal.is_at_a_terminal", lambda: True)
     monkeypatch.setattr("builtins.input", say)
     code, out, err = cli("prune", shelf.directory, "--older-than", "0h", "--label", "project=x")
-    assert asked == ["remove 1 conversation? [y/N] "]
+    assert "remove 1 conversation? [y/N] " in out
     assert (code, len(shelf.list())) == ((0, 1) if left == 1 else (2, 2))
     assert ("removed" in out) == (left == 1)
     assert err == ("" if left == 1 else "transcript-store: nothing was removed\n")

@@ -78,7 +78,7 @@ def test_search_without_a_library_searches_that_of_chat(cli: Cli, tmp_path: Path
     own = ConversationLibrary(tmp_path / "data" / "transcript-store" / "conversations")
     with own.create(messages=[{"role": "user", "content": "a talk about sockets"}]) as one:
         own_id = one.id
-    assert f"transcript-store show {own_id} --around 1" in cli("search", "sockets").out
+    assert f"transcript-store show {own_id[:8]} --around 1" in cli("search", "sockets").out
 
 
 def test_what_is_not_found_is_told(cli: Cli, chats: ConversationLibrary) -> None:
@@ -98,7 +98,7 @@ def test_what_is_not_found_is_told(cli: Cli, chats: ConversationLibrary) -> None
     assert cli("search", "socket", chats.directory, "--regex", "(").code == 2
 
 
-@pytest.mark.parametrize("command", [("search", "socket"), ("index",)])
+@pytest.mark.parametrize("command", [("search", "socket", "--in"), ("index",)])
 def test_what_is_no_library_is_told_with_what_to_name(
     cli: Cli, chats: ConversationLibrary, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
@@ -137,11 +137,26 @@ def test_what_the_system_refuses_to_read_is_told(
         )
 
 
-def test_a_query_without_its_quotes_is_told(cli: Cli) -> None:
-    """Its second word is taken for a library."""
-    assert cli("search", "socket", "timeout").err.endswith(
-        "check the path; a query of several words stands in quotes\n"
-    )
+def test_several_words_are_a_query(
+    cli: Cli, chats: ConversationLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also behind an option. A last word is a library if it is the path of one: a file's name, or a folder's, is a word."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "main.py").write_text("")
+    (tmp_path / "said").mkdir()
+    library = os.path.relpath(chats.directory, tmp_path)
+    for words in (
+        ("socket", "said", library),
+        ("said", "socket", chats.directory),
+        ("socket", "--limit", "5", "said", library),
+        ("socket", "said", "--in", library),
+        ("said", "4", library),
+    ):
+        assert "socket" in cli("search", *words).out
+    for words in (("socket", "main.py", library), ("socket", "zebra", "--in", library)):
+        assert cli("search", *words).out == "nothing was found\n"
+    (tmp_path / "data/transcript-store/conversations").mkdir(parents=True)
+    assert f"{tmp_path}/away: there is no such directory, so" in cli("search", "x", f"{tmp_path}/away").err
 
 
 def test_a_regex_alone_looks_everywhere_and_needs_no_query(cli: Cli, chats: ConversationLibrary) -> None:
@@ -217,7 +232,7 @@ def test_list_with_options_comes_from_the_index(cli: Cli, chats: ConversationLib
     assert titles("--filter", "-label:n=1 number") == ["Number 2", "Number 0"]
     assert titles("--since", "2001-01-01") == titles("--limit", "0") == titles()
     assert titles("--since", "2100-01-01") == []
-    assert cli("list", chats.directory, "--title", "x").out == "no conversation is like that\n"
+    assert cli("list", chats.directory, "--title", "x").out == f"{chats.directory}: no conversation is like that\n"
     assert cli("list", chats.directory, "--filter", "(((").err.endswith("that is only punctuation: (((\n")
     assert cli("list", chats.directory, "--filter", "after:soon", "--since", "7d").err.endswith(": after:soon\n")
 
@@ -243,7 +258,10 @@ def test_a_search_says_what_it_left_out_and_where_it_looked(
     )
     with ConversationLibrary(tmp_path / "data/transcript-store/conversations").create() as one:
         one.append_message({"role": "user", "content": "something"})
-    assert "transcript-store/conversations: this was searched; another library is named" in cli("search", "said").err
+    assert (
+        "transcript-store/conversations: this was searched; --in LIBRARY searches another one"
+        in cli("search", "said").err
+    )
     assert cli("search", "something").err == ""
 
 
@@ -256,14 +274,16 @@ def test_what_has_no_title_is_called_by_its_first_prompt_where_a_person_reads_it
     library.create(provider="openai", messages=[{"role": "system", "content": "Be brief."}, asked]).close()
     sealed = ConversationLibrary(tmp_path / "chats", encryption_key=bytes(range(32)))
     sealed.create(provider="openai", messages=[{"role": "user", "content": "A secret"}]).close()
-    assert "WAL" not in cli("list", library.directory).out
+    assert "What is\\x1b[2J WAL?\t" in cli("list", library.directory).out
     assert cli("search", "WAL", library.directory).out.startswith("What is\\x1b[2J WAL?\n")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.setenv("NO_COLOR", "1")
     out = cli("list", library.directory).out
     assert (out.count("What is\\x1b[2J WAL?"), "secret" in out, "sealed" in out) == (1, False, True)
-    assert "WAL" not in cli("list", library.directory, "--json").out
+    names = [json.loads(line)["name"] for line in cli("list", library.directory, "--json").out.splitlines()]
+    assert "What is\x1b[2J WAL?" in names
+    assert cli("list", library.directory, "--title", "wal?").out.count("WAL") == 1
 
 
 def test_a_terminal_gets_the_first_fifty(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,8 +295,8 @@ def test_a_terminal_gets_the_first_fifty(cli: Cli, tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("COLUMNS", "140")
     monkeypatch.setenv("NO_COLOR", "1")
     headings, *lines, more = cli("list", library.directory).out.splitlines()
-    assert headings.startswith("FOLDER")
-    assert (len(lines), more) == (50, "50 of 52; --limit shows more, 0 all of them")
+    assert headings.split() == ["TITLE", "LAST", "SAID", "PROJECT", "PROGRAM", "ID"]
+    assert (len(lines), more) == (50, f"50 of 52 in {library.directory}; -n N shows more, -n 0 all of them")
 
 
 def test_show_around_a_record_that_is_not_there(cli: Cli, chats: ConversationLibrary) -> None:

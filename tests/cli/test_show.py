@@ -224,11 +224,12 @@ def test_what_was_taken_back_is_left_out(cli: Cli, tmp_path: Path) -> None:
         store.retract()
     shown = cli("show", str(tmp_path / "c")).out
     assert ("one" in shown, "two" in shown, "three" in shown, "four" in shown) == (True, False, False, False)
-    assert "messages       1 (and 2 records of events)" in shown
+    assert shown.splitlines()[0].startswith("one  1 message  20")
     assert "taken back     3 messages" in shown
     assert "took back the messages from #2 to #3" in shown
     assert "took back #5" in shown
     full = cli("show", str(tmp_path / "c"), "--full").out
+    assert "messages       1 (and 2 records of events)" in full
     assert ("two" in full, full.count("  taken back\n")) == (True, 3)
     lines = [json.loads(line) for line in cli("show", str(tmp_path / "c"), "--json").out.splitlines()]
     assert [(line["seq"], line.get("retracts")) for line in lines] == [(1, None), (4, [2, 3]), (6, [5, 5])]
@@ -238,7 +239,7 @@ def test_what_was_taken_back_is_left_out(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_description(cli: Cli, tmp_path: Path) -> None:
-    """On top stands what the conversation is."""
+    """On top stands what the conversation is, on one line; with --full all of its metadata."""
     directory = conversation(
         tmp_path / "c",
         CLAUDE,
@@ -252,7 +253,10 @@ def test_description(cli: Cli, tmp_path: Path) -> None:
         store.load()
         store.append_event({"note": "marker"})
         metadata = store.get_metadata()
-    top = cli("show", directory).out.partition("\n\n")[0]
+    one_line = cli("show", directory).out.partition("\n\n")[0]
+    at = metadata.updated_at[:19].replace("T", " ") + " UTC"
+    assert one_line.endswith(f"  3 messages  {at}  claude  claude-opus-4-8  {directory}")
+    top = cli("show", directory, "--full").out.partition("\n\n")[0]
     found = {line[:14].strip(): line[15:] for line in top.split("\n")}
     assert found.pop("system prompt").endswith("… (900 characters)")
     assert found == {

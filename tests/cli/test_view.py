@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import re
 import signal
 import subprocess
 import sys
@@ -14,12 +15,13 @@ from tests.cli.helpers import ENVIRONMENT, Cli, conversation
 
 
 def test_view_writes_a_page_and_says_where(tmp_path, cli: Cli, monkeypatch):
-    """Without ``--output`` it has the name of the conversation's folder, in the working directory."""
+    """Without ``--output`` it has the name of the conversation and its last day, in the working directory."""
     conversation(tmp_path / "today", [{"role": "user", "content": "Where were we?"}])
     monkeypatch.chdir(tmp_path)
     done = cli("view", "today")
-    assert (done.code, done.out) == (0, f"{tmp_path / 'today.html'}\n")
-    assert "Where were we?" in (tmp_path / "today.html").read_text()
+    (page,) = tmp_path.glob("where-were-we-20??-??-??.html")
+    assert (done.code, done.out) == (0, f"{page}\n")
+    assert "Where were we?" in page.read_text()
     opened: list[str] = []
 
     def browse(address: str) -> bool:
@@ -29,6 +31,24 @@ def test_view_writes_a_page_and_says_where(tmp_path, cli: Cli, monkeypatch):
     monkeypatch.setattr("webbrowser.open", browse)
     assert cli("view", "today", "--output", "again.html", "--open", "--plain").code == 0
     assert opened == [(tmp_path / "again.html").as_uri()]
+
+
+def test_all_pages_of_a_library_have_an_index(tmp_path, cli: Cli, monkeypatch):
+    """With every name in it, what asks for nothing, and links that lead to the pages; names of pages are told apart."""
+    hostile = "<script>alert(1)</script> ../../x\x1b[2J"
+    for number, said in enumerate(("Mend the test", "Mend the test", hostile)):
+        conversation(tmp_path / f"chats/c{number}", [{"role": "user", "content": said}])
+    damaged = conversation(tmp_path / "chats/broken", [{"role": "user", "content": "Lost"}])
+    Path(damaged, "transcript.jsonl").write_bytes(b"torn")
+    for _ in range(2):  # a second time it replaces its own pages
+        done = cli("view", "--all", str(tmp_path / "site"), str(tmp_path / "chats"))
+        index = (tmp_path / "site/index.html").read_text()
+    assert done.out.splitlines()[-1] == str(tmp_path / "site/index.html")
+    linked = set(re.findall(r'<a[^>]* href="([^"]*)"', index))
+    assert linked == {path.name for path in (tmp_path / "site").iterdir()} - {"index.html"}
+    assert len([name for name in linked if name.startswith("mend-the-test-")]) == 2
+    assert ("<script>alert" in index, "http://" in index, "https://" in index) == (False, False, False)
+    assert cli("view", "--all", str(tmp_path / "site"), "--output", "x").code == 2
 
 
 def test_what_is_no_page_is_not_replaced(tmp_path, cli: Cli):

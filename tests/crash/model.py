@@ -155,6 +155,9 @@ def _with_all_else(disk: Any, state: State) -> State:
             if summary.id != ID:
                 with library.open(str(summary.id)) as other:
                     others.append(_state_of(other))
+        # A note counts where there is no conversation, and must be there as soon as there is none.
+        gone = library.deleted_ids() - {summary.id for summary in library.list()}
+        others += [State(None, ("deleted", own_id)) for own_id in sorted(gone)]
     kept = _kept(disk) if state.records is None else ()
     return state._replace(others=tuple(sorted(others, key=repr)), has_secret=has_secret, kept=kept)
 

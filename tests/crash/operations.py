@@ -55,8 +55,10 @@ TRANSCRIPT = f"{DIRECTORY}/transcript.jsonl"
 LOCK = f"{DIRECTORY}/lock"
 
 OTHER_ID = "11111111-0000-4000-8000-000000000001"
+IMPORTED_ID = "11111111-0000-5000-8000-000000000001"
 
 Step = Callable[[Any], object]
+ANOTHER_IMPORTED_ID = "11111111-0000-5000-8000-000000000002"
 
 
 def message(number: int, size: int = 20) -> dict[str, object]:
@@ -217,6 +219,24 @@ def beside_another_library() -> SimulatedFileSystem:
     library.create(id=OTHER_ID).close()
     library.delete(OTHER_ID)
     return disk.copy()
+
+
+def beside_imported_ones() -> SimulatedFileSystem:
+    """Two conversations that were imported stand in the library: their ids are hashes."""
+    disk = grown()
+    for own_id in (IMPORTED_ID, ANOTHER_IMPORTED_ID):
+        library_on(disk).create(id=own_id, labels={"source": "codex"}).close()
+    return disk.copy()
+
+
+def beside_a_torn_note() -> SimulatedFileSystem:
+    """One of them was deleted, and a crash cut off the note of the other's deletion."""
+    disk = beside_imported_ones()
+    library_on(disk).delete(IMPORTED_ID)
+    disk = disk.copy()
+    path = f"{LIBRARY}/deleted.jsonl"
+    disk.write_file(path, (disk.tree()[path] or b"") + b'{"id":"1111')
+    return disk
 
 
 def replaced() -> SimulatedFileSystem:
@@ -664,6 +684,14 @@ def delete(store: ConversationStore) -> None:
     library_on(machine_of(store)).delete(ID)
 
 
+def delete_imported(store: ConversationStore) -> None:
+    library_on(machine_of(store)).delete(IMPORTED_ID)
+
+
+def delete_another_imported(store: ConversationStore) -> None:
+    library_on(machine_of(store)).delete(ANOTHER_IMPORTED_ID)
+
+
 def delete_again(store: ConversationStore) -> None:
     """The disk refuses the sync of a delete; the caller tries again, and is told that it is gone."""
     disk = machine_of(store)
@@ -973,6 +1001,8 @@ CASES = [
     Case(grown, (append, copy_by_the_writer)),
     Case(replaced, (close, delete)),
     Case(grown, (close, delete_again)),
+    Case(beside_imported_ones, (delete_imported, delete_another_imported)),
+    Case(beside_a_torn_note, (delete_another_imported,)),
     Case(replaced, (close, prune)),
     Case(grown, (close, prune_into_snapshots)),
     Case(grown, (append, close, prune_what_somebody_writes_to)),

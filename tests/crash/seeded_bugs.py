@@ -28,6 +28,7 @@ from tests.crash.operations import (
     batch,
     batch_with_times,
     beside_another_library,
+    beside_imported_ones,
     close,
     copy_by_the_writer,
     create_another_together,
@@ -36,6 +37,7 @@ from tests.crash.operations import (
     delete,
     delete_again,
     delete_generation,
+    delete_imported,
     delete_second_generation,
     fork,
     fork_after_a_failed_sync,
@@ -369,6 +371,25 @@ def pruned_by_what_was_listed(patch: Patch) -> None:
         "transcript_store._library.pruning.delete",
         lambda files, library, name, agreed: deleting.delete(files, library, name),
     )
+
+
+def noted_after_it_is_gone(patch: Patch) -> None:
+    """A conversation goes, and that it was deleted is noted after that: a kill in between lets an import bring it back."""
+    note, move = deleting.note_deletion, leftovers.move_to_trash
+    waits: list[Any] = []
+    patch.setattr(
+        "transcript_store._conversation.deleting.note_deletion",
+        lambda parent, name, folder: waits.append((parent, name, folder)),
+    )
+
+    def move_to_trash(parent: Folder, name: str) -> None:
+        given = waits.pop()
+        parent.files.rename(parent.handle, name, hidden := f".trash-{'0' * 32}")
+        note(parent, name, given[2])
+        parent.files.rename(parent.handle, hidden, name)
+        move(parent, name)
+
+    patch.setattr(leftovers, "move_to_trash", move_to_trash)
 
 
 def delete_in_place(patch: Patch) -> None:
@@ -894,6 +915,7 @@ BUGS = [
     Bug(lock_not_released_after_a_failed_load, Case(torn, (load, append)), "errors", ("errors_at_system_calls",)),
     Bug(unfinished_replace_kept, Case(grown, (replace,)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
     Bug(parents_not_synced, Case(nothing, (initialize, append)), "power_cuts", ("traced_power_cuts",)),
+    Bug(noted_after_it_is_gone, Case(beside_imported_ones, (delete_imported,)), "kills"),
     Bug(delete_in_place, Case(grown, (close, delete)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
     Bug(files_removed_before_the_rename_is_synced, Case(grown, (close, delete)), "power_cuts", ("traced_power_cuts",)),
     Bug(trash_swept_before_the_rename_is_synced, Case(grown, (close, delete_again)), "power_cuts"),

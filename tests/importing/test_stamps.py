@@ -57,7 +57,7 @@ def test_what_did_not_change_is_not_opened(
 
 
 def test_what_changed_is_read(source: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The source, or the conversation; one that was deleted comes back; a file that was written just now has no stamp."""
+    """The source, or the conversation; one that was deleted comes back if that is asked for; a file that was written just now has no stamp."""
     report = again(source, library)
     assert report.id is not None
     with library.open(report.id) as store:
@@ -69,7 +69,9 @@ def test_what_changed_is_read(source: Path, library: ConversationLibrary, monkey
     assert again(source, library).action == "diverged"
     assert again(source, library).action == "diverged", "what is not well is said each time"
     library.delete(report.id)
-    assert again(source, library).action == "created"
+    assert again(source, library).action == "deleted"
+    cache = Path(library.directory).with_name("cache")
+    assert imported(source, library, cache=cache, again=True).action == "created"
     assert not unread(source, library, monkeypatch)
 
 

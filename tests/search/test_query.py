@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.search.libraries import begun, found
 from transcript_store import ConversationLibrary, FileStore
 from transcript_store.search import SearchIndex, list_snapshots
 from transcript_store.search._query import Filter, Query, Term, parse
+from transcript_store.words import period
 
 WORDS = r"""AND OR NOT NEAR NEAR(a b,3) " ' ( ) { } * - ^ : + text: rowid:1 -- title: title:x label:a= label:= label:"a=it's"
     in:nowhere in:result after:never after:9999-12-31 before:0001-01-01 role: id:% source:_ socket 東京 -socket *ock* sock* é*"""
@@ -185,3 +187,40 @@ def test_a_date_is_what_since_takes(index, written):
     assert (query.groups, query.ignored) == ((), ())
     assert {seq for _, _, seq in found(index, f"after:{written}")} == {1, 2}
     assert found(index, f"before:{written}") == set()
+
+
+def test_a_filter_that_there_is_not_is_reported_and_all_else_is_a_word():
+    """`author:me` was searched as words, and found nothing. What may be in a text is looked for as it is."""
+    for text in ("author:me", 'repo:"my shop"', "in:nowhere", "file:main.py"):
+        assert parse(f"{text} x") == replace(parse("x"), ignored=(text.replace('"', ""),))
+    for text in (
+        "std::vector",
+        "https://x.org/a",
+        "localhost:8000",
+        "C:\\x",
+        "TypeError:x",
+        '"author:me"',
+        "a:b",
+        "x:y/z",
+    ):
+        assert (parse(text).ignored, len(parse(text).groups)) == ((), 1), text
+    for name in ("project", "cwd", "dir", "folder"):
+        assert parse(f"{name}:shop").filters == (Filter("project", "shop"),)
+
+
+def test_a_time_is_a_day_a_month_or_a_moment():
+    """`until:` takes in what it names, `before:` does not."""
+    assert parse("since:2026-02 until:2026-02").after == "2026-02-01T00:00:00.000000Z"
+    assert parse("since:2026-02 until:2026-02").before == "2026-03-01T00:00:00.000000Z"
+    assert parse("before:2026-02-28").before == "2026-02-28T00:00:00.000000Z"
+    assert parse("until:2026-02-28").before == "2026-03-01T00:00:00.000000Z"
+    assert parse("until:2026-02-28T12:00").before == "2026-02-28T12:00:00.000000Z"
+    now = datetime.now(UTC)
+    for text, days in (("last month", (28, 31)), ("this month", (28, 31)), ("last week", (7, 7)), ("today", (1, 1))):
+        begin, end = period(text) or (now, now)
+        assert days[0] <= (end - begin).days <= days[1], text
+        assert begin <= now
+    for month in ("january", "feb", "March", "december"):
+        begin, end = period(month) or (now, now)
+        assert (begin.day, end.day, begin <= now, (now - begin).days < 366) == (1, 1, True, True), month
+    assert [period(text) for text in ("", "m", "7m", "2026-13", "2026-00", "soon", "last", "may be")] == [None] * 8

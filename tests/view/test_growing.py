@@ -92,7 +92,7 @@ def test_what_changed_is_told_from_any_position(tmp_path: Path):
             second = live.change_since(first.position, SERVED)
             assert second is not None
             assert [number for number, _ in second.pieces] == [1, 2]
-            assert [anchor for anchor, _ in second.prompts] == ["4"]
+            assert [anchor for anchor, *_ in second.prompts] == ["4"]
             late = live.change_since(Position(0, 1), SERVED)
             assert late is not None
             assert late.pieces == second.pieces

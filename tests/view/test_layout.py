@@ -120,6 +120,7 @@ def test_on_a_narrow_screen_who_speaks_stands_on_one_line(browser: Any, tmp_path
         conversation.append_message(reply, extra={"model": "claude-3-sonnet-20240229-with-a-long-name", "usage": usage})
     page = Path(write_page(tmp_path / "c", tmp_path / "page.html").path)
     with opened(browser, page, viewport={"width": 390, "height": 800}) as seen:
+        seen.page.evaluate("document.documentElement.classList.add('show-tokens')")  # as the switch does
         header = seen.page.locator("article > header").last
         who, model, at, tokens = (box_of(header.locator(one)) for one in ("h2, h3", ".model", ".link", ".tokens"))
         middles = [box["y"] + box["height"] / 2 for box in (who, model, at)]
@@ -127,6 +128,24 @@ def test_on_a_narrow_screen_who_speaks_stands_on_one_line(browser: Any, tmp_path
         assert model["x"] + model["width"] < at["x"]
         assert max(box["height"] for box in (model, at, tokens)) < 24
         assert tokens["y"] >= who["y"] + who["height"] - 2
+        assert seen.page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_on_a_phone_what_came_of_a_call_has_the_whole_width(browser: Any, tmp_path: Path) -> None:
+    """Beside the time of a further call it had 232 of 358 pixels."""
+    from tests.view.browser import opened
+
+    calls = [{"type": "tool_use", "id": f"t{at}", "name": "Bash", "input": {"command": "ls"}} for at in range(3)]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Hi"}]
+    for call in calls:
+        result = {"type": "tool_result", "tool_use_id": call["id"], "content": "a line that is long " * 9}
+        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    page = Path(write_page(store(tmp_path / "c", messages), tmp_path / "page.html").path)
+    with opened(browser, page, viewport={"width": 390, "height": 800}) as seen:
+        widths = seen.page.evaluate(
+            "[...document.querySelectorAll('.peek')].map(peek => Math.round(peek.getBoundingClientRect().width))"
+        )
+        assert (len(widths), set(widths)) == (3, {358})
         assert seen.page.evaluate("document.documentElement.scrollWidth") == 390
 
 

@@ -33,7 +33,7 @@ def words(listed: str) -> set[str]:
 TAGS = words(
     "html head meta link title style body a aside div input p fieldset legend label ol li nav button main header h1 h2 h3 h4 h5 h6"
     " dl dt dd details summary span article time pre code ul strong em s table thead tbody tr th td blockquote hr br img noscript"
-    " script dialog kbd form"
+    " script dialog kbd form small"
 )
 ATTRIBUTES = words(
     "lang class charset http-equiv content name rel href type id placeholder aria-label role checked data-show hidden aria-expanded"
@@ -651,6 +651,6 @@ def test_an_edit_of_lines_that_come_again_and_again_takes_no_time_by_the_third_p
     ],
 )
 def test_colours_of_a_terminal_are_classes_and_all_else_is_text(said, shown):
-    from transcript_store.view._terminal import terminal
+    from transcript_store.view.output import terminal
 
     assert terminal(said) == shown

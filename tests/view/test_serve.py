@@ -389,7 +389,7 @@ def test_events_go_on_from_the_last_one_that_was_seen(library, server, tmp_path)
         (more,) = events(server, "c/growing/events?after=0-2", last_event_id="0-3")
         assert more["id"] == "0-5"
         assert [number for number, _ in json.loads(more["data"])["pieces"]] == [2, 3]
-        assert json.loads(more["data"])["prompts"] == [["5", "And in Rome?"]]
+        assert [prompt[:2] for prompt in json.loads(more["data"])["prompts"]] == [["5", "And in Rome?"]]
         conversation.replace_transcript([{"role": "user", "content": "Anew."}])
     (replaced,) = events(server, "c/growing/events?after=0-5")
     assert (replaced["id"], json.loads(replaced["data"])["replaced"]) == ("1-1", True)
@@ -447,7 +447,7 @@ def test_the_list_is_filtered_sorted_and_paged(library, tmp_path):
 
 
 def test_a_conversation_without_a_title_is_called_by_its_first_prompt(tmp_path):
-    """The list, its hits and its page show the first prompt; after a replace the new one; without a prompt the id."""
+    """The list, its hits and its page show the first prompt; after a replace the new one; without a prompt its provider and when it began."""
     folder = tmp_path / "library"
     folder.mkdir()
     path = conversations.store(folder / "one", [])
@@ -462,7 +462,7 @@ def test_a_conversation_without_a_title_is_called_by_its_first_prompt(tmp_path):
                 conversation.load()
                 conversation.replace_transcript([{"role": "user", "content": prompt} for prompt in prompts])
 
-        assert all(re.fullmatch("[0-9a-f-]{36}", name) for name in named())
+        assert all(re.fullmatch(r"claude, 20\d\d-\d\d-\d\d \d\d:\d\d", name) for name in named())
         replace("/mode plan", f"Why <b>so</b> slow?\n{'x ' * 400}")
         assert named()[0].startswith("Why &lt;b&gt;so&lt;/b&gt; slow? x x")
         assert len(named()[0]) < 200
@@ -476,19 +476,18 @@ def test_search_shows_each_hit_in_its_context(server):
     assert re.search(r'<a href="c/showcase/#7" class="row">.*has no <mark>jitter</mark>, so clients', page)
     assert "<mark>" in server.get("?q=jitter&filter=retries").body.decode()
     assert "<mark>" not in server.get("?q=jitter&filter=elsewhere").body.decode()
-    assert "No title has this" in server.get("?filter=nobody-called-it-so").body.decode()
+    assert "No conversation is like that" in server.get("?filter=nobody-called-it-so").body.decode()
     assert "No message has this" in server.get("?q=nobody-said-this").body.decode()
 
 
 def test_what_the_system_refuses_to_read_is_told_with_the_hits():
     """Nothing said that there may be more. The page is made of an answer: root can open what is closed to everybody else."""
-    from transcript_store.serving._library_page import (
-        hits_page,
-    )  # the server is another process, and takes no answer of ours
+    # The server is another process, and takes no answer of ours.
+    from transcript_store.serving._library_page import Asked, hits_page
 
     def page(*refused: StorageError) -> str:
         answer = Answer(hits=(), total=0, elsewhere={}, not_indexed=0, is_busy=False, ignored=(), not_read=refused)
-        return hits_page("chats", answer, query="socket", filter="", sort="updated", names=lambda _: None).decode()
+        return hits_page("chats", answer, Asked(query="socket"), {}).decode()
 
     one, two = (
         StorageError(path=path, doing="look at it", errno=errno.EACCES, strerror="Permission <denied>")

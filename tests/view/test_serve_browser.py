@@ -5,6 +5,7 @@ The server is the real command, in a process of its own. Whatever is waited for 
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -283,7 +284,7 @@ def test_what_is_appended_is_seen_at_the_end_and_told_to_who_reads_above(look, g
             growing.append_message(prompt(number))
         page.get_by_role("button", name="3 new").wait_for()
         assert page.evaluate("scrollY") == stays
-        assert page.locator("nav a").last.inner_text() == "Question 2"
+        assert re.fullmatch(r"Question 2\n\d\d:\d\d", page.locator("nav a").last.inner_text())
         assert "43 messages" in page.locator(".top dl").inner_text()
         page.get_by_role("button", name="3 new").click()
         page.wait_for_function("() => document.querySelector('.news').hidden")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from transcript_store._conversation import leftovers
+from transcript_store._conversation.deletions import note_deletion
 from transcript_store._conversation.layout import require_conversation, settle_name, strangers
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
@@ -83,5 +84,7 @@ def _delete_from(parent: Folder, name: str, agreed: Callable[[], bool]) -> bool 
                     return None
             if not agreed():
                 return False
+            # Before it is gone: what is noted and still there is imported as ever.
+            note_deletion(parent, name, folder)
             leftovers.move_to_trash(parent, name)
     return True

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from transcript_store._conversation import leftovers
 from transcript_store._conversation.deleting import delete
+from transcript_store._conversation.deletions import deleted_ids, note_deletion
 from transcript_store._conversation.key_changes import IS_NOT_THERE, Rotation, Rotator, Shredding, id_of, several, shred
 from transcript_store._conversation.reader import Reader
 from transcript_store._conversation.storage import Options
@@ -20,7 +21,12 @@ from transcript_store._os.names import is_id, is_trash, stage_of
 from transcript_store._os.refusals import kind_of, refusals
 from transcript_store._sealing.providers import Keyring
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
-from transcript_store.errors import ConversationExistsError, ConversationNotFoundError, CorruptTranscriptError
+from transcript_store.errors import (
+    ConversationExistsError,
+    ConversationNotFoundError,
+    CorruptTranscriptError,
+    StorageError,
+)
 from transcript_store.ways_out import WayOut
 
 
@@ -177,7 +183,14 @@ class Folders:
             except FileNotFoundError:
                 raise self._not_found(name) from None
             with folder:
-                return shred(folder, id or id_of(folder))
+                done = shred(folder, id or id_of(folder))
+                with suppress(StorageError, OSError), Folder.open(self.files, self.path) as parent:
+                    note_deletion(parent, name, folder)  # its folder keeps an import away, too, until it is deleted
+                return done
+
+    def deleted_ids(self) -> frozenset[str]:
+        """The ids of what was imported, and deleted here since."""
+        return deleted_ids(self.files, self.path)
 
 
 def checked_name(name: str) -> str:

@@ -3,7 +3,7 @@
 ::
 
     <conversation>/   metadata.json   transcript.jsonl   lock   key.json   archive/transcript-000000.jsonl …   quarantine/g…-o…-…[.json]
-    <library>/        <id>/ …         .new-<id>   .trash-<32 hex>/   .stage-<32 hex>   .stage-<32 hex>-<id>/
+    <library>/        <id>/ …         deleted.jsonl   .new-<id>   .trash-<32 hex>/   .stage-<32 hex>   .stage-<32 hex>-<id>/
     <snapshot store>/ <id>.json …     media/<sha256> …   sealing   lock
     anywhere          .tmp-<32 hex>
 """
@@ -22,6 +22,7 @@ LOCK = "lock"
 KEY = "key.json"
 MEDIA = "media"
 SEALING = "sealing"
+DELETED = "deleted.jsonl"
 
 LAST_GENERATION = 2**62 - 1
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")

@@ -116,6 +116,9 @@ class AsyncConversationLibrary:
             raise
         return AsyncConversationStore.of(stores[0])
 
+    deleted_ids = _awaited(ConversationLibrary.deleted_ids)
+    """As :meth:`ConversationLibrary.deleted_ids`."""
+
     list = _awaited(ConversationLibrary.list)
     """As :meth:`ConversationLibrary.list`."""
 

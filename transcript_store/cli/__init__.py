@@ -86,20 +86,50 @@ _COMMANDS = {
 """The commands by name: the module of each and its line in the help. A module is imported only if its command is used."""
 
 _OTHER_NAMES = {
-    "--library": ("--into",),
+    "--library": ("--in", "--into"),
     "--to": ("--into", "--output"),
     "--at": ("--through", "--around"),
     "--tail": ("--last",),
-    "-n": ("--last", "--limit"),
-    "-f": ("--follow",),
-    "-o": ("--output",),
+    "--max": ("--limit",),
+    "--count": ("--limit", "--last"),
+    "--cwd": ("--project",),
+    "--program": ("--source",),
+    "--before": ("--until",),
+    "--after": ("--since",),
+    "--all": ("--full", "--limit"),
     "--out": ("--output",),
     "--continue": ("--resume",),
     "--name": ("--title",),
     "--force": ("--yes", "--apply"),
-    "-y": ("--yes",),
 }
 """What options of these names are called here, by what they do elsewhere; of those that a command has the first."""
+
+
+_OTHER_COMMANDS = {
+    "search": ("find", "grep", "rg", "query"),
+    "list": ("ls", "ll", "history", "sessions", "projects", "stats", "du"),
+    "show": ("cat", "less", "more", "print", "read", "open", "info", "tail", "head-of", "get"),
+    "delete": ("rm", "remove", "del", "erase", "drop"),
+    "rename": ("mv", "title", "name", "tag", "label"),
+    "fork": ("cp", "copy", "clone", "branch"),
+    "chat": ("resume", "continue", "talk", "ask", "run"),
+    "import": ("add", "load", "pull", "ingest", "scan"),
+    "export": ("convert", "dump", "save-as", "share"),
+    "serve": ("web", "ui", "browse", "gui"),
+    "view": ("html", "page"),
+    "snapshot": ("backup", "restore", "save"),
+    "ship": ("push", "upload", "replicate"),
+    "secrets": ("redact", "leaks", "scrub"),
+    "prune": ("clean", "gc", "cleanup", "purge"),
+    "verify": ("check", "fsck", "validate", "test"),
+    "repair": ("fix", "recover", "mend"),
+    "generations": ("versions", "undo", "log"),
+    "seal": ("encrypt", "lock"),
+    "unseal": ("decrypt", "unlock"),
+    "record": ("append", "write"),
+    "index": ("reindex",),
+}
+"""What people type for a command of ours, by what it is called elsewhere."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -110,10 +140,25 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """What a command does not know is its own error: argparse would leave it to ``main()``, whose usage has no options."""
         self._given = args or ()
-        known, unknown = super().parse_known_args(args, namespace)
+        known, unknown = super().parse_known_args(self._with_values(self._given), namespace)
+        if hasattr(known, "words"):  # words behind an option: argparse takes only those that stand together
+            known.words += [word for word in unknown if not word.startswith("-")]
+            unknown = [word for word in unknown if word.startswith("-")]
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return known, unknown
+
+    def _with_values(self, words: Sequence[str]) -> list[str]:
+        """The words with a value that begins with a minus joined to its option: argparse would take `--filter -model:opus` for two."""
+        joined: list[str] = []
+        for word in words:
+            before = self._option_string_actions.get(joined[-1]) if joined and joined[-1].startswith("--") else None
+            needs_value = before is not None and before.nargs is None and "--" not in joined
+            if needs_value and word.startswith("-") and word not in self._option_string_actions:
+                joined[-1] += f"={word}"
+            else:
+                joined.append(word)
+        return joined
 
     def print_help(self, file: Any = None) -> None:
         """Print the help, except to whoever named a folder ``-home-ada``: Python 3.13 takes that for ``-h`` and no more."""
@@ -125,10 +170,16 @@ class _Parser(argparse.ArgumentParser):
         if names := self._names_like_options():  # it was taken for an option, -home-ada for -h
             message += f"; a name that begins with a dash is written ./{names[0]}"
         if meant := _meant(message) or self._option_meant(message):
+            if unknown := re.match("argument COMMAND: invalid choice: ('[^']*')", message):
+                message = f"there is no command {unknown[1]}"  # without thirty names, of which one is meant
             message += f"; did you mean {meant}?"
         elif not names and re.search("unrecognized arguments: -[^-]", message):
             message += "; what begins with a minus and is no option stands behind --"
-        super().error(f"{terminal.one_line(terminal.without_users(message))} (`{self.prog} --help` says more)")
+        said = (
+            f"{self.prog}: error: {terminal.one_line(terminal.without_users(message))} (`{self.prog} --help` says more)"
+        )
+        width = terminal.status_columns() if terminal.has_status() else None
+        self.exit(2, self.format_usage() + "\n".join(terminal.sentence_lines(said, width)) + "\n")
 
     def _option_meant(self, message: str) -> str | None:
         """The option of this command that does what one that it does not have does elsewhere, or that was nearly written."""
@@ -148,7 +199,8 @@ def _meant(message: str) -> str | None:
     if said is None:
         return None
     choices = [choice.strip(" '") for choice in said[2].split(",")]
-    return next(iter(_nearest(said[1], choices)), None)
+    elsewhere = (ours for ours, theirs in _OTHER_COMMANDS.items() if said[1] in theirs and ours in choices)
+    return next(elsewhere, None) or next(iter(_nearest(said[1], choices)), None)
 
 
 def _nearest(word: str, choices: list[str]) -> list[str]:
@@ -183,7 +235,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    words = sys.argv[1:] if argv is None else argv
+    words = _as_options(sys.argv[1:] if argv is None else argv)
     arguments = _parser(words).parse_args(words)
     try:
         if getattr(arguments, "names_a_conversation", False):
@@ -201,6 +253,16 @@ def _run(argv: Sequence[str] | None) -> int:
     except RecursionError:
         terminal.complain("a message nests too deeply to be shown")
         return 1
+
+
+def _as_options(words: Sequence[str]) -> Sequence[str]:
+    """`help search` and `version`, as other programs have them, are options here."""
+    match words:
+        case ["help", *command]:
+            return [*command, "--help"]
+        case ["version"]:
+            return ["--version"]
+    return words
 
 
 def _with_which_keys(error: TranscriptStoreError, arguments: argparse.Namespace) -> str:

@@ -5,43 +5,59 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, Namespace
 
-from transcript_store import delete_conversation
+from transcript_store import ConversationNotFoundError, delete_conversation
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json
 from transcript_store.cli._shared.keys import add_keys, keys_of
-from transcript_store.cli._shared.places import is_address, library_at, with_id
-from transcript_store.cli._shared.terminal import one_line, say, say_json
+from transcript_store.cli._shared.names import described
+from transcript_store.cli._shared.places import is_address, library_at, summary_at, with_id
+from transcript_store.cli._shared.terminal import Misuse, complain, confirmed, is_at_a_terminal, one_line, say, say_json
 
 DESCRIPTION = f"""\
 Delete a conversation, with its archive and its quarantine. All of it goes, or, if another process is writing to it or the
-disk refuses, nothing. There is no way back but a backup.
+disk refuses, nothing. There is no way back but a backup. On a terminal it asks first.
+
+An imported conversation does not come back with the next import, except with `import --again`. (In a library on a database or in a
+bucket it does: nothing there remembers what was deleted.)
 
 {NAMES}"""
 EPILOG = """\
 examples:
   transcript-store delete chats/today
-  transcript-store delete chats/0b8f
-  transcript-store delete chats 0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51
+  transcript-store delete chats/0b8f --dry-run
+  transcript-store delete chats 0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51 --yes
 """
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     add_conversation(parser, on_places=True)
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be deleted")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     add_keys(parser, what="not needed to delete; it is looked at, and no more")
     add_json(parser, "one JSON object with the name of the folder that was deleted")
 
 
 def run(arguments: Namespace) -> int:
-    """Delete the conversation, and print the name of its folder."""
-    keys_of(arguments)
+    """Ask, delete the conversation, and say which it was."""
+    options = keys_of(arguments).options
+    if arguments.json and is_at_a_terminal() and not (arguments.yes or arguments.dry_run):
+        raise Misuse("--json asks nothing: give --yes or --dry-run with it")
+    summary = summary_at(arguments.directory)
+    name = os.path.basename(arguments.directory)
+    what = one_line(name) if summary is None else described(summary, **options)
+    if arguments.dry_run:
+        if summary is None:
+            reason = "there is no conversation"
+            raise ConversationNotFoundError(path=arguments.directory, reason=reason)
+        say_json({"would_delete": name}) if arguments.json else say(f"would be deleted: {what}")
+        return 0
+    if summary is not None and is_at_a_terminal() and not arguments.yes and not confirmed(f"delete {what}?"):
+        complain("nothing was deleted")
+        return 2
     if is_address(arguments.directory):
         library, name = with_id(arguments.directory)
         library_at(library).delete(name)
     else:
         delete_conversation(arguments.directory)
-        name = os.path.basename(arguments.directory)
-    if arguments.json:
-        say_json({"deleted": name})
-    else:
-        say(f"deleted {one_line(name)}")
+    say_json({"deleted": name}) if arguments.json else say(f"deleted {one_line(name)}")
     return 0

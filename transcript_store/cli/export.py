@@ -18,20 +18,23 @@ from transcript_store.cli._shared.terminal import (
     Misuse,
     RawOutput,
     complain,
+    confirmed,
     counted,
     for_shell,
+    is_at_a_terminal,
     one_line,
     safe,
     say,
     say_json_text,
 )
-from transcript_store.exporting import Exported, Stream, export, targets
+from transcript_store.exporting import Exported, Stream, export, program_folder, targets
 from transcript_store.formats import Loss
 
 DESCRIPTION = f"""\
 Write a conversation in another form: `original`, the bytes that it was imported from; `jsonl`, a line a record;
 `markdown`, to read; `html`, the page of `view`; or the name of a program, which then finds it as a new session of its own.
-What the other side cannot hold is said before anything is written. Nothing that is there is changed.
+What the other side cannot hold is said before anything is written. Nothing that is there is changed. On a terminal it asks before it
+writes into a program's own folder. The session keeps the conversation's times, and `import` leaves it alone until something is added.
 
 {NAMES}"""
 EPILOG = """\
@@ -46,6 +49,16 @@ examples:
 _TEXTS = ("original", "jsonl", "markdown", "html")
 PROGRAMS = ("claude-code", "codex", "gemini-cli", "pi")
 """The writers' names, for the help: to ask the formats for them would import each of them."""
+_OTHER_NAMES = {
+    "md": "markdown",
+    "htm": "html",
+    "page": "html",
+    "json": "jsonl",
+    "raw": "original",
+    "claude": "claude-code",
+    "gemini": "gemini-cli",
+}
+_FORMS = (*_TEXTS, *PROGRAMS)
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -54,6 +67,7 @@ def configure(parser: ArgumentParser) -> None:
     forms = f"{', '.join((*_TEXTS, *PROGRAMS))}, or one that an installed package adds"
     parser.add_argument("--to", metavar="FORM", type=_form, required=True, help=f"the form: {forms}")
     parser.add_argument(
+        "-o",
         "--output",
         metavar="PATH",
         type=path,
@@ -68,6 +82,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--cwd", metavar="DIR", type=path, help="for a program: the directory to go on in (default: the imported one)"
     )
+    parser.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask before a session is written into a program's folder"
+    )
     add_redact(parser)
     add_keys(parser)
 
@@ -78,6 +95,11 @@ def run(arguments: Namespace) -> int:
     output = None if arguments.output == "-" else arguments.output
     if arguments.output == "-" and arguments.to not in _TEXTS:
         raise Misuse(f"--output - is standard output, and {arguments.to} takes a folder")
+    if output is None and arguments.to not in _TEXTS and is_at_a_terminal() and not arguments.yes:
+        where = f" into {one_line(folder)}" if (folder := program_folder(arguments.to)) else ""
+        if not confirmed(f"write it as a new session of {arguments.to}{where}?"):
+            complain("nothing was written; --output DIR writes it elsewhere")
+            return 2
     if output is None and arguments.to in _TEXTS:
         output = _output_for(arguments.to)
     # On standard output the text itself shows that something is done, and a status would stand in the midst of it.
@@ -117,7 +139,8 @@ def run(arguments: Namespace) -> int:
 
 def _form(text: str) -> str:
     """The type of ``--to``. No package is imported to look at its name."""
-    if text in (*_TEXTS, *PROGRAMS):
+    text = _OTHER_NAMES.get(text.lower(), text)
+    if text in _FORMS:
         return text
     from transcript_store.sources import added_names
 

@@ -11,11 +11,14 @@ from transcript_store.cli._shared.keys import add_keys, keys_of
 from transcript_store.cli._shared.libraries import destination
 from transcript_store.cli._shared.places import fork_of, is_address, library_at, with_id
 from transcript_store.cli._shared.progress import Working
+from transcript_store.cli._shared.providers import PROVIDERS, fork_for_provider
 from transcript_store.cli._shared.terminal import Misuse, say, say_json
 
 DESCRIPTION = f"""\
 Copy a conversation into a new one beside it, or into another library, and print the new one's id. Records keep their
 times; the new conversation remembers where it parted from the old one. The old one may have a live writer.
+
+With --provider the copy has the form of another provider, so that it can go on: what that form cannot hold is said, and stays here.
 
 {NAMES}"""
 EPILOG = """\
@@ -23,6 +26,7 @@ examples:
   transcript-store fork chats/today
   transcript-store fork chats/0b8f --through 12
   transcript-store fork chats/last --into archive
+  transcript-store fork 0b8f --provider local           go on with another model: chat ID
   transcript-store fork chats 0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51
 """
 
@@ -32,6 +36,7 @@ def configure(parser: ArgumentParser) -> None:
     add_conversation(parser, on_places=True)
     add_through(parser)
     parser.add_argument("--into", metavar="LIBRARY", type=path, help="the library to copy into (default: its own)")
+    parser.add_argument("--provider", choices=PROVIDERS, help="the copy can go on with this one")
     add_keys(parser, what="the key; the fork is sealed with it too")
     add_json(parser, "one JSON object with id and directory")
 
@@ -45,9 +50,15 @@ def run(arguments: Namespace) -> int:
             with_id(arguments.directory)[0] if is_address(arguments.directory) else os.path.dirname(arguments.directory)
         )
     library = library_at(into, creates=arguments.into is not None, **options)
+    if arguments.provider is not None and arguments.through is not None:
+        raise Misuse("--provider copies the whole conversation: fork it --through first, and then that one")
     try:
-        with Working("copying"):
-            fork = fork_of(arguments.directory, library, through_seq=arguments.through, **options)
+        with Working("copying") as working:
+            fork = (
+                fork_for_provider(arguments.directory, arguments.provider, library, working, **options)
+                if arguments.provider is not None
+                else fork_of(arguments.directory, library, through_seq=arguments.through, **options)
+            )
     except TranscriptStoreError:
         raise  # some of these are ValueErrors too
     except ValueError:

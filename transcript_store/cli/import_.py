@@ -37,12 +37,13 @@ from transcript_store.sources import added_names, places
 from transcript_store.words import MOMENTS
 
 DESCRIPTION = """\
-Import the sessions in the PATHs (files or folders), or without a PATH those that other programs keep on this machine: shows
-what there is, and asks. A session is imported whole, with its own times, and always under the same id: importing again adds
-what grew, and changes nothing else. What you went on with here is never overwritten. The sources are only read.
+Import the sessions in the PATHs (files or folders), or those that the named PROGRAMs keep on this machine. Without either it shows
+what all programs keep here, and asks. A session is imported whole, with its own times, and always under the same id: importing
+again adds what grew, and changes nothing else. What you went on with here is never overwritten. What was deleted here stays
+deleted, unless --again is given or its very file is named. The sources are only read.
 
-Says what became of every line: a message, an event, or a finding. The exit code is 1 if anything was left out. Files in
-a folder that are no sessions (settings, caches) are counted, and are no error.
+Says for each program what was done, with -v for each session, and what became of every line: a message, an event, or a finding. The
+exit code is 1 if anything was left out. Files in a folder that are no sessions (settings, caches) are counted, and are no error.
 """
 _FORMATS = [reader.name for reader in READERS]
 EPILOG = f"""\
@@ -51,6 +52,7 @@ formats: {", ".join(_FORMATS)}, and those that installed packages add
 examples:
   transcript-store import                            what is here? import it?
   transcript-store import --all --into chats         all of it, without a question
+  transcript-store import claude-code codex          what these two keep here
   transcript-store import ~/.claude/projects --dry-run
   transcript-store import conversations.zip --into chats --json | jq -r 'select(.findings != [])'
   transcript-store import --all --since 2w           what changed in the last two weeks
@@ -60,6 +62,9 @@ examples:
 
 _MOST_JOBS = 8
 """Without ``--jobs``. More of them wait for the disk, and each takes memory."""
+_LEAST_NAME = 2
+_FEW = 5
+"""Of so many files that were named each has a line."""
 _POLL_SECONDS = 2.0
 _QUIET_SECONDS = 10
 """A program writes a reply line by line, over seconds. One that was imported in the middle would come as a rewritten one."""
@@ -67,7 +72,13 @@ _QUIET_SECONDS = 10
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("paths", metavar="PATH", nargs="*", type=path, help="a file, or a folder with all below it")
+    parser.add_argument(
+        "paths",
+        metavar="PATH|PROGRAM",
+        nargs="*",
+        type=path,
+        help="a file, a folder with all below it, or a program such as codex",
+    )
     parser.add_argument(
         "--into",
         metavar="LIBRARY",
@@ -83,10 +94,18 @@ def configure(parser: ArgumentParser) -> None:
         default="report",
         help="where the source and the conversation both went on: report it (default), or import it as another one",
     )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="also sessions that were deleted here, or that export wrote",
+    )
     parser.add_argument("--empty", action="store_true", help="import sessions without a message too")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument("--follow", action="store_true", help="go on with what the programs add, until Ctrl-C")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="a line a session, with its title and what was found in it"
+    )
+    parser.add_argument("-f", "--follow", action="store_true", help="go on with what the programs add, until Ctrl-C")
     parser.add_argument(
         "--jobs",
         metavar="N",
@@ -112,19 +131,26 @@ def run(arguments: Namespace) -> int:
         raise Misuse("--dry-run writes nothing, so there is nothing to --follow: give one of them")
     if arguments.forget and (redactor_of(arguments) is None or arguments.dry_run or arguments.follow):
         raise Misuse("--forget removes what --redact takes out: give it with --redact, without --dry-run and --follow")
+    programs = frozenset(program for named in arguments.paths if (program := _program(named)) is not None)
+    arguments.paths = [named for named in arguments.paths if _program(named) is None]
     for named in arguments.paths:
         if (why_not := why_not_imported(os.path.abspath(os.path.expanduser(named)))) is not None:
             raise Misuse(f"{named}: {why_not}")
     library = library_at(_library(arguments.into), creates=not arguments.dry_run, **keys_of(arguments).options)
-    if arguments.paths:
-        chosen = None
-    else:
+    chosen: frozenset[str] | None = programs
+    if not (arguments.paths or programs):
         chosen = _chosen(arguments, library, [one for one in discover() if _is_recent(one, arguments.since)])
-        if chosen is None:
-            return 0
+    if chosen is None:
+        return 0
     redacts = redactor_of(arguments) is not None
-    tally = Tally(is_json=arguments.json, is_dry_run=arguments.dry_run, is_redacted=redacts)
     found = _found(arguments, chosen)
+    tally = Tally(
+        {one.path: one.program for one in found if one.program is not None},
+        is_json=arguments.json,
+        is_dry_run=arguments.dry_run,
+        is_verbose=arguments.verbose or (bool(arguments.paths) and len(found) <= _FEW),
+        is_redacted=redacts,
+    )
     began = time.monotonic()
     if arguments.follow:
         _say_beside(arguments, "following what the programs write: Ctrl-C ends it, and what was imported stays")
@@ -201,22 +227,38 @@ def _chosen(arguments: Namespace, library: ConversationLibrary, found: list[Foun
         say("nothing was imported: --all imports all of it")
         return None
     say_on(f"Import them into {one_line(library.directory)}? [y, n, or names of programs] ")
-    answer = sys.stdin.readline().split()
+    answer = sys.stdin.readline().replace(",", " ").split()
     if [word.lower() for word in answer] in (["y"], ["yes"], ["all"]):
         return frozenset(programs)
     if [word.lower() for word in answer] in ([], ["n"], ["no"]):
         say("nothing was imported")
         return None
-    if unknown := [word for word in answer if word not in programs]:
+    named = {word: [program for program in programs if program.startswith(word.lower())] for word in answer}
+    if unknown := [word for word, its in named.items() if not its]:
         say(f"{one_line(', '.join(unknown))}: no such program is in the list above; nothing was imported")
         return None
-    return frozenset(answer)
+    return frozenset(program for its in named.values() for program in its)
 
 
-def _found(arguments: Namespace, programs: frozenset[str] | None, *, may_be_gone: bool = False) -> list[Found]:
-    if programs is not None:
-        return [one for one in discover() if one.program in programs]
-    found: list[Found] = []
+def _are_files(paths: list[str]) -> bool:
+    """Whether these very files were named, and nothing else: then they are meant, whatever became of them before."""
+    return bool(paths) and all(os.path.isfile(os.path.expanduser(path)) for path in paths)
+
+
+def _program(named: str) -> str | None:
+    """The program that a word on the command line means, by its name or the beginning of it; None if it is a path."""
+    if os.path.lexists(os.path.expanduser(named)) or is_address(named) or len(named) < _LEAST_NAME:
+        return None
+    known = dict.fromkeys(place.program for place in places())
+    meant = [program for program in known if program == named.lower()]
+    meant = meant or [program for program in known if program.startswith(named.lower())]
+    return meant[0] if len(meant) == 1 else None
+
+
+def _found(arguments: Namespace, programs: frozenset[str], *, may_be_gone: bool = False) -> list[Found]:
+    found = (
+        [one for one in discover() if one.program in programs and _is_recent(one, arguments.since)] if programs else []
+    )
     missing: list[str] = []
     for named in arguments.paths:
         try:
@@ -247,6 +289,7 @@ def _import(arguments: Namespace, library: ConversationLibrary, found: list[Foun
             redact=redactor_of(arguments),
             jobs=arguments.jobs,
             empty=arguments.empty,
+            again=arguments.again or _are_files(arguments.paths),
         )
     except ValueError as error:  # a package adds a format of that name, and only writes it
         raise Misuse(str(error)) from None
@@ -274,7 +317,7 @@ def _format(text: str) -> str:
 def _follow(
     arguments: Namespace,
     library: ConversationLibrary,
-    programs: frozenset[str] | None,
+    programs: frozenset[str],
     imported: list[Found],
     tally: Tally,
 ) -> None:

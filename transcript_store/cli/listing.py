@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import os
-import shlex
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import islice
+from typing import NamedTuple
 
-from transcript_store import ConversationSummary, list_conversations
-from transcript_store.cli._shared.arguments import add_json, count, path, since
+from transcript_store import ConversationSummary
+from transcript_store.cli._shared.arguments import add_json, count, path
+from transcript_store.cli._shared.filters import add_filters, filters_of
 from transcript_store.cli._shared.keys import Keys, add_keys, keys_of
-from transcript_store.cli._shared.libraries import libraries, none_in
-from transcript_store.cli._shared.places import is_address, library_at
+from transcript_store.cli._shared.libraries import libraries, none_in, query_and_libraries
+from transcript_store.cli._shared.names import called, project_of
+from transcript_store.cli._shared.places import is_address, library_at, short_ids, shown
 from transcript_store.cli._shared.queries import say_ignored
 from transcript_store.cli._shared.sealed import with_titles
 from transcript_store.cli._shared.terminal import (
+    Misuse,
     columns,
     columns_of,
+    complain,
     fitting,
     many,
     one_line,
@@ -27,213 +31,233 @@ from transcript_store.cli._shared.terminal import (
     say_json,
     say_marked,
     size,
-    time,
 )
-from transcript_store.cli._shared.titles import called
-from transcript_store.file_names import TRANSCRIPT
-from transcript_store.words import MOMENTS
 
 DESCRIPTION = """\
-List every conversation directly under DIR, whatever its folder is called, the one that changed last first: its folder,
-when it changed, how many records it has, its size, provider and model, which program it was imported from (the label
-`source`), whether it is sealed, and its title (the label `title`), cut to the width of a terminal. There a conversation without a
-title is called by its first prompt.
-Looks at the metadata and at both ends of each
-transcript; a conversation that is seen to be damaged is listed as that, and `transcript-store verify` looks at everything.
-Nothing is changed and no lock is taken.
+List the conversations of a library, whatever their folders are called, the one first in which something was said last. Each with
+its title, or else its first prompt, or else its program and when it began; when something was last said in it (UTC); the project,
+which is the folder that it was held in; the program that it was imported from; and its id, as short as
+it can be. With --long also the records, the size and the model.
 
-On a terminal, and with any of the options below, the list comes from an index in your cache directory, in which only what
-changed is read anew; on a terminal it ends after 50. Otherwise every conversation is read.
+Where no terminal reads it, a line has the same and more, uncut, with a tab between two: title, time, project, program, id, records, bytes,
+model. A conversation that is seen to be damaged is listed as that, and `transcript-store verify` looks at everything. Nothing is
+changed and no lock is taken. The list comes from an index in your cache directory, in which only what changed is read again; on a
+terminal it ends after 50.
 """
 EPILOG = """\
 examples:
   transcript-store list
-  transcript-store list chats
-  transcript-store list chats --title house --since 2w
+  transcript-store list flaky test                     names that have both words
+  transcript-store list chats --since 'last month' --project shop
+  transcript-store list --source codex --until november
   transcript-store list chats --sort size --limit 10
-  transcript-store list chats --filter 'label:project=x -model:opus'
+  transcript-store list chats --filter 'flaky label:team=x -model:opus'
   transcript-store list chats --json | jq -r 'select(.damage) | .directory'
 """
 
 _ON_A_SCREEN = 50
 _AT_A_TIME = 1000
-_NAME_COLUMNS = 36
-"""As many as an id has. What stands behind a longer name is not in line with the others."""
+_LEAST_TITLE, _PROJECT_COLUMNS, _PROGRAM_COLUMNS = 20, 16, 12
+_NEEDED = {"PROJECT": 72, "PROGRAM": 80}
+"""So many columns a terminal has where these are shown."""
+_WIDE = 100
+"""From so many columns on a time has its hour."""
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
-        "directory",
-        metavar="DIR",
-        nargs="?",
-        type=path,
-        help="the directory that holds the conversations, or the address of a place (default: that of `chat`)",
+        "words",
+        metavar="WORD|LIBRARY",
+        nargs="*",
+        default=[],
+        help="words of names; the last may be the library: a directory, or the address of a place (default: that of `chat`)",
     )
+    parser.add_argument("--in", dest="directory", metavar="LIBRARY", type=path, help="the library, in any case")
     parser.add_argument(
-        "--limit", metavar="N", type=count, help="only the first N; 0 for all (default: 50 on a terminal)"
+        "-n", "--limit", metavar="N", type=count, help="only the first N; 0 for all (default: 50 on a terminal)"
     )
     parser.add_argument(
         "--sort", choices=("updated", "created", "title", "records", "size"), help="the order (default: updated)"
     )
-    parser.add_argument("--title", metavar="TEXT", help="only those whose title contains it")
-    parser.add_argument("--model", metavar="TEXT", help="only those whose model contains it")
-    parser.add_argument("--label", metavar="NAME[=VALUE]", help="only those with this label")
-    parser.add_argument("--since", metavar="WHEN", type=since, help=f"only those that changed since: {MOMENTS}")
+    parser.add_argument("-l", "--long", action="store_true", help="also records, size, model and whole ids")
     parser.add_argument("--filter", metavar="QUERY", help="only those that a query leaves, as `search` has it")
+    add_filters(parser)
     add_keys(parser, what="the key, for the titles of sealed conversations")
     add_json(parser, "one JSON object a conversation")
+
+
+class ListedConversation(NamedTuple):
+    """A conversation of a list, and what it is called."""
+
+    summary: ConversationSummary
+    name: str
 
 
 def run(arguments: Namespace) -> int:
     """Print the list."""
     keys = keys_of(arguments)
-    if arguments.directory is None:
-        (arguments.directory,) = libraries([], on_places=True)
-    chosen = (arguments.limit, arguments.sort, arguments.title, arguments.model, arguments.label, arguments.since)
-    is_chosen = arguments.filter is not None or any(one is not None for one in chosen)
-    if is_address(arguments.directory):
-        is_narrowed = arguments.filter is not None or any(one is not None for one in chosen[1:])
-        _list_from_the_index(arguments, keys, is_chosen=True) if is_narrowed else _list_a_place(arguments)
+    words, named = query_and_libraries(arguments.words, needs_query=False, is_of_paths=True)
+    named = named if arguments.directory is None else [arguments.directory, *named]
+    if len(named) > 1:
+        raise Misuse(f"a list is of one library, and these are {len(named)}: {', '.join(map(shown, named))}")
+    arguments.directory = named[0] if named else None
+    (directory,) = libraries(named, on_places=True)
+    query = " ".join(filter(None, (words, filters_of(arguments), arguments.filter)))
+    if _list(arguments, directory, query, keys):
         return 0
-    if os.path.isdir(arguments.directory) and (is_chosen or (columns() is not None and not arguments.json)):
-        shown = _list_from_the_index(arguments, keys, is_chosen=is_chosen)
-    else:
-        found = with_titles(list_conversations(arguments.directory), keys)
-        _say(arguments, found, with_headings=False)
-        shown = len(found)
-    if not shown and not arguments.json and not is_chosen:
-        directory = os.path.abspath(arguments.directory)
-        what = none_in(directory) or "there is no conversation"
-        if os.path.exists(os.path.join(directory, TRANSCRIPT)):
-            what += f"; it is a conversation itself: transcript-store show {shlex.quote(directory)}"
-        say(f"{one_line(directory)}: {one_line(what)}")
+    if words:
+        complain(f"looked for in names: {words} (no library of this name is here)")
+    if arguments.json:
+        return 0
+    what = "no conversation is like that" if query else "there is no conversation yet"
+    if not query and not is_address(directory):
+        what = none_in(directory) or what
+    say(f"{one_line(shown(directory))}: {one_line(what)}")
     return 0
 
 
-def _list_a_place(arguments: Namespace) -> None:
+def list_all(directory: str) -> None:
+    """Print the conversations of a library, as `list` does without an option."""
+    no_options = Namespace(directory=directory, json=False, limit=None, long=False, sort=None)
+    if not _list(no_options, directory, "", Keys(None)):
+        say(f"{one_line(shown(directory))}: there is no conversation yet")
+
+
+def _list(arguments: Namespace, directory: str, query: str, keys: Keys) -> int:
+    """Print the conversations that the query leaves, and say how many they are."""
+    if is_address(directory) and not query and arguments.sort is None:
+        return _list_a_place(arguments, directory)
+    return _list_from_the_index(arguments, directory, query, keys)
+
+
+def _limit(arguments: Namespace) -> int | None:
+    is_read = columns() is not None and not arguments.json
+    limit: int | None = _ON_A_SCREEN if arguments.limit is None and is_read else arguments.limit
+    return limit
+
+
+def _list_a_place(arguments: Namespace, directory: str) -> int:
     """Print what the writers on a place left for lists, the newest first: by page, without an index."""
-    library = library_at(arguments.directory)
-    limit = (
-        _ON_A_SCREEN if arguments.limit is None and columns() is not None and not arguments.json else arguments.limit
-    )
-    count = 0
+    library, limit, count = library_at(directory), _limit(arguments), 0
     summaries = library.iter_list()
     while page := [*islice(summaries, min(_AT_A_TIME, limit - count) if limit else _AT_A_TIME)]:
-        _say(arguments, page, with_headings=not count)
+        _say(arguments, directory, [ListedConversation(one, called(one)) for one in page], with_headings=not count)
         count += len(page)
         if count == limit:
             break
-    if not count and not arguments.json:
-        say(f"{one_line(library.directory)}: there is no conversation yet")
-    elif count == limit and columns() is not None and not arguments.json:
-        say_marked(f"the newest {count:,}; --limit shows more, 0 all of them", looks=("quiet",))
+    if count and count == limit:
+        _say_more(arguments, f"the newest {count:,} in {one_line(library.directory)}")
+    return count
 
 
-def _list_from_the_index(arguments: Namespace, keys: Keys, *, is_chosen: bool) -> int:
+def _list_from_the_index(arguments: Namespace, directory: str, query: str, keys: Keys) -> int:
     """Print a list page by page; returns how many conversations are on it."""
     from transcript_store.search import SearchIndex
 
-    limit = arguments.limit
-    if limit is None and columns() is not None and not arguments.json:
-        limit = _ON_A_SCREEN
-    shown, after = 0, None
-    with SearchIndex(library_at(arguments.directory)) as index:
+    limit, shown_so_far, after = _limit(arguments), 0, None
+    with SearchIndex(library_at(directory)) as index:
         while True:
             page = index.list(
-                limit=min(_AT_A_TIME, limit - shown) if limit else _AT_A_TIME,
+                limit=min(_AT_A_TIME, limit - shown_so_far) if limit else _AT_A_TIME,
                 after=after,
                 sort=arguments.sort or "updated",
-                filter=_filter(arguments),
+                filter=query,
                 wait=after is None,
             )
-            found = with_titles(list(page), keys)
-            if columns() is not None and not arguments.json and len(found) <= _ON_A_SCREEN:  # a person reads it
-                found = [replace(one, title=called(one.directory, one.title)) for one in found]
-            _say(arguments, found, with_headings=not shown)
-            if not shown:
+            summaries = with_titles(list(page), keys)
+            names = (one.title or name for one, name in zip(summaries, page.names, strict=True))
+            _say(arguments, directory, [*map(ListedConversation, summaries, names)], with_headings=not shown_so_far)
+            if not shown_so_far:
                 say_ignored(page.ignored)
-            shown, after = shown + len(page), page.next
-            if after is None or shown == limit:
+            shown_so_far, after = shown_so_far + len(page), page.next
+            if after is None or shown_so_far == limit:
                 break
-    if not arguments.json and columns() is not None and after is not None:
-        say_marked(f"{shown:,} of {page.total:,}; --limit shows more, 0 all of them", looks=("quiet",))
-    elif not shown and is_chosen and not arguments.json:
-        say("no conversation is like that")
-    return shown
+    if after is not None:
+        _say_more(arguments, f"{shown_so_far:,} of {page.total:,} in {one_line(shown(directory))}")
+    elif arguments.directory is None and shown_so_far:
+        _say_more(arguments, f"{many(shown_so_far, 'conversation')} in {one_line(shown(directory))}", is_all=True)
+    return shown_so_far
 
 
-def _filter(arguments: Namespace) -> str:
-    """The options as one query."""
-    given = {"title": arguments.title, "model": arguments.model, "label": arguments.label}
-    words = [f'{name}:"{text.replace(chr(34), " ")}"' for name, text in given.items() if text]
-    words += [f"after:{arguments.since.isoformat()}"] if arguments.since is not None else []
-    return " ".join((*words, arguments.filter or ""))
+def _say_more(arguments: Namespace, what: str, *, is_all: bool = False) -> None:
+    if columns() is not None and not arguments.json:
+        say_marked(what if is_all else f"{what}; -n N shows more, -n 0 all of them", looks=("quiet",))
 
 
-def _say(arguments: Namespace, found: Sequence[ConversationSummary], *, with_headings: bool) -> None:
+def _say(arguments: Namespace, directory: str, rows: Sequence[ListedConversation], *, with_headings: bool) -> None:
     if arguments.json:
-        for summary in found:
-            members = asdict(summary)
+        for row in rows:
+            members = asdict(row.summary)
             del members["last_extra"]  # nobody asked for it
-            say_json(members)
+            say_json({"name": row.name, **members})
         return
-    headings, *lines = lines_of(found)
-    if with_headings and lines and (columns() or 0) > len(headings):
-        say_marked(headings, looks=("quiet",))
-    for line in lines:
-        say(line)
-
-
-def lines_of(found: Sequence[ConversationSummary]) -> Iterator[str]:
-    """The headings of a list, and the lines of each conversation: its facts, what it is about, and its damage if there is any."""
-    names = [one_line(os.path.basename(summary.directory)) for summary in found]
-    room = min(_NAME_COLUMNS, max(map(columns_of, names), default=0))
-    yield f"{padded('FOLDER', room)}  {'CHANGED':<23}  {'RECORDS':>13}  {'SIZE':>8}  MODEL, SOURCE, TITLE"
-    for name, summary in zip(names, found, strict=True):
-        yield from _lines_of_one(padded(name, room), summary)
-
-
-def _lines_of_one(name: str, summary: ConversationSummary) -> Iterator[str]:
-    if summary.size_bytes is None:
-        yield name.rstrip()
-    else:
-        source = (summary.labels or {}).get("source")
-        facts = (
-            f"{time(summary.updated_at):<23}",
-            f"{many(summary.record_count or 0, 'record'):>13}",
-            f"{size(summary.size_bytes):>8}",
-        )
-        about = (
-            one_line("/".join(filter(None, (summary.provider, summary.model)))),
-            "sealed" if summary.sealed else "",
-            f"from {one_line(source)}" if source else "",
-            one_line(summary.title or ""),
-        )
-        yield from _laid_out((name, *facts), "  ".join(filter(None, about)))
-    if summary.damage is not None:
-        yield f"    damaged: {one_line(summary.damage)}"
-    elif summary.torn_bytes:
-        yield f"    torn tail: {many(summary.torn_bytes, 'byte')} behind the last whole record (or a writer is at work now)"
-
-
-def _laid_out(facts: Sequence[str], about: str) -> Iterator[str]:
-    """On one line; at a terminal that has no room for it on more, and what it is about is cut to the width."""
     width = columns()
-    line = "  ".join(filter(None, (*facts, about)))
-    if width is None or fitting(line, width) == line:
-        yield line
-        return
-    name, changed, *others = facts
-    if fitting(line := "  ".join(facts), width) != line:
-        changed = changed[: len("2026-01-31 12:00")]  # then an id and its facts fit into 80 columns
-    line = name
-    for fact in (changed, *others):
-        if fitting(beside := f"{line}  {fact}", width) == beside:
-            line = beside
-        else:
-            yield line
-            line = f"    {fact.lstrip()}"
-    yield line
-    if about:
-        yield f"    {fitting(about, width - 4)}"
+    if width is None:
+        lines = [*map(_in_a_pipe, rows)]
+    else:
+        headings, *lines = _on_a_terminal(rows, width, short_ids(directory), is_long=arguments.long)
+        if with_headings and rows:
+            say_marked(headings, looks=("quiet",))
+    for row, line in zip(rows, lines, strict=True):
+        say(line)
+        if row.summary.damage is not None:
+            say(f"    damaged: {one_line(row.summary.damage)}")
+        elif row.summary.torn_bytes:
+            what = many(row.summary.torn_bytes, "byte")
+            say(f"    torn tail: {what} behind the last whole record (or a writer is at work now)")
+
+
+def _facts(summary: ConversationSummary) -> tuple[str, str, str]:
+    """The project, the program and the folder's name."""
+    labels = summary.labels or {}
+    program = "sealed" if summary.sealed else labels.get("source") or summary.provider or ""
+    return project_of(labels), one_line(program), one_line(os.path.basename(summary.directory))
+
+
+def _model_of(summary: ConversationSummary) -> str:
+    return one_line("/".join(filter(None, (summary.provider, summary.model))))
+
+
+def _in_a_pipe(row: ListedConversation) -> str:
+    summary = row.summary
+    project, program, name = _facts(summary)
+    facts = ("" if number is None else str(number) for number in (summary.record_count, summary.size_bytes))
+    when = one_line((summary.updated_at or "")[:19])
+    return "\t".join((one_line(row.name), when, project, program, name, *facts, _model_of(summary)))
+
+
+def _on_a_terminal(
+    rows: Sequence[ListedConversation], width: int, short: Callable[[str], str], *, is_long: bool
+) -> Iterator[str]:
+    """The headings, and a line for each conversation: its title takes the room that the others leave."""
+    found = [_facts(row.summary) for row in rows]
+    ids = [short(name) for _, _, name in found]
+    more = [_more(row.summary) if is_long else () for row in rows]
+    times = [one_line((row.summary.updated_at or "")[: 16 if width >= _WIDE else 10].replace("T", " ")) for row in rows]
+    table = [
+        ("LAST SAID", "PROJECT", "PROGRAM", *(("RECORDS", "SIZE", "MODEL") if is_long else ()), "ID"),
+        *(
+            (at, fitting(project, _PROJECT_COLUMNS), fitting(program, _PROGRAM_COLUMNS), *facts, name)
+            for at, (project, program, _), facts, name in zip(times, found, more, ids, strict=True)
+        ),
+    ]
+    left_out = {heading for heading, least in _NEEDED.items() if width < least}
+    kept = [at for at, heading in enumerate(table[0]) if heading not in left_out]
+    table = [tuple(row[at] for at in kept) for row in table]
+    widths = [max(map(columns_of, column)) for column in zip(*table, strict=True)]
+    room = max(_LEAST_TITLE, width - sum(widths) - 2 * len(widths))
+    names = [one_line(row.name) for row in rows]
+    room = min(room, max(map(columns_of, ("TITLE", *names))))
+    for name, cells in zip(("TITLE", *names), table, strict=True):
+        cells_padded = (padded(cell, column) for cell, column in zip(cells, widths, strict=True))
+        yield "  ".join((padded(fitting(name, room), room), *cells_padded)).rstrip()
+
+
+def _more(summary: ConversationSummary) -> tuple[str, str, str]:
+    records, length = summary.record_count, summary.size_bytes
+    return (
+        "" if records is None else f"{records:,}",
+        "" if length is None else size(length),
+        _model_of(summary),
+    )

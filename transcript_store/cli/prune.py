@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 from transcript_store import PrunedItem, Pruning, TranscriptStoreError
 from transcript_store.cli._shared.arguments import add_json, count, path, since
 from transcript_store.cli._shared.keys import add_keys, add_retired_keys, keys_of
-from transcript_store.cli._shared.libraries import libraries, too_high
+from transcript_store.cli._shared.libraries import the_library, too_high
+from transcript_store.cli._shared.names import called
 from transcript_store.cli._shared.places import is_address, library_at, snapshots_at
 from transcript_store.cli._shared.sealed import has_sealed
 from transcript_store.cli._shared.terminal import (
     Misuse,
     complain,
+    confirmed,
     is_at_a_terminal,
     many,
     one_line,
@@ -26,6 +28,7 @@ from transcript_store.cli._shared.terminal import (
     size,
     time,
 )
+from transcript_store.transcripts import summary_of
 from transcript_store.words import MOMENTS
 
 if TYPE_CHECKING:
@@ -53,7 +56,7 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("library", metavar="LIBRARY", type=path, help="the library's directory")
+    parser.add_argument("library", metavar="LIBRARY", nargs="?", type=path, help="which (default: that of `chat`)")
     what = parser.add_argument_group("what is due (at least one)")
     what.add_argument(
         "--older-than", metavar="WHEN", type=since, help=f"conversations that changed last before this: {MOMENTS}"
@@ -80,7 +83,7 @@ def configure(parser: ArgumentParser) -> None:
         help="store a snapshot of each conversation here before it goes: a directory, or the address of a library",
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what is due")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     add_json(parser, "one JSON object for each thing that is due (needs --dry-run or --yes)")
     add_keys(parser, of="keys of a sealed store of snapshots, and of sealed conversations")
     add_retired_keys(parser)
@@ -92,7 +95,7 @@ def run(arguments: Namespace) -> int:
         raise Misuse("nothing is pruned unasked: give --older-than, --keep-generations or --purge-quarantine")
     if arguments.json and not (arguments.dry_run or arguments.yes):
         raise Misuse("--json asks nothing: give --dry-run or --yes with it")
-    (directory,) = libraries([arguments.library], on_places=True)
+    directory = the_library(arguments.library, on_places=True)
     keys = keys_of(arguments)
     prune = partial(
         library_at(directory, **(keys.options if is_address(directory) or has_sealed(directory) else {})).prune,
@@ -110,17 +113,18 @@ def run(arguments: Namespace) -> int:
         raise  # some of these are ValueErrors too
     except ValueError as error:
         raise Misuse(str(error)) from None
+    names = {} if arguments.json else _names(due, directory)
     if arguments.dry_run:
-        _tell(due, arguments, "would go")
+        _tell(due, names, arguments, "would go")
         return 1 if due.left_alone else 0
     if not arguments.yes:
-        _tell(due, arguments, "would go")
-        if due.pruned and not _is_confirmed(due):
+        _tell(due, names, arguments, "would go")
+        if due.pruned and not confirmed(f"remove {_counted(due.pruned)}?"):
             complain("nothing was removed" + ("" if is_at_a_terminal() else ": without a terminal --yes removes it"))
             return 2
     done = prune(dry_run=False) if due.items else due
     if arguments.yes or done.items != due.items:
-        _tell(done, arguments, "removed")
+        _tell(done, names, arguments, "removed")
     else:
         say(_sum(done.pruned, "removed"))
     return 1 if done.left_alone else 0
@@ -134,31 +138,30 @@ def _snapshots(arguments: Namespace) -> Snapshots:
     return store
 
 
-def _is_confirmed(due: Pruning) -> bool:
-    if not is_at_a_terminal():
-        return False
-    try:
-        return input(f"remove {_counted(due.pruned)}? [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
+def _names(pruning: Pruning, directory: str) -> dict[str, str]:
+    """What each conversation is called, while it is there."""
+    if is_address(directory):
+        return {}
+    there = ((item.id, summary_of(os.path.join(directory, item.id))) for item in pruning.items)
+    return {own_id: called(summary) for own_id, summary in there if summary is not None}
 
 
-def _tell(pruning: Pruning, arguments: Namespace, went: str) -> None:
+def _tell(pruning: Pruning, names: Mapping[str, str], arguments: Namespace, went: str) -> None:
     for item in pruning.items:
         if arguments.json:
             say_json({"applied": pruning.applied, **asdict(item)})
         else:
-            say(_line(item))
+            say(_line(item, names.get(item.id) or item.title))
     if not arguments.json:
         say(_sum(pruning.pruned, went))
 
 
-def _line(item: PrunedItem) -> str:
+def _line(item: PrunedItem, name: str | None) -> str:
     what = item.what if item.generation is None else f"generation {item.generation}"
     changed = "changed at an unknown time" if item.updated_at is None else f"changed {time(item.updated_at)}"
     facts = [f"{what:<14}", item.id, changed, f"{size(item.size_bytes):>8}"]
-    if item.title:
-        facts.append(one_line(item.title))
+    if name:
+        facts.append(one_line(name))
     if item.snapshot is not None:
         facts.append(f"(snapshot {item.snapshot})")
     if item.left_alone is not None:

@@ -4,35 +4,41 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from transcript_store.cli._shared.arguments import NAMES, add_conversation
+from transcript_store.cli._shared.arguments import NAMES
+from transcript_store.cli._shared.conversations import conversation_and_words
 from transcript_store.cli._shared.keys import add_keys, keys_of
 from transcript_store.cli._shared.places import conversation_at
+from transcript_store.cli._shared.terminal import Misuse
 
 DESCRIPTION = f"""\
 Give a conversation a title, which `list` shows: its label `title`. An empty TITLE takes it away. Its folder and its id stay
-what they are.
+what they are. All words behind the conversation are the title.
 
 {NAMES}"""
 EPILOG = """\
 examples:
-  transcript-store rename chats/0b8f "Moving house"
+  transcript-store rename chats/0b8f Moving house
+  transcript-store rename 0b8f ''                  takes the title away
 """
 _LABEL = "title"
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser, on_places=True)
-    parser.add_argument("title", metavar="TITLE", help="what to call it; several words stand in quotes")
+    parser.add_argument("words", metavar="CONVERSATION TITLE", nargs="+", help="the conversation, and what to call it")
     add_keys(parser)
 
 
 def run(arguments: Namespace) -> int:
     """Set the label ``title``, or remove it if the title is empty."""
-    with conversation_at(arguments.directory, **keys_of(arguments).options) as conversation:
+    directory, words = conversation_and_words(arguments.words)
+    if not words:
+        raise Misuse("what is it to be called? The title stands behind the conversation; '' takes it away")
+    title = " ".join(words).strip()
+    with conversation_at(directory, **keys_of(arguments).options) as conversation:
         conversation.load(verify="tail")
         labels = {name: text for name, text in conversation.get_metadata().labels.items() if name != _LABEL}
-        if arguments.title:
-            labels[_LABEL] = arguments.title
+        if title:
+            labels[_LABEL] = title
         conversation.update_metadata(labels=labels)
     return 0

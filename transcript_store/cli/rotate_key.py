@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from transcript_store.cli._shared.arguments import add_json, path
 from transcript_store.cli._shared.conversations import existing
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, key_in, keys_of
-from transcript_store.cli._shared.libraries import libraries
+from transcript_store.cli._shared.libraries import the_library
 from transcript_store.cli._shared.places import is_address, library_at, taken_apart, with_id
 from transcript_store.cli._shared.progress import Working
 from transcript_store.cli._shared.terminal import Misuse, complain, many, say, say_json
@@ -36,8 +36,8 @@ _HAS_NO_KEY = "it is not sealed"
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    what = "the library's directory; or one conversation, named as for show"
-    parser.add_argument("library", metavar="LIBRARY", type=path, help=what)
+    what = "the library's directory; or one conversation, named as for show (default: the library of `chat`)"
+    parser.add_argument("library", metavar="LIBRARY", nargs="?", type=path, help=what)
     parser.add_argument("--new-key-file", metavar="FILE", type=path, required=True, help="the new key (see new-key)")
     add_keys(parser, what="the key so far")
     add_json(parser, "one JSON object: rotated, already, left_alone")
@@ -65,8 +65,10 @@ def run(arguments: Namespace) -> int:
     return 1 if left else 0
 
 
-def _meant(named: str) -> tuple[str, list[str] | None]:
+def _meant(named: str | None) -> tuple[str, list[str] | None]:
     """The library, and of it the one conversation that is named: its folder, or its id on a place. None if the library is named."""
+    if named is None:
+        return the_library(None), None
     if is_address(named):
         library, what = taken_apart(named)
         return library, None if what is None else [with_id(named)[1]]
@@ -74,8 +76,7 @@ def _meant(named: str) -> tuple[str, list[str] | None]:
     if os.path.lexists(os.path.join(found, TRANSCRIPT)):
         directory, name = os.path.split(os.path.abspath(found))
         return directory, [name]
-    (directory,) = libraries([named])
-    return directory, None
+    return the_library(named), None
 
 
 def _may_be_sealed(library: str, name: str) -> bool:

@@ -11,9 +11,10 @@ from itertools import groupby
 from typing import NamedTuple
 
 from transcript_store.cli._shared.arguments import add_json, path, positive
+from transcript_store.cli._shared.filters import add_filters, filters_of
 from transcript_store.cli._shared.keys import VARIABLE, Keys, add_keys, keys_of
-from transcript_store.cli._shared.libraries import libraries, none_in
-from transcript_store.cli._shared.places import is_address, library_at, shown
+from transcript_store.cli._shared.libraries import is_path, libraries, none_in, query_and_libraries
+from transcript_store.cli._shared.places import is_address, library_at, short_ids, shown
 from transcript_store.cli._shared.queries import say_ignored, say_not_read
 from transcript_store.cli._shared.terminal import (
     Look,
@@ -32,7 +33,6 @@ from transcript_store.cli._shared.terminal import (
     time,
     wrapped,
 )
-from transcript_store.cli._shared.titles import called
 from transcript_store.search import Answer, Hit, SearchIndex
 from transcript_store.transcripts import summary_of
 
@@ -50,13 +50,17 @@ Nothing of a sealed conversation comes into the index: with its key it is read, 
   in:result         in results of tools alone
   in:text  in:call  in:thinking  in:scaffolding
   role:user  title:moving  model:opus  provider:claude  source:codex
-  label:project=x  id:0b8f  after:2026-01-01  after:7d  before:yesterday
+  project:shop  label:team=x  id:0b8f  after:2026-01-01  since:7d
+  until:november  before:yesterday  since:"last month"
 
-Every text is a query. A query that begins with a minus stands behind --.
+All WORDs are one query, and every text is one. Last words that are libraries (directories of conversations, or addresses) say where to
+search; --in LIBRARY always does. A query that begins with a minus stands behind --.
 """
 EPILOG = """\
 examples:
-  transcript-store search "socket timeout" chats
+  transcript-store search socket timeout
+  transcript-store search '"socket timeout"' chats
+  transcript-store search flaky test --project shop --since 'last month'
   transcript-store search 'in:result ImportError after:2026-11-01'
   transcript-store search role:user chats --regex 'time(out|d out)'
   transcript-store search --regex 'E[0-9]{4}'
@@ -66,11 +70,19 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("query", metavar="QUERY", nargs="?", default="", help="what is looked for")
+    parser.add_argument("words", metavar="WORD", nargs="*", default=[], help="what is looked for")
     parser.add_argument(
-        "libraries", metavar="LIBRARY", nargs="*", default=[], type=path, help="where (default: that of `chat`)"
+        "--in",
+        dest="libraries",
+        metavar="LIBRARY",
+        action="append",
+        default=[],
+        type=path,
+        help="where (default: in that of `chat`); may be repeated",
     )
-    parser.add_argument("--limit", metavar="N", type=positive, default=20, help="at most N messages (default: 20)")
+    parser.add_argument(
+        "-n", "--limit", metavar="N", type=positive, default=20, help="at most N messages (default: 20)"
+    )
     parser.add_argument(
         "--sort", choices=("rank", "newest"), help="the best first, or the latest (default: rank, if there are few)"
     )
@@ -79,7 +91,14 @@ def configure(parser: ArgumentParser) -> None:
         metavar="PATTERN",
         help="a regular expression of Python that has to be found besides; it needs no query",
     )
+    parser.add_argument(
+        "-i",
+        "--ignore-case",
+        action="store_true",
+        help="of --regex: letters' case does not count; of words it never does",
+    )
     parser.add_argument("--wait", action="store_true", help="bring the index up to date first, however long that takes")
+    add_filters(parser)
     add_keys(parser)
     add_json(parser, "one JSON object a message, with conversation, seq, where, excerpt and marks")
 
@@ -87,13 +106,16 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Print what is found."""
     keys = keys_of(arguments)
-    if arguments.regex is not None and not arguments.libraries and os.path.isdir(arguments.query):
-        arguments.query, arguments.libraries = "", [arguments.query]
-    if not arguments.query and arguments.regex is None:
-        raise Misuse("what is looked for? A query, or --regex PATTERN")
+    filters = filters_of(arguments)
+    words, libraries_named = query_and_libraries(arguments.words, needs_query=arguments.regex is None and not filters)
+    arguments.libraries = [*arguments.libraries, *libraries_named]
+    if not words and arguments.regex is None and not filters:
+        raise Misuse("what is looked for? WORDs, or --regex PATTERN")
+    arguments.query = f"{words} {filters}".strip()
     directories = libraries(arguments.libraries, on_places=True)
     if arguments.regex is not None:
         try:
+            arguments.regex = f"(?i){arguments.regex}" if arguments.ignore_case else arguments.regex
             re.compile(arguments.regex)
         except re.error as error:
             raise Misuse(f"--regex {arguments.regex!r} is no regular expression: {error}") from None
@@ -107,8 +129,11 @@ def run(arguments: Namespace) -> int:
                 shown(arguments.libraries[place]) if arguments.libraries else ""
             )  # as it was given: a path may be long
             say_found(answer, library, of_several=len(directories) > 1)
+            is_last = len(arguments.words) > 1 and not libraries_named and is_path(last := arguments.words[-1])
+            if not answer.hits and is_last:
+                complain(f"{last}: there is no such directory, so it was looked for as a word")
             if not answer.hits and not arguments.libraries:
-                complain(f"{shown(directory)}: this was searched; another library is named behind the query")
+                complain(f"{shown(directory)}: this was searched; --in LIBRARY searches another one")
         say_what_is_missing(answer, directory, keys)
     return 0
 
@@ -163,13 +188,24 @@ def _lines(answer: Answer, library: str, *, of_several: bool) -> Iterator[_Line]
         answer, key=lambda hit: order.index(hit.directory)
     )  # the best conversation first, its hits in their order
     for place, hits in groupby(together, key=lambda hit: hit.directory):
-        yield from _conversation(os.path.join(library, os.path.basename(place)), list(hits))
+        yield from _conversation(_named(library, place), list(hits))
         yield _Line("")
     if not of_several:
-        yield _Line(_how_many(answer), looks=("quiet",) if answer.hits else ())
+        where = (
+            ""
+            if library or columns() is None or not answer.hits
+            else f" in {one_line(os.path.dirname(answer.hits[0].directory))}"
+        )
+        yield _Line(f"{_how_many(answer)}{where}", looks=("quiet",) if answer.hits else ())
     if not answer.hits and answer.elsewhere:
         where = " and ".join(f"{count:,} in {_PLACES[name]} (in:{name})" for name, count in answer.elsewhere.items())
         yield _Line(f"found elsewhere: {where}")
+
+
+def _named(library: str, directory: str) -> str:
+    """What a command calls a conversation, by the library as the user named it; "" for the default one."""
+    above, name = os.path.split(directory)
+    return for_shell(os.path.join(library, short_ids(above)(name)))
 
 
 _BESIDE = {"left-branch": "on a branch that was left", "earlier-generation": "earlier generation {}"}
@@ -185,7 +221,7 @@ _PLACES = {
 def _conversation(name: str, hits: list[Hit]) -> Iterator[_Line]:
     """The lines for a conversation with its hits; ``name`` is what a command calls it."""
     width = columns()
-    title = one_line(called(hits[0].directory, hits[0].title) or os.path.basename(name))
+    title = one_line(hits[0].title or os.path.basename(name))
     yield _Line(title if width is None else fitting(title, width), looks=("strong",))
     if (whole := _part_of(hits[0].directory)) is not None:
         yield _Line(f"  a part of the session {one_line(whole)}, which it may repeat", looks=("quiet",))
@@ -197,7 +233,7 @@ def _conversation(name: str, hits: list[Hit]) -> Iterator[_Line]:
             yield _Line(f"      {text}", tuple((start + 6, end + 6) for start, end in marks))
     how = {"left-branch": " --branches", "earlier-generation": f" --generation {hits[0].generation}"}
     options = f"{how.get(hits[0].beside or '', '')} --around {hits[0].seq}"
-    yield _Line(f"  transcript-store show {for_shell(name)}{options}", looks=("quiet",))
+    yield _Line(f"  transcript-store show {name}{options}", looks=("quiet",))
 
 
 def _part_of(directory: str) -> str | None:
@@ -213,7 +249,7 @@ def _how_many(answer: Answer) -> str:
     if answer.total is None or answer.total <= len(answer):
         return shown
     total = f"more than {answer.total - 1:,}" if answer.total > 2000 else f"{answer.total:,}"
-    return f"{shown} of {total}; --limit shows more"
+    return f"{shown} of {total}; -n N shows more"
 
 
 def say_what_is_missing(answer: Answer, directory: str, keys: Keys) -> None:

@@ -15,7 +15,7 @@ from transcript_store.cli._shared.places import is_address, library_at, shown, s
 from transcript_store.cli._shared.progress import Working
 from transcript_store.cli._shared.redaction import add_redact_pattern
 from transcript_store.cli._shared.secrets import SecretsReport, forget
-from transcript_store.cli._shared.terminal import Misuse, complain, for_shell, is_at_a_terminal, many, say_on
+from transcript_store.cli._shared.terminal import Misuse, complain, confirmed, for_shell, is_at_a_terminal, many
 from transcript_store.importing import discover, import_conversations
 from transcript_store.redaction import SecretRedactor
 from transcript_store.secrets import FoundSecrets, find_secrets, find_secrets_in_snapshots
@@ -45,7 +45,7 @@ def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("libraries", metavar="LIBRARY", nargs="*", type=path, help="of which (default: that of `chat`)")
     parser.add_argument("--forget", action="store_true", help="remove the secrets from the library")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     parser.add_argument(
         "--snapshots",
         metavar="STORE",
@@ -123,17 +123,8 @@ def _forget(arguments: Namespace, directories: Sequence[str], redactor: SecretRe
         told = SecretsReport(is_json=False)
         for one in found:
             told.say(one)
-        if told.parts and not _is_confirmed(told.parts):
+        question = f"Remove the secrets from {many(told.parts, 'part')}? What is deleted cannot be brought back."
+        if told.parts and not confirmed(question):
             complain("nothing was removed" + ("" if is_at_a_terminal() else ": without a terminal --yes removes it"))
             return 2
     return forget(arguments, directories, redactor, snapshots=snapshots)
-
-
-def _is_confirmed(count: int) -> bool:
-    if not is_at_a_terminal():
-        return False
-    say_on(f"Remove the secrets from {many(count, 'part')}? What is deleted cannot be brought back. [y/N] ")
-    try:
-        return input().strip().lower() in ("y", "yes")
-    except EOFError:
-        return False

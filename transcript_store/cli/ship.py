@@ -55,7 +55,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="send nothing, and say what is not there yet")
     parser.add_argument("--take-over", action="store_true", help="claim what somebody else is writing to there")
     parser.add_argument("--with-key", action="store_true", help="take key.json of sealed conversations along")
-    parser.add_argument("--follow", action="store_true", help="go on with what is new, until Ctrl-C")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on with what is new, until Ctrl-C")
     parser.add_argument(
         "--every", metavar="SECONDS", type=seconds, default=1.0, help="how often --follow looks (default: 1)"
     )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from transcript_store import ConversationMetadata, Record, WayOut
+from transcript_store import ConversationMetadata, Record, TranscriptStoreError, WayOut
 from transcript_store.cli._shared.arguments import add_conversation, add_json, count, positive
 from transcript_store.cli._shared.follow import news
 from transcript_store.cli._shared.imported import kind_of_event, summary, what_was_imported, without_source
@@ -23,15 +24,19 @@ from transcript_store.cli._shared.messages import (
     manner_here,
     written_by_the_program,
 )
+from transcript_store.cli._shared.names import project_of
 from transcript_store.cli._shared.pager import paged
-from transcript_store.cli._shared.places import conversation_at, is_address, library_at, shown, with_id
+from transcript_store.cli._shared.places import conversation_at, is_address, library_at, short_ids, shown, with_id
 from transcript_store.cli._shared.render_extra import parts_of_extra
 from transcript_store.cli._shared.terminal import (
     Line,
     Look,
     Misuse,
     Piece,
+    columns,
+    columns_of,
     complain,
+    fitting,
     flush,
     many,
     one_line,
@@ -43,6 +48,7 @@ from transcript_store.cli._shared.terminal import (
 )
 from transcript_store.cli._shared.ways_out import in_the_shell
 from transcript_store.messages import left_of, role_of
+from transcript_store.words import title_in
 
 if TYPE_CHECKING:
     from transcript_store import Salvage, Salvaged
@@ -52,7 +58,8 @@ Print the conversation in DIR, whichever provider's form its messages have. Noth
 this works beside a writer. What a terminal would obey (escape sequences, characters that turn the direction of text)
 is shown as an escape such as \\x1b. Times are UTC; sizes are those of the message as JSON.
 
-Messages that were taken back are left out, and counted at the top; --full prints them too.
+At the top stands one line with what it is; --full says all of its metadata. Messages that were taken back are left out, and counted
+at the top; --full prints them too.
 
 Messages on branches that the conversation left are counted among the events; --branches shows them where they stand. What a
 program wrote in the user's name is shortened and quiet; --full prints it.
@@ -79,6 +86,7 @@ examples:
 
 _T = TypeVar("_T")
 _NEIGHBOURS = 3
+_LEAST_NAME = 20
 _SHOWN_ABOVE = ("scaffolding", "compaction", "left_branch")
 """Of what stands beside a message, what its heading says."""
 _ROLES: Mapping[str, Look] = {"user": "cyan", "assistant": "green", "model": "green"}
@@ -87,7 +95,9 @@ _ROLES: Mapping[str, Look] = {"user": "cyan", "assistant": "green", "model": "gr
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     add_conversation(parser, on_places=True)
-    parser.add_argument("--last", metavar="N", type=count, help="only the last N records (with --messages, messages)")
+    parser.add_argument(
+        "-n", "--last", metavar="N", type=count, help="only the last N messages, with the events among them"
+    )
     parser.add_argument(
         "--around", metavar="SEQ", type=positive, help="only this record and the three at each side of it"
     )
@@ -95,7 +105,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--branches", action="store_true", help="also what was said on branches that were left")
     parser.add_argument("--full", action="store_true", help="do not shorten tool calls, results, thinking and events")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--follow", action="store_true", help="go on with what other processes append, until Ctrl-C")
+    which.add_argument(
+        "-f", "--follow", action="store_true", help="go on with what other processes append, until Ctrl-C"
+    )
     which.add_argument("--generation", metavar="N", type=count, help="what it was before a replace (see generations)")
     which.add_argument("--salvage", action="store_true", help="read a damaged conversation as far as that is possible")
     parser.add_argument("--plain", action="store_true", help="text as it is written, also on a terminal")
@@ -124,7 +136,7 @@ def _show(arguments: Namespace) -> int:
         if not arguments.json:
             for line in _description(conversation.directory, metadata, generation, records, arguments):
                 say_line(line)
-        _print(arguments, generation, wanted if arguments.last is None else _last(arguments.last, wanted))
+        _print(arguments, generation, wanted if arguments.last is None else _last(arguments.last, wanted, _is_said))
         if arguments.follow:
             flush()
             for generation, more, event in news(conversation):
@@ -144,8 +156,12 @@ def _show_what_is_left(arguments: Namespace) -> int:
         for line in _description(left.directory, left.metadata, generation, records, arguments):
             say_line(line)
     manner = manner_here(full=arguments.full, plain=arguments.plain)
-    wanted = [one for one in left.found if one.record is None or _is_wanted(arguments, one.record)]
-    for found in wanted if arguments.last is None else _last(arguments.last, wanted):
+    wanted = [one for one in left.found if one.damage or one.record is None or _is_wanted(arguments, one.record)]
+    for found in (
+        wanted
+        if arguments.last is None
+        else _last(arguments.last, wanted, lambda found: found.record is None or _is_said(found.record))
+    ):
         if arguments.json:
             say_json({"generation": generation, **_members(found.record), **_place(found), "damage": found.damage})
         else:
@@ -195,8 +211,19 @@ def _wanted(arguments: Namespace, records: Sequence[Record]) -> Sequence[Record]
     return [record for record in records if _is_wanted(arguments, record)]
 
 
-def _last(number: int, found: Sequence[_T]) -> Sequence[_T]:
-    return found[max(0, len(found) - number) :]
+def _last(number: int, found: Sequence[_T], is_said: Callable[[_T], bool]) -> Sequence[_T]:
+    """The last so many messages, with the events that stand among them and behind."""
+    at = len(found) if number == 0 else 0
+    for place in reversed(range(len(found))):
+        number -= is_said(found[place])
+        if number <= 0:
+            at = max(at, place) if number == 0 else at
+            break
+    return found[at:]
+
+
+def _is_said(record: Record) -> bool:
+    return record.message is not None
 
 
 def _members(record: Record | None) -> dict[str, Any]:
@@ -257,27 +284,64 @@ def _description(
     how = "" if arguments.branches or arguments.full else "; --branches shows them"
     retracted = len(records) - len(in_force)
     others = f" (and {many(events, 'record')} of {'an event' if events == 1 else 'events'})" if events else ""
-    tools = ", ".join(tool["name"] for tool in metadata.tools or ())
-    labels = ", ".join(f"{name}={value}" for name, value in metadata.labels.items())
-    facts = {
+    updated = records[-1].at if records else metadata.created_at
+    about = {
         "conversation": metadata.id,
         "directory": directory,
         "provider": metadata.provider,
         "model": metadata.model,
         "system prompt": metadata.system_prompt and _shortened(metadata.system_prompt, 100),
-        "tools": tools,
-        "labels": labels,
+        "tools": ", ".join(tool["name"] for tool in metadata.tools or ()),
+        "labels": ", ".join(f"{name}={value}" for name, value in metadata.labels.items()),
         "created": time(metadata.created_at),
-        "updated": time(records[-1].at if records else metadata.created_at),
+        "updated": time(updated),
         "messages": f"{messages:,}{others}",
+    }
+    what_is_missing = {
         "left branches": f"{many(left, 'message')}{how}" if left else None,
         "taken back": many(retracted, "message") if retracted else None,
-        "generation": f"{generation}{_which(generation, metadata)}",
+        "generation": f"{generation}{which}" if (which := _which(generation, metadata)) or arguments.full else None,
         "forked from": _origin(metadata),
     }
-    for name, fact in facts.items():
+    if not arguments.full:
+        yield _head(directory, metadata, records, many(messages, "message"), updated)
+    for name, fact in ({**about, **what_is_missing} if arguments.full else what_is_missing).items():
         if fact:
             yield Piece(f"{name:<14} ", ("quiet",)), Piece(one_line(fact))
+
+
+def _head(directory: str, metadata: ConversationMetadata, records: Sequence[Record], length: str, updated: str) -> Line:
+    """A conversation on one line: its name, how long it is, when something was last said, its project, program, model and folder."""
+    labels = metadata.labels
+    name = title_in(labels) or _first_prompt(directory, metadata, records)
+    name = (
+        name
+        or f"{labels.get('source') or metadata.provider or 'conversation'}, {metadata.created_at[:16].replace('T', ' ')}"
+    )
+    folder = os.path.basename(directory)
+    facts = (
+        length,
+        time(updated),
+        project_of(labels),
+        one_line(labels.get("source") or metadata.provider or ""),
+        one_line(metadata.model or ""),
+        short_ids(os.path.dirname(directory))(folder) if folder == metadata.id else one_line(directory),
+    )
+    name, behind = one_line(name), "".join(f"  {fact}" for fact in facts if fact)
+    width = columns()
+    if width is not None:
+        name = fitting(name, max(_LEAST_NAME, width - columns_of(behind)))
+    return Piece(name, ("strong",)), Piece(behind, ("quiet",))
+
+
+def _first_prompt(directory: str, metadata: ConversationMetadata, records: Sequence[Record]) -> str | None:
+    """What began it: in the first generation, if a compaction took that out of sight."""
+    from transcript_store.naming import first_prompt, first_prompt_in
+
+    if metadata.generation:
+        with suppress(TranscriptStoreError):  # it is sealed, or on a place: what is shown has a prompt too
+            return first_prompt(directory)
+    return first_prompt_in(records, metadata.provider)
 
 
 def _which(generation: int, metadata: ConversationMetadata) -> str:

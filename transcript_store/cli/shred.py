@@ -9,7 +9,7 @@ from dataclasses import asdict
 from transcript_store import Shredding
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json
 from transcript_store.cli._shared.places import is_address, library_at, shown, with_id
-from transcript_store.cli._shared.terminal import complain, is_at_a_terminal, one_line, say, say_json
+from transcript_store.cli._shared.terminal import complain, confirmed, is_at_a_terminal, one_line, say, say_json
 from transcript_store.file_names import is_id
 
 DESCRIPTION = f"""\
@@ -32,13 +32,14 @@ examples:
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     add_conversation(parser, on_places=True)
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     add_json(parser, "one JSON object (needs --yes)")
 
 
 def run(arguments: Namespace) -> int:
     """Ask, shred, and say what it cannot reach."""
-    if not arguments.yes and (arguments.json or not _is_confirmed(arguments.directory)):
+    question = f"destroy the key of {one_line(shown(arguments.directory))}, so that nobody can ever read it again?"
+    if not arguments.yes and (arguments.json or not confirmed(question)):
         complain("nothing was destroyed" + ("" if is_at_a_terminal() else ": without a terminal --yes does it"))
         return 2
     done = _shred(arguments.directory)
@@ -61,13 +62,3 @@ def _shred(named: str) -> Shredding:
     library, name = os.path.split(named)
     home = library_at(library)
     return home.shred(name) if is_id(name) else home.shred_folder(name)
-
-
-def _is_confirmed(directory: str) -> bool:
-    if not is_at_a_terminal():
-        return False
-    try:
-        asked = f"destroy the key of {one_line(shown(directory))}, so that nobody can ever read it again? [y/N] "
-        return input(asked).strip().lower() in ("y", "yes")
-    except EOFError:
-        return False

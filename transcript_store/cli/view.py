@@ -10,13 +10,19 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from transcript_store.cli._shared.arguments import NAMES, add_conversation, count, path
+from transcript_store import ConversationStore
+from transcript_store.cli._shared.arguments import NAMES, count, path
+from transcript_store.cli._shared.conversations import existing
 from transcript_store.cli._shared.keys import add_keys, keys_of
-from transcript_store.cli._shared.places import conversation_at, is_address, with_id
+from transcript_store.cli._shared.libraries import the_library
+from transcript_store.cli._shared.names import called
+from transcript_store.cli._shared.places import conversation_at, is_address, summary_at, with_id
 from transcript_store.cli._shared.progress import Working
+from transcript_store.cli._shared.queries import say_not_read
 from transcript_store.cli._shared.redaction import add_redact, redacted, redactor_of
-from transcript_store.cli._shared.terminal import Misuse, RawOutput, complain, one_line, say
-from transcript_store.view import write_page
+from transcript_store.cli._shared.terminal import Misuse, RawOutput, complain, many, one_line, say
+from transcript_store.naming import file_name_of
+from transcript_store.view import write_page, write_site
 
 DESCRIPTION = f"""\
 Write a conversation as one HTML file: prompts as an outline, Markdown, code in colours, calls with their results, edits as
@@ -29,6 +35,7 @@ EPILOG = """\
 examples:
   transcript-store view chats/today --open
   transcript-store view chats/last --output today.html
+  transcript-store view --all site chats            a page for each, and an index with a search
   transcript-store view chats/0b8f --plain          for a reader without scripts
   transcript-store view chats/0b8f --redact         without keys and tokens, to hand it on
 """
@@ -36,12 +43,23 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser, on_places=True)
     parser.add_argument(
+        "directory",
+        metavar="CONVERSATION",
+        nargs="?",
+        type=path,
+        help="its folder, DIR/ID, or DIR/last; with --all a library (default: that of `chat`)",
+    )
+    parser.add_argument("id", metavar="ID", nargs="?", help="its id, if the first argument is its library")
+    parser.add_argument(
+        "-o",
         "--output",
         metavar="FILE",
         type=path,
-        help="the file to write (default: its folder's name, here; -: standard output); missing folders are made",
+        help="the file to write (default: its name and its last day, here; -: standard output); missing folders are made",
+    )
+    parser.add_argument(
+        "--all", metavar="DIR", type=path, help="write all pages of a library into this folder, with an index"
     )
     parser.add_argument("--open", action="store_true", help="open it in the browser")
     parser.add_argument("--plain", action="store_true", help="a page that needs no scripts: every message is in it")
@@ -51,17 +69,27 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Write the page, and say where it is."""
+    """Write the page, or all of them, and say where it is."""
     if arguments.output == "-" and arguments.open:
         raise Misuse("--open needs a file, and --output - writes none")
-    name = with_id(arguments.directory)[1] if is_address(arguments.directory) else os.path.basename(arguments.directory)
-    output = arguments.output or f"{name}.html"
+    if arguments.all is not None:
+        if arguments.output is not None or arguments.generation is not None or arguments.id is not None:
+            raise Misuse(
+                "--all DIR writes the pages of a library: it takes no conversation, no --output and no --generation"
+            )
+        return _write_all(arguments)
+    if arguments.directory is None:
+        raise Misuse("which conversation? Its folder, its id, or `last`; --all DIR writes the pages of all of them")
+    directory = existing(arguments.directory, arguments.id)
     keys, redactor = keys_of(arguments), redactor_of(arguments)
+    output = arguments.output or f"{_file_name(directory)}.html"
     with Working("writing the page"), _without_collections(), ExitStack() as stack:
-        source, options = arguments.directory, keys.options
-        if is_address(source):
-            source, options = stack.enter_context(conversation_at(source, read_only=True, **options)), {}
-            source.load()
+        source: str | ConversationStore = directory
+        options = keys.options
+        if is_address(directory):
+            there = stack.enter_context(conversation_at(directory, read_only=True, **options))
+            there.load()
+            source, options = there, {}
         written = write_page(
             source,
             RawOutput("page") if output == "-" else output,
@@ -72,9 +100,33 @@ def run(arguments: Namespace) -> int:
         )
     if redactor is not None:
         complain(redacted(written.redacted))
-    if written.path:
-        say(one_line(written.path))
-    if arguments.open and not webbrowser.open(Path(written.path).as_uri()):
+    return _say_and_open(arguments, written.path)
+
+
+def _file_name(directory: str) -> str:
+    """What the page is called: the conversation's name and its last day. That of a sealed one says nothing of it."""
+    summary = summary_at(directory)
+    if summary is None:
+        return with_id(directory)[1] if is_address(directory) else os.path.basename(directory)
+    return file_name_of(called(summary), summary.updated_at)
+
+
+def _write_all(arguments: Namespace) -> int:
+    library, redactor = the_library(arguments.directory), redactor_of(arguments)
+    with Working("writing the pages"), _without_collections():
+        options = keys_of(arguments).options
+        written = write_site(library, arguments.all, plain=arguments.plain, redact=redactor, **options)
+    say_not_read(written.failed, "view")
+    if redactor is not None:
+        complain(redacted(written.redacted))
+    say(f"{many(written.pages, 'page')}, with an index:", now=True)
+    return max(_say_and_open(arguments, written.path), int(bool(written.failed)))
+
+
+def _say_and_open(arguments: Namespace, path: str) -> int:
+    if path:
+        say(one_line(path))
+    if arguments.open and not webbrowser.open(Path(path).as_uri()):
         complain("there is no browser to open it; open the file yourself")
         return 1
     return 0

@@ -18,15 +18,15 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import NamedTuple
 
 from transcript_store.conversation import ConversationMetadata, ConversationStore, Record
+from transcript_store.exported_sessions import MOST, session_id
 from transcript_store.exporting._files import ExportError, json_lines, write_all, write_new
 from transcript_store.exporting._original import original
 from transcript_store.file_names import absolute_path
-from transcript_store.formats import Loss, Place, Writer, redacted_extra
+from transcript_store.formats import Loss, Place, Writer, Written, redacted_extra
 from transcript_store.import_notes import note_of
 from transcript_store.library import ConversationLibrary
 from transcript_store.redaction import SecretRedactor, require_redactor
@@ -34,7 +34,7 @@ from transcript_store.temporaries import require_binary
 from transcript_store.view import Stream, render_conversation
 from transcript_store.words import many
 
-__all__ = ["ExportError", "Exported", "Stream", "export", "targets"]
+__all__ = ["ExportError", "Exported", "Stream", "export", "fork_for", "program_folder", "targets"]
 
 _LONGEST_PATH_BYTES = 4096
 """PATH_MAX of Linux, and more than that of macOS: no system opens a longer path."""
@@ -68,6 +68,21 @@ def targets() -> tuple[str, ...]:
     return (*_OF_OURS, *(writer.name for writer in WRITERS), *theirs)
 
 
+def program_folder(to: str, environ: Mapping[str, str] | None = None) -> str | None:
+    """The folder in which a program of that name keeps its sessions, whether it is there or not; None if it is not known.
+
+    Raises:
+        ValueError: there is no such target.
+        UnusableFormatError: the target is a package's, and cannot be used.
+    """
+    place = None if to in _OF_OURS else _target(to).place
+    if place is None:
+        return None
+    from transcript_store.sources import folder_of
+
+    return folder_of(place, environ=environ)
+
+
 def export(
     conversation: ConversationStore | ConversationLibrary,
     id: str | None = None,
@@ -85,7 +100,8 @@ def export(
     """Write a conversation in another form. It is read only; a writer may be at work on it.
 
     A file that is written is new, readable by its owner alone, and complete and synced before it has its name. For another
-    program the conversation becomes a new session with a new id; nothing that is there is changed. Messages that were taken back
+    program the conversation becomes a new session with a new id, and with the times of the conversation; nothing that is there is
+    changed. An import leaves that session alone as long as nothing is added to it. Messages that were taken back
     (:meth:`ConversationStore.retract`) are left out, but for the original.
 
     Args:
@@ -171,6 +187,55 @@ def export(
     return Exported(to=to, redacted=dict(counts))
 
 
+def fork_for(
+    conversation: ConversationStore,
+    provider: str,
+    into: ConversationLibrary,
+    *,
+    before_writing: Callable[[tuple[Loss, ...]], object] | None = None,
+) -> str:
+    """Copy a conversation into a new one that another provider can go on with; returns its id. The original is read only.
+
+    The messages have the form of that provider, and the times of the original; the system prompt, the tools and the labels are the
+    original's, and the model is left open. What that form cannot hold stays in the original, and so do events.
+
+    Args:
+        conversation: a store that is loaded.
+        provider: whose form the copy has, as :meth:`ConversationStore.initialize` takes it.
+        into: the library that the copy is made in.
+        before_writing: called with what the form cannot hold, before anything is written. What it raises ends the call.
+
+    Raises:
+        ValueError: no form is known for the provider.
+        ExportError: nothing is said in the conversation that could be sent. Nothing was written.
+        TranscriptStoreError: as :meth:`ConversationStore.iter_records` and :meth:`ConversationLibrary.create`.
+    """
+    from transcript_store.formats import handed, is_form_known
+
+    if not is_form_known(provider):
+        raise ValueError(f"no form is known for the provider {provider!r}")
+    metadata = conversation.get_metadata()
+    records = [record for record in _records(conversation, None, None) if note_of(record) is None]
+    records = [record for record in records if record.retracts is None]
+    try:
+        found = handed(records, replace(metadata, tools=None), provider, metadata.created_at, keeps_prompt=True)
+    except ValueError as error:
+        raise ExportError(path=conversation.directory, reason=str(error)) from error
+    if before_writing is not None:
+        before_writing(found.losses)
+    left = ("source", "import", "part_of")  # it is no import any more
+    with into.create(
+        provider=provider,
+        system_prompt=metadata.system_prompt,
+        tools=metadata.tools,
+        labels={name: text for name, text in metadata.labels.items() if name not in left}
+        | {"forked_from": metadata.id},
+        messages=[message for message, _ in found.messages],
+        times=[at for _, at in found.messages],
+    ) as fork:
+        return fork.id
+
+
 class _Clean:
     """Records and metadata without secrets, and how many there were."""
 
@@ -230,24 +295,19 @@ def _to_program(
     if output is None and target.place is None:
         raise ValueError(f"it is not known where {writer.name} keeps its sessions: name the folder (output)")
     where = _directory(cwd, metadata.labels.get("cwd"), must_exist=output is None)
-    session = str(uuid.uuid4())
-    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    said = (record for record in records if note_of(record) is None and record.retracts is None)
+    said = [record for record in records if note_of(record) is None and record.retracts is None]
+    began = said[0].at if said else metadata.created_at
+    folder = _folder(target, output, environ)
     try:
-        written = writer.write(said, metadata, session=session, cwd=where, now=now)
+        session, written = _written(
+            lambda session: writer.write(said, metadata, session=session, cwd=where, now=f"{began[:23]}Z"), folder
+        )
     except ValueError as error:
         raise ExportError(
             path=conversation.directory, reason=f"cannot become a session of {writer.name}: {error}"
         ) from error
     if before_writing is not None:
         before_writing(written.losses)
-    if output is not None:
-        folder = absolute_path(output)
-    else:
-        from transcript_store.sources import folder_of
-
-        assert target.place is not None
-        folder = folder_of(target.place, environ=environ)
     return Exported(
         to=writer.name,
         paths=tuple(write_all(folder, written.files)),
@@ -256,6 +316,27 @@ def _to_program(
         cwd=where,
         losses=written.losses,
     )
+
+
+def _folder(target: _Target, output: str | os.PathLike[str] | None, environ: Mapping[str, str] | None) -> str:
+    """Where the session is written: the folder that was named, or the program's own."""
+    if output is not None:
+        return absolute_path(output)
+    from transcript_store.sources import folder_of
+
+    assert target.place is not None
+    return folder_of(target.place, environ=environ)
+
+
+def _written(write: Callable[[str], Written], folder: str) -> tuple[str, Written]:
+    """A session under an id that its file can be known by, and that no earlier export has: an import leaves it alone as it is."""
+    visible = write(str(uuid.uuid4())).files[-1][1]
+    for number in range(MOST):
+        session = session_id(visible, number)
+        written = write(session)
+        if not os.path.lexists(os.path.join(folder, written.files[-1][0])):
+            break
+    return session, written
 
 
 def _records(conversation: ConversationStore, generation: int | None, through_seq: int | None) -> Iterator[Record]:

@@ -8,6 +8,7 @@ import typing as _typing
 from transcript_store._doors import opened as _opened
 from transcript_store.formats._blocks import Block, Call, Media, Other, Result, Text, Thinking, Turn
 from transcript_store.formats._format import Format, Place
+from transcript_store.formats._handing_on import Handed, handed
 from transcript_store.formats._left import with_branches
 from transcript_store.formats._lines import Line, Lines, head_of
 from transcript_store.formats._nearly import nearly_lines
@@ -29,6 +30,7 @@ __all__ = [
     "Entry",
     "Finding",
     "Format",
+    "Handed",
     "Head",
     "Line",
     "Lines",
@@ -46,6 +48,7 @@ __all__ = [
     "Turn",
     "Writer",
     "Written",
+    "handed",
     "head_of",
     "is_form_known",
     "nearly_lines",

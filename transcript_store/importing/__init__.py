@@ -59,6 +59,7 @@ def import_conversations(
     redact: SecretRedactor | None = None,
     jobs: int = 1,
     empty: bool = False,
+    again: bool = False,
 ) -> Iterator[ImportReport]:
     """Import sessions, and keep up with those that were imported before; a report a session, as soon as it is done.
 
@@ -89,6 +90,9 @@ def import_conversations(
             another after a fork.
         empty: import sessions without a message too. Otherwise their reports say ``empty``, and they are no conversations. One
             that is on record already is kept up with either way.
+        again: import sessions too whose conversations were deleted, pruned or shredded in this library, and those that an export
+            wrote and that did not grow since. Otherwise their reports say ``deleted`` and ``unchanged``. (One that was shredded has to be
+            deleted first.)
 
     Raises:
         TypeError: an argument is of another type: one path instead of a list, a directory instead of a library; before anything is read.
@@ -117,7 +121,7 @@ def import_conversations(
         require_redactor(redact)
     redaction = None if redact is None else redaction_of(redact)
     stamps = Stamps(cache, library, redaction=redaction, is_kept=not dry_run)
-    how = How(library, format, readers, redact, diverged, dry_run, empty)
+    how = How(library, format, readers, redact, diverged, dry_run, empty, again)
     reports = _run(sources, stamps, how, since=since, jobs=jobs)
     return chain((refused(error.distribution, str(error)) for error in unusable), reports)
 

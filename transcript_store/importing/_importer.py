@@ -22,11 +22,13 @@ from transcript_store.errors import (
     ConversationExistsError,
     ConversationLockedError,
     ConversationNotFoundError,
+    ConversationShreddedError,
     InvalidMessageError,
     PoisonedError,
     StorageError,
     TranscriptStoreError,
 )
+from transcript_store.exported_sessions import is_as_exported
 from transcript_store.formats import Entry, Finding, Loss, Plan
 from transcript_store.importing._note import conversation_id, file_facts, new_note, plain
 from transcript_store.importing._records import Batch, Lists, as_stored, batches, lines_in, refused_of, time_of
@@ -34,7 +36,7 @@ from transcript_store.importing._report import ImportReport, counted
 from transcript_store.importing._standing import WRITTEN, Standing, has_another_form, is_of_this_source, standing_of
 from transcript_store.library import ConversationGroup, ConversationLibrary
 from transcript_store.messages import encode_message
-from transcript_store.sources import FileSource, Rows
+from transcript_store.sources import PLACES, FileSource, Rows, folder_of
 
 _WAIT_SECONDS = 10.0
 """For another import of the same session, which is done soon."""
@@ -47,6 +49,7 @@ _LONGEST_TOOL_BYTES = 1 << 20
 _SPEAKER = re.compile(rb'"(?:role|sender|type|author)"\s*:\s*"(?:user|human|assistant|model|gemini|ai|bot)"')
 """Somebody speaks on a line, whatever the program that wrote it."""
 _SUM = "the SHA-256 of the source is on record now, so that its bytes can be exported"
+_EXPORTED = "an export wrote it, and nothing was added since"
 _T = TypeVar("_T")
 
 
@@ -62,6 +65,7 @@ class Importer:
         dry_run: bool,
         takes_empty: bool = False,
         is_first: bool = False,
+        takes_deleted: bool = False,
     ) -> None:
         self._library, self._group = library, group
         self._takes_empty = takes_empty
@@ -69,6 +73,9 @@ class Importer:
         """Whether the library was empty at the beginning, so that nothing is looked for before it is created."""
         self._forks = diverged == "fork"
         self._dry_run = dry_run
+        self._takes_deleted = takes_deleted
+        self._of_programs = tuple(f"{folder_of(place)}/" for place in PLACES)
+        self._deleted = frozenset() if takes_deleted else library.deleted_ids()
 
     def put(self, plan: Plan, source: FileSource | Rows, *, is_alone: bool) -> ImportReport:
         """Make the library hold what is planned; says what was done.
@@ -89,6 +96,8 @@ class Importer:
             return self._put(plan, source, report, is_alone=is_alone)
         except (StorageError, PoisonedError):
             raise
+        except ConversationShreddedError as error:
+            return replace(report, action="deleted", reason=str(error), error=copy_of(error))
         except TranscriptStoreError as error:  # another process writes it, or it is damaged
             # A copy: what was raised holds the frames that it passed, and with them the session.
             return replace(report, action="refused", reason=str(error), error=copy_of(error))
@@ -119,12 +128,17 @@ class Importer:
             if copy > 1:  # so that a list tells the two apart
                 original = conversation_id(plan.format, session)
                 plan = replace(plan, labels={**plan.labels, "diverged_from": original})
+            if self._is_as_exported(plan, source):
+                return replace(report, action="unchanged", reason=_EXPORTED)
             work = _Work(self._library, group, own_id, plan, source, is_alone=is_alone, is_first=self._is_first)
-            done = work.run(dry_run=self._dry_run, may_create=self._takes_empty or not _is_empty(plan, report))
-            if done.action == "empty":
-                return replace(report, action="empty")
+            done = work.run(dry_run=self._dry_run, may_create=self._may_create(own_id, plan, report))
+            is_deleted = done.action == "empty" and own_id in self._deleted
             next_id = conversation_id(plan.format, session, copy + 1)
-            if done.action != "diverged" or not (self._forks or self._has(next_id)):
+            if is_deleted and not self._has(next_id):
+                return replace(report, action="deleted", id=own_id)
+            if done.action == "empty" and not is_deleted:
+                return replace(report, action="empty")
+            if not is_deleted and (done.action != "diverged" or not (self._forks or self._has(next_id))):
                 if work.findings:
                     report = counted(as_stored(plan, work.findings), source=source.name)
                 return replace(
@@ -135,6 +149,19 @@ class Importer:
                     losses=(*report.losses, *(work.losses if done.action == "created" else ())),
                 )
         raise AssertionError("count() does not end")
+
+    def _may_create(self, own_id: str, plan: Plan, report: ImportReport) -> bool:
+        if own_id in self._deleted:
+            return False
+        return self._takes_empty or not _is_empty(plan, report)
+
+    def _is_as_exported(self, plan: Plan, source: FileSource | Rows) -> bool:
+        """Whether an export wrote this session into a program's own folder. From any other place it is imported: a user put it there."""
+        if self._takes_deleted or not isinstance(source, FileSource) or plan.session[14:15] != "5":
+            return False  # and most are not read for it
+        return source.name.startswith(self._of_programs) and is_as_exported(
+            plan.session, source.read(0, source.stamp.size)
+        )
 
     def _known_as(self, plan: Plan, source: FileSource | Rows, former: str) -> tuple[str, int]:
         """The session, its own or the former one, under which it is on record, and the first copy to look at."""

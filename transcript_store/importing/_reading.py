@@ -35,6 +35,8 @@ class How(NamedTuple):
     dry_run: bool
     takes_empty: bool
     """Whether a session without a message becomes a conversation."""
+    takes_deleted: bool = False
+    """Whether a session is imported whose conversation was deleted in the library."""
     is_first: bool = False
     """Whether the library was empty at the beginning, so that nothing is looked for before it is created."""
 
@@ -58,6 +60,7 @@ class _Import:
             dry_run=how.dry_run,
             takes_empty=how.takes_empty,
             is_first=how.is_first,
+            takes_deleted=how.takes_deleted,
         )
         # Threads are for what waits for the disk: an append, a replace, a conversation that is created by itself.
         waits = not how.is_first or group is None or group.creates_alone

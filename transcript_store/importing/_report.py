@@ -10,7 +10,9 @@ from typing import Literal
 from transcript_store.errors import TranscriptStoreError
 from transcript_store.formats import Entry, Finding, Head, Loss, Plan, Reader, nearly_lines
 
-Action = Literal["created", "grew", "unchanged", "replaced", "reread", "diverged", "empty", "refused", "skipped"]
+Action = Literal[
+    "created", "grew", "unchanged", "replaced", "reread", "diverged", "empty", "deleted", "refused", "skipped"
+]
 _IN_MESSAGE, _IN_EVENT = 1, 2
 UNREAD = "unread"
 _UNREAD = (
@@ -40,6 +42,7 @@ class ImportReport:
     new generation has what it says now; ``reread``: the same, because this version reads more of the source, or otherwise;
     ``diverged``: it changed, and so did the conversation: nothing was written;
     ``empty``: no message stands in it, or none but the program's own where the session is on record: nothing was written;
+    ``deleted``: its conversation was deleted, pruned or shredded in this library: nothing was written;
     ``refused``: it could not be read, or not be stored; ``skipped``: a file in a folder that somebody named is of no format that
     is known here."""
     source: str

@@ -7,6 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Lock
 from typing import Any, Literal, NamedTuple, Self
 
@@ -126,7 +127,7 @@ class Past:
     def list_conversations(
         self, query: str = "", *, sort: Order = "updated", limit: int = 10, cursor: str | None = None
     ) -> dict[str, Any]:
-        """A page of the conversations that a query leaves; its words have to be in the title.
+        """A page of the conversations that a query leaves; its words have to be in what the conversation is called.
 
         Raises:
             ValueError: an argument makes no sense, or the cursor is none of this object's.
@@ -147,9 +148,9 @@ class Past:
                 "records": one.record_count,
                 "is_damaged": one.damage is not None,
                 "is_sealed": one.sealed,
-                "quoted": quoted_summary(one, self._clean),
+                "quoted": quoted_summary(replace(one, title=name), self._clean),
             }
-            for one in page
+            for one, name in zip(page, page.names, strict=True)
             if one.id is not None and self._may_be_read(one.directory)
         ]
         more = None if page.next is None else self._lists.given(asked._replace(after=page.next))

@@ -22,7 +22,7 @@ The user's past conversations with AI models, to read. {NOTICE}
 Search or list first; both give ids. An answer that is not all has a `cursor`: call the same tool with it for the next page."""
 
 _QUERY = (
-    'words (all of them), "a phrase", begin*, *part*, -without, a OR b; filters title: model: provider: label:name=value '
+    'words (all of them), "a phrase", begin*, *part*, -without, a OR b; filters title: model: provider: project: label:name=value '
     "source: role:user after:2026-01-31 before:2026-02-28 in:text|result|call|thinking|scaffolding"
 )
 Query = Annotated[str, Field(description=_QUERY, max_length=LONGEST_QUERY)]

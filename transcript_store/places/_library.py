@@ -214,6 +214,9 @@ class PlacedLibrary(ConversationLibrary):
         with writer.let_go_at_the_end():
             writer.delete()
 
+    def deleted_ids(self) -> frozenset[str]:
+        return frozenset()  # a place keeps nothing of what was deleted
+
     def delete_folder(self, name: str) -> None:  # noqa: ARG002
         self._refuse("delete a folder")
 

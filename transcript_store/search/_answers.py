@@ -23,6 +23,7 @@ class Hit:
     """The conversation's id."""
     directory: str
     title: str | None
+    """What the conversation is called: its title, or its first prompt, or its program and when it began."""
     generation: int
     """The number of the live one, or of an earlier one."""
     beside: Literal["left-branch", "earlier-generation"] | None
@@ -79,6 +80,8 @@ class Listing:
     """A page of a list; iterate over it."""
 
     summaries: tuple[ConversationSummary, ...]
+    names: tuple[str, ...]
+    """What each of them is called: its title, or its first prompt, or its program and when it began. The first two may be anything."""
     total: int
     """How many conversations pass the filter, on all pages."""
     next: str | None

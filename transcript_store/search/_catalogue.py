@@ -45,6 +45,8 @@ class Line(NamedTuple):
     folder: bytes
     stamp: str
     summary: ConversationSummary | None
+    name: str = ""
+    """What it is called: the catalogue has that as its title."""
 
 
 class Swept(NamedTuple):
@@ -81,8 +83,18 @@ def sweep(database: Database, shelf: FolderShelf | PlacedShelf, deadline: float,
                 note(database, lines)
         # Read before the transaction that they are noted in: whoever else wants to write waits for that.
         some = changed[at : at + _AT_A_TIME]
-        lines = [Line(folder, stamp, shelf.summary(os.fsdecode(folder))) for folder, stamp in some]
+        lines = [_line(shelf, folder, stamp) for folder, stamp in some]
     return Swept(began_at, left, is_exact, lines)
+
+
+def _line(shelf: FolderShelf | PlacedShelf, folder: bytes, stamp: str) -> Line:
+    from transcript_store.naming import name_at, name_of  # a search of what is known already does without
+
+    summary = shelf.summary(os.fsdecode(folder))
+    if summary is None:
+        return Line(folder, stamp, None)
+    # On a place a whole conversation would be fetched for its first prompt.
+    return Line(folder, stamp, summary, name_at(summary) if isinstance(shelf, FolderShelf) else name_of(summary))
 
 
 def look(database: Database, shelf: FolderShelf | PlacedShelf, deadline: float, *, refresh: bool = False) -> Look:
@@ -180,12 +192,13 @@ def _forget_these(database: Database, gone: list[int]) -> None:
 def note(database: Database, lines: list[Line]) -> None:
     """Note what a list says of these, within a transaction. What is known already is not written: each fact has an index of its own."""
     execute, many = database.connection.execute, database.connection.executemany
-    for folder, stamp, summary in lines:
+    for folder, stamp, summary, name in lines:
         n, *before = execute(_KNOWN, (folder,)).fetchone() or (None,)
         if summary is None:
             _forget_these(database, [] if n is None else [n])
             continue
-        facts = [stamp, *(_storable(getattr(summary, fact), absent) for fact, absent in FACTS.items())]
+        known = {fact: getattr(summary, fact) for fact in FACTS} | {"title": name}
+        facts = [stamp, *(_storable(known[fact], absent) for fact, absent in FACTS.items())]
         if n is None:
             n = execute(_NEW, (folder, *facts)).lastrowid
         elif new := {column: fact for column, fact, was in zip(_COLUMNS, facts, before, strict=True) if fact != was}:

@@ -20,7 +20,7 @@ from transcript_store.search._catalogue import Swept, note, sweep
 from transcript_store.search._database import Database, cache_folder, is_busy, is_full, path_in, remove
 from transcript_store.search._finding import Finder, Redact, newest_first
 from transcript_store.search._indexing import PENDING, Indexer
-from transcript_store.search._listing import checked_limit, listed, page_of
+from transcript_store.search._listing import checked_limit, facets, listed, page_of
 from transcript_store.search._matching import Match, matcher, with_pattern
 from transcript_store.search._plan import functions
 from transcript_store.search._query import Query, parse
@@ -350,7 +350,7 @@ class SearchIndex:
             limit: how many.
             after: ``next`` of the page before; None for the first page.
             sort: ``"updated"``, ``"created"`` (the latest first), ``"title"``, ``"records"`` or ``"size"`` (the most first).
-            filter: a query: its filters hold, and its words have to be in the title.
+            filter: a query: its filters hold, and its words have to be in what the conversation is called (:attr:`Listing.names`).
             wait: look at all conversations, as long as that takes.
 
         Raises:
@@ -368,6 +368,16 @@ class SearchIndex:
 
         with self._mutex:
             return self._surely(work)
+
+    def facets(self, *, most: int = 8) -> dict[str, tuple[tuple[str, int], ...]]:
+        """What a list can be narrowed by: for ``source``, ``project`` (whole paths) and ``model`` the most frequent values, each with how
+        many conversations have it. It is what the last list or search has seen; nothing is looked at for it.
+
+        Raises:
+            StorageError: the index cannot be read.
+        """
+        with self._mutex:
+            return self._surely(lambda: facets(self._database, most))
 
 
 def _time(seconds: float | None) -> str | None:

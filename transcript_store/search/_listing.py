@@ -25,6 +25,7 @@ ORDERS: dict[Order, tuple[str, bool]] = {
     "size": ("size_bytes", True),
 }
 """The column of each order, and whether it falls."""
+_NAME = 3 + list(FACTS).index("title")
 _ASKED = 500
 """Every SQLite takes so many values in a statement."""
 _MOST = 2**31
@@ -51,6 +52,7 @@ class Listed(NamedTuple):
     """What a page holds, of how many, and what to give for the next one."""
 
     summaries: tuple[ConversationSummary, ...]
+    names: tuple[str, ...]
     total: int
     next: str | None
 
@@ -101,8 +103,24 @@ def listed(database: Database, shelf: Shelf, page: Page) -> Listed:
         n, value = rows[page.limit - 1][:2]
         more = json.dumps([page.order, value, n])
     shown = rows[: page.limit]
+    names = tuple(row[_NAME] or "" for row in shown)
     labels = _labels(database, [n for n, *_ in shown])
-    return Listed(tuple(_summary(shelf, labels[n], *facts) for n, _, *facts in shown), total, more)
+    return Listed(tuple(_summary(shelf, labels[n], *facts) for n, _, *facts in shown), names, total, more)
+
+
+_FACETS = {
+    "source": "SELECT value, count(*) FROM label WHERE name = 'source' GROUP BY value",
+    "project": "SELECT value, count(*) FROM label WHERE name = 'cwd' GROUP BY value",
+    "model": "SELECT model, count(*) FROM conversation WHERE model <> '' GROUP BY model",
+}
+
+
+def facets(database: Database, most: int) -> dict[str, tuple[tuple[str, int], ...]]:
+    """For each filter that a list is narrowed by most, its values with how many conversations have them, the most frequent first."""
+    return {
+        name: tuple(database.connection.execute(f"{asked} ORDER BY count(*) DESC, 1 LIMIT ?", (most,)))
+        for name, asked in _FACETS.items()
+    }
 
 
 def _labels(database: Database, conversations: list[int]) -> dict[int, dict[str, str]]:

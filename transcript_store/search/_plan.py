@@ -20,10 +20,15 @@ EVERY = "1"
 """The condition that everything meets."""
 _TERMS = 256
 """So many terms are asked of the index. What is given besides is decided on the messages."""
+_LABELS = {"source": "l.name = 'source'", "project": "l.name IN ('cwd', 'project')"}
+"""The filters that look in labels: which. A user may give one of the name `project`, an import has the folder as `cwd`."""
 _REFUSED = {
     **{name: f"NOT has_any(c.{name}, ?)" for name in ("title", "model", "provider")},
     "role": "d.role NOT IN (SELECT n FROM role WHERE has_any(role_searched(name), ?))",
-    "source": "c.n NOT IN (SELECT l.n FROM label l WHERE l.name = 'source' AND has_any(l.value, ?))",
+    **{
+        name: f"c.n NOT IN (SELECT l.n FROM label l WHERE {label} AND has_any(l.value, ?))"
+        for name, label in _LABELS.items()
+    },
     "label": "c.n NOT IN (SELECT l.n FROM label l WHERE is_any_label(l.name, l.value, ?))",
     "id": "NOT is_any_id(c.id, c.folder, ?)",
 }
@@ -193,10 +198,9 @@ def _condition(one: Filter) -> tuple[str, list[Any]]:
                     value,
                 ]
             return "EXISTS (SELECT 1 FROM label l WHERE l.n = c.n AND l.name = ?)", [name]
-        case "source":
-            return "EXISTS (SELECT 1 FROM label l WHERE l.n = c.n AND l.name = 'source' AND has_text(l.value, ?))", [
-                one.value
-            ]
+        case "source" | "project":
+            named = f"l.n = c.n AND {_LABELS[one.name]}"
+            return f"EXISTS (SELECT 1 FROM label l WHERE {named} AND has_text(l.value, ?))", [one.value]
         case name:
             return _contains(f"c.{name}", one.value)
 

@@ -8,11 +8,14 @@ r"""What a person types, as a value. Total: every text is a query, and none is a
     socket OR pipe          one of them; OR binds the terms at its sides
     -pipe                   messages without it
     in:result               in results of tools (call, thinking, text, scaffolding; several: in one of them; all)
-    role:user title:moving model:opus provider:claude source:codex label:project=x id:0b8f
-    after:2026-01-01 before:2026-02-01T12:00 after:7d before:yesterday
+    role:user title:moving model:opus provider:claude source:codex project:shop label:team=x id:0b8f
+    after:2026-01-01 before:2026-02-01T12:00 after:7d before:yesterday since:"last month" until:november
 
-Any other name before a colon is a word, so a URL or ``std::vector`` can be looked for as it is.
-``after:`` and ``before:`` with no date behind them are ignored, and told: nobody who writes them looks for the word.
+``title:`` looks in what the conversation is called, ``project:`` (or ``cwd:``) in the path of the folder that it was held in. ``until:``
+takes in the day or the month that it names, ``before:`` does not.
+
+A name that is none of these, with a word behind its colon, is a filter that does not exist: it is ignored, and reported. So are dates
+that are none. A URL, ``std::vector``, ``localhost:8000`` and all that stands in quotes are words.
 """
 
 from __future__ import annotations
@@ -23,10 +26,22 @@ from typing import Literal
 
 from transcript_store.search._texts import COLUMNS
 from transcript_store.search._words import is_cjk, tokens
-from transcript_store.words import moment
+from transcript_store.words import period
 
 _PIECE = re.compile(r'(-(?!-))?(?:([A-Za-z]{1,10}):)?(?:"([^"]*)"?|(\S+))')  # two dashes begin a word: --dry-run
-_NAMES = ("title", "model", "provider", "label", "source", "id", "role")
+_NAMES = ("title", "model", "provider", "label", "source", "project", "id", "role")
+_OTHER_NAMES = {
+    "cwd": "project",
+    "dir": "project",
+    "folder": "project",
+    "program": "source",
+    "since": "after",
+    "until": "before",
+}
+FILTERS = ("in", *_NAMES, "after", "before", "since", "until")
+"""The names that may stand before a colon."""
+_NO_FILTER = re.compile(r"[A-Za-z][\w.-]*")
+"""What a person writes behind the name of a filter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +92,8 @@ def parse(text: str) -> Query:
     ignored: list[str] = []
     joins = False  # whether the next term belongs to the group before it
     for sign, prefix, quoted, bare in _PIECE.findall(text):
-        value, name = quoted or bare, prefix.lower()
+        value, written = quoted or bare, prefix.lower()
+        name = _OTHER_NAMES.get(written, written)
         if (sign, name, bare) == ("", "", "OR"):
             joins = bool(groups)
         elif name in _NAMES:
@@ -85,10 +101,13 @@ def parse(text: str) -> Query:
         elif name == "in" and value.lower() in (*COLUMNS, "all"):
             columns.update(dict.fromkeys(COLUMNS if value.lower() == "all" else (value.lower(),)))
         elif name in ("after", "before"):
-            if (at := moment(value)) is None:
-                ignored.append(f"{name}:{value}")
+            if (times := period(value)) is None:
+                ignored.append(f"{written}:{value}")
             else:
+                at = times[written == "until"]
                 dates[name] = at.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")  # as records have it
+        elif prefix.islower() and len(prefix) > 1 and (quoted or _NO_FILTER.fullmatch(bare)):
+            ignored.append(f"{prefix}:{value}")
         elif (term := _term(f"{prefix}:{value}" if prefix else value, is_quoted=bool(quoted))) is None:
             ignored.append(value or '"')  # a quotation mark that nothing follows
         elif sign:

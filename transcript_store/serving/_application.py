@@ -27,7 +27,7 @@ from transcript_store.errors import (
 from transcript_store.search import Order, SearchIndex
 from transcript_store.serving._guard import page_headers
 from transcript_store.serving._homes import Home
-from transcript_store.serving._library_page import ORDERS, error_page, hits_page, listing_page
+from transcript_store.serving._library_page import ORDERS, WHERE, Asked, error_page, hits_page, listing_page
 from transcript_store.serving._pages import SLICE, Pages, TooMuchAtOnceError
 from transcript_store.serving._views import Views
 from transcript_store.view.served import LiveConversation, Position, Served, policies, still_page
@@ -65,23 +65,28 @@ class Application:
         self._views.close()
 
     async def _list(self, request: Request) -> Response:
-        asked = request.query_params
-        query, titles = asked.get("q", "")[:_LONGEST_QUERY], asked.get("filter", "")[:_LONGEST_QUERY]
-        sort = cast(Order, asked.get("sort")) if asked.get("sort") in ORDERS else "updated"
-        html = await run_sync(self._listed, query, titles, sort, asked.get("after") or None)
+        given = {name: value[:_LONGEST_QUERY] for name, value in request.query_params.items()}
+        asked = Asked(
+            query=given.get("q", ""),
+            filter=given.get("filter", ""),
+            where=given.get("in", "") if given.get("in") in WHERE else "",
+            sort=cast(Order, given.get("sort")) if given.get("sort") in ORDERS else "updated",
+        )
+        html = await run_sync(self._listed, asked, given.get("after") or None)
         return self._answer([html], "library")
 
-    def _listed(self, query: str, filter: str, sort: Order, after: str | None) -> bytes:
+    def _listed(self, asked: Asked, after: str | None) -> bytes:
         try:
-            if query.strip():
-                titles = " ".join(word if ":" in word else f"title:{word}" for word in filter.split())
-                found = self._index.search(f"{query} {titles}", limit=_MOST_HITS)
-                return hits_page(self._library, found, query=query, filter=filter, sort=sort, names=self._home.called)
+            if asked.query.strip():
+                found = self._index.search(
+                    f"{asked.query} {WHERE[asked.where][1]} {asked.conversations}", limit=_MOST_HITS
+                )
+                return hits_page(self._library, found, asked, self._index.facets())
             try:
-                listing = self._index.list(filter=filter, sort=sort, after=after)
+                listing = self._index.list(filter=asked.filter, sort=asked.sort, after=after)
             except ValueError:  # `after` is of another order, or of nobody
-                listing = self._index.list(filter=filter, sort=sort)
-            return listing_page(self._library, listing, filter=filter, sort=sort, names=self._home.called)
+                listing = self._index.list(filter=asked.filter, sort=asked.sort)
+            return listing_page(self._library, listing, asked, self._index.facets())
         except TranscriptStoreError as error:
             return error_page(self._library, str(error))
 

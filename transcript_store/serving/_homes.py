@@ -8,14 +8,11 @@ from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
 from transcript_store.conversation import ConversationStore
-from transcript_store.errors import ConversationNotFoundError, TranscriptStoreError
-from transcript_store.file_names import TRANSCRIPT, is_id
+from transcript_store.errors import ConversationNotFoundError
+from transcript_store.file_names import is_id
 from transcript_store.library import ConversationLibrary
 from transcript_store.search import Shelf, shelf_of
 from transcript_store.transcripts import summary_of
-from transcript_store.view import first_prompt
-
-_MOST_NAMES = 10_000
 
 Source: TypeAlias = "tuple[str | ConversationStore, Mapping[str, Any]]"
 """A folder and the keys of what is in it; or a store that is not loaded yet."""
@@ -37,10 +34,6 @@ class Home(Protocol):
         """What the page of a conversation is made of. Keys are given to what is sealed: a library may have others beside it."""
         ...
 
-    def called(self, name: str) -> str | None:
-        """What a conversation without a title is called in a list; None if there is no word for it, or it cannot be read."""
-        ...
-
 
 class _FolderHome:
     poll_seconds = 0.1  # two calls of `stat`
@@ -48,7 +41,6 @@ class _FolderHome:
     def __init__(self, directory: str, keys: Mapping[str, Any]) -> None:
         self.name = directory
         self._keys = keys
-        self._names: dict[str, tuple[int, str]] = {}
 
     def has(self, name: str) -> bool:
         if not name or name.startswith(".") or len(name) > 255 or any(c in name for c in "/\\\0"):
@@ -59,22 +51,6 @@ class _FolderHome:
     def source(self, name: str) -> Source:
         path = self._path(name)
         return path, self._keys if self._is_sealed(path) else {}
-
-    def called(self, name: str) -> str | None:
-        """Its first prompt; None if it is sealed: that is not read for a list."""
-        path = self._path(name)
-        try:
-            inode = os.stat(os.path.join(path, TRANSCRIPT)).st_ino
-            if (found := self._names.get(name)) and found[0] == inode:
-                return found[1]
-            called = first_prompt(path) if self.has(name) and not (self._keys and self._is_sealed(path)) else None
-        except (OSError, TranscriptStoreError):
-            return None
-        if called:  # it stands in its place until another transcript takes the place of this one
-            if len(self._names) >= _MOST_NAMES:
-                self._names.clear()
-            self._names[name] = inode, called
-        return called
 
     def _path(self, name: str) -> str:
         return os.path.join(self.name, name)
@@ -98,9 +74,6 @@ class _PlacedHome:
 
     def source(self, name: str) -> Source:
         return self._shelf.store(name, **(self._keys if self._keys and self._is_sealed(name) else {})), {}
-
-    def called(self, name: str) -> None:
-        """None: all of a conversation would be fetched for its first line."""
 
     def _is_sealed(self, name: str) -> bool:
         with self._asking:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from itertools import groupby
-from typing import get_args
+from typing import TypeAlias, get_args
 from urllib.parse import quote, urlencode
 
 from transcript_store.library import ConversationSummary
 from transcript_store.search import Answer, Hit, Listing, Order
-from transcript_store.view.served import Html, document, excerpt, full, tag
+from transcript_store.view.served import Html, clock, day, document, excerpt, full, tag
 from transcript_store.words import many
 
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -19,39 +22,86 @@ _NOTHING_YET = (
     "There are no conversations here yet: transcript-store import brings in what other programs keep,"
     " transcript-store chat begins one"
 )
+_BY_DAY = ("updated", "created")
+_SHOWN_ELSEWHERE = frozenset({"title", "cwd", "import", "source"})
+"""Labels that a row says by other means, or not at all."""
 _BESIDE = {"left-branch": "on a branch that was left", "earlier-generation": "taken away by a compaction"}
 _ROLES = {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool", "model": "Assistant"}
 
 
-def listing_page(
-    library: str, listing: Listing, *, filter: str, sort: Order, names: Callable[[str], str | None]
-) -> bytes:
-    """A page of the list, with where the next one is. ``names`` tells what a folder is called whose conversation has no title."""
-    rows = [tag("li", _row(summary, names)) for summary in listing]
+WHERE = {
+    "": ("All messages", ""),
+    "prompts": ("Prompts", "in:text role:user"),
+    "replies": ("Replies", "in:text role:assistant"),
+    "calls": ("Calls", "in:call"),
+    "results": ("Results", "in:result"),
+}
+"""Where a search can look, by the name in the address: what it is called, and the query that it is."""
+_WITH_COLON = re.compile(r'(?<!\S)-?[a-z]+:(?:"[^"]*"|\S+)')
+_CHIPS = 6
+
+Facets: TypeAlias = "Mapping[str, Sequence[tuple[str, int]]]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the form has."""
+
+    query: str = ""
+    filter: str = ""
+    where: str = ""
+    sort: Order = "updated"
+
+    @property
+    def conversations(self) -> str:
+        """The filter as it stands in a search: its words are those of a name."""
+        filters = _WITH_COLON.findall(self.filter)
+        words = _WITH_COLON.sub(" ", self.filter).split()
+        return " ".join((*filters, *(f"title:{word}" for word in words)))
+
+    def address(self, **changes: str) -> str:
+        """The address of a page with some of it changed."""
+        given = {"q": self.query, "filter": self.filter, "in": self.where, "sort": self.sort, **changes}
+        return f"?{urlencode({name: value for name, value in given.items() if value and (name, value) != ('sort', 'updated')})}"
+
+
+def listing_page(library: str, listing: Listing, asked: Asked, facets: Facets) -> bytes:
+    """A page of the list, in the order of time by days, with where the next one is."""
+    rows = [*zip(listing, listing.names, strict=True)]
     count = many(listing.total, "conversation")
     if not listing.total and not listing.not_looked_at:
-        count = "No title has this" if filter else _NOTHING_YET
+        count = "No conversation is like that" if asked.filter else _NOTHING_YET
     if listing.not_looked_at:
         count += f"; {many(listing.not_looked_at, 'folder')} not looked at yet"
-    body = [_count(count, is_unfinished=bool(listing.not_looked_at)), tag("ol", *rows)]
+    body = [_count(count, is_unfinished=bool(listing.not_looked_at))]
+    if asked.sort in _BY_DAY:
+        days = groupby(rows, key=lambda row: day(_time(row[0], asked.sort)) or "Without a time")
+        body += [tag("section", tag("h2", name, class_="day"), _rows(of_day, asked.sort)) for name, of_day in days]
+    else:
+        body.append(_rows(rows, asked.sort))
     if listing.next:
-        asked = urlencode({"filter": filter, "sort": sort, "after": listing.next})
-        body.append(tag("a", "More", href=f"?{asked}", class_="more"))
-    return _page(library, "", filter, sort, *body)
+        body.append(tag("a", "More", href=asked.address(after=listing.next), class_="more"))
+    return _page(library, asked, facets, *body)
 
 
-def hits_page(
-    library: str, answer: Answer, *, query: str, filter: str, sort: Order, names: Callable[[str], str | None]
-) -> bytes:
+def hits_page(library: str, answer: Answer, asked: Asked, facets: Facets) -> bytes:
     """What a search found, the conversation with the best hit first, each hit in its context."""
     order = list(dict.fromkeys(hit.directory for hit in answer))
     together = sorted(answer, key=lambda hit: order.index(hit.directory))
     body = [_count(_how_many(answer), is_unfinished=bool(answer.not_indexed))]
     for directory, hits in groupby(together, key=lambda hit: hit.directory):
         folder, found = os.path.basename(directory), list(hits)
-        body.append(tag("h2", tag("a", found[0].title or names(folder) or folder, href=_address(folder))))
+        body.append(tag("h2", tag("a", found[0].title or folder, href=_address(folder))))
         body.append(tag("ol", *(tag("li", _hit(folder, hit)) for hit in found)))
-    return _page(library, query, filter, sort, *body)
+    return _page(library, asked, facets, *body)
+
+
+def _rows(rows: Iterable[tuple[ConversationSummary, str]], sort: Order) -> Html:
+    return tag("ol", *(tag("li", _row(summary, name, sort)) for summary, name in rows))
+
+
+def _time(summary: ConversationSummary, sort: Order) -> str:
+    return (summary.created_at if sort == "created" else summary.updated_at) or ""
 
 
 def _count(said: str, *, is_unfinished: bool) -> Html:
@@ -64,50 +114,81 @@ def error_page(library: str, said: str) -> bytes:
     return document("transcript_store", tag("header", tag("h1", library)), tag("main", tag("p", said, class_="gap")))
 
 
-def _page(library: str, query: str, filter: str, sort: Order, *body: Html) -> bytes:
-    orders = [tag("option", _NAMES[each], value=each, selected=each == sort) for each in ORDERS]
+def _page(library: str, asked: Asked, facets: Facets, *body: Html) -> bytes:
+    orders = [tag("option", _NAMES[each], value=each, selected=each == asked.sort) for each in ORDERS]
+    places = [tag("option", name, value=each, selected=each == asked.where) for each, (name, _) in WHERE.items()]
     form = tag(
         "form",
-        tag(
-            "input",
-            type="search",
-            name="q",
-            value=query,
-            placeholder="Search all messages",
-            aria_label="Search all messages",
-        ),
-        tag(
-            "input",
-            type="search",
-            name="filter",
-            value=filter,
-            placeholder="Filter by title",
-            aria_label="Filter by title",
-        ),
+        _field("q", asked.query, "Search all messages"),
+        tag("select", *places, name="in", aria_label="Search in"),
+        _field("filter", asked.filter, "Filter: words of a title, project:shop, model:opus"),
         tag("select", *orders, name="sort", aria_label="Order"),
         tag("button", "Show", type="submit"),
         method="get",
         role="search",
     )
     title = os.path.basename(library) or library
-    return document(title, tag("header", tag("h1", title), form), tag("main", *body))
+    header = tag("header", tag("h1", title), form)
+    return document(title, header, tag("main", _chips(asked, facets), *body))
 
 
-def _row(summary: ConversationSummary, names: Callable[[str], str | None]) -> Html:
-    folder = os.path.basename(summary.directory)
-    labels = {name: text for name, text in (summary.labels or {}).items() if name not in ("title", "cwd", "import")}
+def _field(name: str, value: str, what: str) -> Html:
+    return tag("input", type="search", name=name, value=value, placeholder=what, aria_label=what.partition(":")[0])
+
+
+def _chips(asked: Asked, facets: Facets) -> Html | None:
+    """What the list can be narrowed by, with how many there are; one that is chosen already takes its filter away."""
+    groups = []
+    for name, values in facets.items():
+        chips = []
+        for value, number in values[:_CHIPS] if len(values) > 1 else ():
+            given = f'{name}:"{value}"' if re.search(r'[\s"]', value) else f"{name}:{value}"
+            is_chosen = given in asked.filter
+            narrowed = asked.filter.replace(given, "") if is_chosen else f"{asked.filter} {given}"
+            shown = os.path.basename(value.rstrip("/")) or value if name == "project" else value
+            chip = tag(
+                "a",
+                shown,
+                tag("small", f" {number:,}"),
+                href=asked.address(filter=" ".join(narrowed.split())),
+                title=value,
+            )
+            chips.append(tag("li", chip, class_="chosen" if is_chosen else None))
+        if chips:
+            groups.append(tag("ul", *chips, aria_label=f"By {name}"))
+    return tag("nav", *groups, class_="chips", aria_label="Narrow the list") if groups else None
+
+
+def _row(summary: ConversationSummary, name: str, sort: Order) -> Html:
+    folder, labels = os.path.basename(summary.directory), summary.labels or {}
+    shown = {key: text for key, text in labels.items() if key not in _SHOWN_ELSEWHERE}
+    at = _time(summary, sort)
     said = [
-        full(summary.updated_at) if summary.updated_at else None,
+        (clock(at) if sort in _BY_DAY else full(at)) if at else None,
+        _duration(summary.created_at, summary.updated_at),
+        os.path.basename(labels.get("cwd", "").rstrip("/")),
+        labels.get("source"),
         summary.model or summary.provider,
         many(summary.record_count, "record") if summary.record_count is not None else None,
         "sealed" if summary.sealed else None,
-        *(f"{name}: {text}" for name, text in labels.items()),
+        *(f"{key}: {text}" for key, text in shown.items()),
     ]
     damage = tag("span", f" · damaged: {summary.damage}", class_="state") if summary.damage else None
-    called = summary.title or (None if summary.sealed or summary.damage else names(folder))
-    title = tag("span", called or summary.id or folder, class_="title")
+    title = tag("span", name or folder, class_="title")
     meta = tag("span", " · ".join(filter(None, said)), damage, class_="meta")
     return tag("a", title, meta, href=_address(folder), class_="row")
+
+
+def _duration(begin: str | None, end: str | None) -> str:
+    """How long it went on, from a minute on."""
+    try:
+        seconds = (datetime.fromisoformat(end or "") - datetime.fromisoformat(begin or "")).total_seconds()
+    except (ValueError, TypeError):  # in a forged file
+        return ""
+    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= length:
+            return f"over {many(round(seconds / length), unit)}"
+    return ""
 
 
 def _hit(folder: str, hit: Hit) -> Html:

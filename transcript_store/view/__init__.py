@@ -15,18 +15,24 @@ A page needs the extra ``view``; Markdown needs nothing.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from transcript_store.conversation import ConversationStore
-from transcript_store.errors import MissingExtraError
+from transcript_store.errors import MissingExtraError, TranscriptStoreError
 from transcript_store.file_names import absolute_path
+from transcript_store.library import list_conversations
+from transcript_store.naming import file_name_of
 from transcript_store.temporaries import require_binary
 from transcript_store.view._contents import Contents, contents_of, contents_of_store
 from transcript_store.view._document import document
-from transcript_store.view._files import PageError, replace_page
-from transcript_store.view._titles import first_prompt
+from transcript_store.view._files import MARK, PageError, replace_page
+from transcript_store.view._site import SitePage, index_page
+from transcript_store.view._titles import prompts_of, title_of
+from transcript_store.words import many
 
 if TYPE_CHECKING:
     from transcript_store.keys import KeyProvider
@@ -37,11 +43,15 @@ __all__ = [
     "Rendered",
     "Stream",
     "WrittenPage",
-    "first_prompt",
+    "WrittenSite",
     "render_conversation",
     "render_page",
     "write_page",
+    "write_site",
 ]
+
+_MOST_PROMPTS = 40
+"""Of a conversation, in the index of a site."""
 
 
 class Stream(Protocol):
@@ -158,6 +168,75 @@ def write_page(
         return WrittenPage(path="", redacted=contents.redacted)
     path = replace_page(absolute_path(output), pieces)
     return WrittenPage(path=path, redacted=contents.redacted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenSite:
+    """The pages of a library that were written."""
+
+    path: str
+    """Of the index, absolute."""
+    pages: int
+    failed: tuple[TranscriptStoreError, ...] = ()
+    """Why conversations have no page, each with its ``path``."""
+    redacted: Mapping[str, int] = field(default_factory=dict)
+    """How many secrets of each kind were taken out."""
+
+
+def write_site(
+    library: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    plain: bool = False,
+    redact: SecretRedactor | None = None,
+    encryption_key: bytes | KeyProvider | None = None,
+    retired_keys: Sequence[bytes | KeyProvider] = (),
+) -> WrittenSite:
+    """Write a page for each conversation of a library into a folder, and ``index.html``, which lists them and searches in their prompts.
+
+    A page is called by the conversation's name and its last day. Pages of earlier calls are replaced; those of conversations that are
+    gone, or have another name now, stay. Sealed conversations have a page if their key is given, and it is plain. What cannot be shown
+    is left out, and reported in ``failed``.
+
+    Raises:
+        MissingExtraError: the extra ``view`` is not installed.
+        PageError: something else stands in the folder under the name of a page, or the system refuses.
+        ConversationNotFoundError: there is no such library.
+        StorageError: the library cannot be read.
+    """
+    keys, where = _given(encryption_key, retired_keys), absolute_path(folder)
+    pages: list[SitePage] = []
+    failed: list[TranscriptStoreError] = []
+    counts: Counter[str] = Counter()
+    for summary in list_conversations(library):
+        try:
+            of_this = keys if summary.sealed else {}
+            contents, pieces = _render(summary.directory, None, plain, redact, of_this)
+        except MissingExtraError:
+            raise
+        except TranscriptStoreError as error:
+            failed.append(error)
+            continue
+        name = title_of(contents)
+        taken = {page.file for page in pages}
+        file = f"{file_name_of(name, summary.updated_at)}.html"
+        if file in taken:
+            file = f"{file.removesuffix('.html')}-{os.path.basename(summary.directory)[:8]}.html"
+        if file in taken:
+            file = f"{file.removesuffix('.html')}-{len(pages)}.html"
+        replace_page(os.path.join(where, file), pieces)
+        counts.update(contents.redacted)
+        labels = contents.metadata.labels
+        project = os.path.basename(labels.get("cwd", "").rstrip("/"))
+        length = many(
+            sum(one.record is not None and one.record.message is not None for one in contents.stretches), "message"
+        )
+        facts = (project, labels.get("source", ""), contents.metadata.model or contents.metadata.provider or "", length)
+        prompts = " ".join(islice(prompts_of(contents), _MOST_PROMPTS))
+        pages.append(SitePage(file, name, summary.updated_at or "", facts, prompts))
+    title = os.path.basename(absolute_path(library)) or "Conversations"
+    path = replace_page(os.path.join(where, "index.html"), (MARK, *index_page(title, pages)))
+    return WrittenSite(path=path, pages=len(pages), failed=tuple(failed), redacted=dict(counts))
 
 
 def _render(

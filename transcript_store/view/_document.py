@@ -1,11 +1,12 @@
 """A conversation as Markdown, to read: what a page shows, without its looks.
 
-Whatever was said stands in fences that it cannot close. So nothing of it is markup: no page that shows the document runs a script or
-fetches an image, and no text can imitate a heading.
+What was said is Markdown again, as far as it can do nothing to the document (``_prose``); calls and results are folded, in fences that
+they cannot close. So no page that shows the document runs a script or fetches an image, and no text can pass for a heading of ours.
 """
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -13,13 +14,16 @@ from typing import Any
 from transcript_store.formats import Block, Call, Media, Other, Result, Text, Thinking
 from transcript_store.messages import document_in, parts_of, role_of, typed_of
 from transcript_store.view._contents import Contents, Stretch, said_of_hidden
+from transcript_store.view._prose import prose
 from transcript_store.view._times import indented
 from transcript_store.view._titles import title_of
 from transcript_store.view._turns import Said, answers_in, said_in
+from transcript_store.view.calls import shell_command_of, summary_of_call
 from transcript_store.words import many, safe
 
 _BACKTICKS = re.compile("`+")
-_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>&~])")
+_SPECIAL = re.compile(r"([\\`*_\[\]|<>&~]|(?<=\s)#+$)")
+"""What is markup in the midst of a line."""
 
 
 def document(contents: Contents) -> Iterator[bytes]:
@@ -44,7 +48,7 @@ def _document(contents: Contents) -> Iterator[str]:
     if contents.damage:
         yield _gap(f"This conversation is damaged. {contents.damage}")
     if metadata.system_prompt:
-        yield f"\n## system prompt\n\n{_fenced(metadata.system_prompt, 'markdown')}"
+        yield f"\n## system prompt\n\n{_said(metadata.system_prompt)}"
     if contents.hidden:
         yield _gap(said_of_hidden(contents.hidden))
     for earlier in contents.before:
@@ -81,7 +85,7 @@ def _messages(stretches: Iterable[Stretch], provider: str | None, heading: str) 
             record = each.stretch.record
             at = record.at[:19].replace("T", " ")
             by = f" · {how}" if (how := _how_said(record.extra)) else ""
-            yield f"\n{heading} {_escaped(role_of(record.message))} · {at} · \\#{record.seq}{by}\n{body}"
+            yield f"\n{heading} {_escaped(role_of(record.message))} · {at} · #{record.seq}{by}\n{body}"
 
 
 def _blocks(
@@ -96,11 +100,15 @@ def _blocks(
     for index, block in enumerate(each.turn.blocks):
         if (number, index) in answered:
             continue
-        yield from _block(block, each.turn.role)
+        answer = None
         if place := answers.get((number, index)):
-            answer = said[place[0]]
-            assert answer.turn is not None
-            yield from _block(answer.turn.blocks[place[1]], answer.turn.role)
+            turn = said[place[0]].turn
+            assert turn is not None
+            answer = turn.blocks[place[1]]
+        if isinstance(block, Call) and (answer is None or isinstance(answer, Result)):
+            yield _folded(block, answer)
+        else:
+            yield from _block(block, each.turn.role)
     if not each.turn.blocks:
         yield from _parts(each.stretch.record.message)
 
@@ -110,11 +118,11 @@ def _block(block: Block, role: str) -> Iterator[str]:
         yield _titled(block.title, block.text)
     elif isinstance(block, Text):
         if block.text.strip():
-            yield f"\n{_fenced(block.text, 'markdown')}"
+            yield f"\n{_said(block.text)}"
     elif isinstance(block, Thinking):
         yield _titled("thinking", block.text or "(not shown by the provider)")
     elif isinstance(block, Call):
-        yield _titled(f"call {block.name}", indented(block.arguments), "json")
+        yield _folded(block, None)
     elif isinstance(block, Result):
         name = f" {block.name}" if block.name else ""
         yield _titled(f"result{name}{', failed' if block.failed else ''}", block.text)
@@ -127,13 +135,27 @@ def _block(block: Block, role: str) -> Iterator[str]:
         yield from _parts({"role": role, "content": [block.own]})
 
 
+def _folded(call: Call, answer: Result | None) -> str:
+    """A call and its result, folded below what it is about."""
+    state = "no result" if answer is None else "failed" if answer.failed else ""
+    about = " · ".join(filter(None, (call.name or "tool", summary_of_call(call.arguments), state)))
+    command = shell_command_of(call.arguments)
+    given = _fenced(command, "bash") if command else _fenced(indented(call.arguments), "json")
+    result = "" if answer is None else "".join(_block(answer, ""))
+    summary = html.escape(safe(" ".join(about.split())), quote=False)
+    return f"\n<details>\n<summary>{summary}</summary>\n\n{given}{result}\n</details>\n"
+
+
+def _said(text: str) -> str:
+    """A text with its own Markdown, if that can do nothing to the document; else in a fence."""
+    text = safe(text.replace("\r\n", "\n"))
+    said = prose(text)
+    return _fenced(text, "markdown") if said is None else f"{said}\n"
+
+
 def _parts(message: object) -> Iterator[str]:
     for part in parts_of(message):
-        yield (
-            _titled(part.title or part.kind, part.text)
-            if part.kind != "text"
-            else f"\n{_fenced(part.text, 'markdown')}"
-        )
+        yield (_titled(part.title or part.kind, part.text) if part.kind != "text" else f"\n{_said(part.text)}")
 
 
 def _media(media: Media) -> str:

@@ -44,8 +44,8 @@ class Change:
     put back, or very much is new."""
     pieces: Sequence[tuple[int, str]] = field(default_factory=list)
     """The pieces that are new or not as they were, with their numbers."""
-    prompts: list[tuple[str, str]] = field(default_factory=list)
-    """The lines of the outline, as far as they are new: anchor and label."""
+    prompts: list[tuple[str, str, str]] = field(default_factory=list)
+    """The lines of the outline, as far as they are new: anchor, label and what stands below it."""
     first_prompt: int = 0
     """How many lines the outline has before these."""
     facts: str = ""
@@ -164,7 +164,7 @@ class LiveConversation:
             return Change(
                 now,
                 pieces=new,
-                prompts=[(prompt.anchor, prompt.label) for prompt in pieces.outline[first_prompt:]],
+                prompts=[(prompt.anchor, prompt.label, prompt.note) for prompt in pieces.outline[first_prompt:]],
                 first_prompt=first_prompt,
                 facts=facts(replace(self._contents, metadata=self._store.get_metadata()), pieces.counts, served),
             )

@@ -15,15 +15,16 @@ from typing import Any, Literal, NamedTuple
 
 from transcript_store.formats import Block, Call, Media, Other, Result, Text, Thinking, Turn
 from transcript_store.messages import cost_in, document_in, left_of, parts_of, tokens_in, typed_of
+from transcript_store.naming import is_prompt, label_of, turn_of
 from transcript_store.view._besides import about_of, event_of, notes_of, tokens_told
 from transcript_store.view._contents import Stretch
 from transcript_store.view._html import Html, element, joined, listing, tag
 from transcript_store.view._markdown import code, markdown
 from transcript_store.view._media import media
 from transcript_store.view._times import clock, day, full, indented
-from transcript_store.view._titles import is_prompt, label_of
 from transcript_store.view._tools import lone_result, tool
-from transcript_store.view._turns import Said, answers_in, said_in, turn_of
+from transcript_store.view._turns import Said, answers_in, said_in
+from transcript_store.view.diffs import diff_of
 from transcript_store.words import many
 
 Kind = Literal["text", "tools", "thinking"]
@@ -45,6 +46,16 @@ class Prompt(NamedTuple):
 
     anchor: str
     label: str
+    at: str = ""
+    edits: int = 0
+    failures: int = 0
+    """Of the calls that followed."""
+
+    @property
+    def note(self) -> str:
+        """When it was said, and what came of it, as far as a person looks for it."""
+        edits = many(self.edits, "edit") if self.edits else ""
+        return " · ".join(filter(None, (clock(self.at), edits, f"{self.failures:,} failed" if self.failures else "")))
 
 
 @dataclass(slots=True)
@@ -114,6 +125,7 @@ class _Mark(NamedTuple):
     number: int
     pieces: int
     prompts: int
+    last_prompt: Prompt | None
     counts: Counts
     speaker: str
     day: str
@@ -162,7 +174,8 @@ class _Renderer:
     def _mark(self, number: int) -> _Mark:
         pieces = self._pieces
         counts = replace(pieces.counts, models=dict(pieces.counts.models))
-        return _Mark(number, len(pieces.html), len(pieces.outline), counts, self._speaker, self._day)
+        last = pieces.outline[-1] if pieces.outline else None
+        return _Mark(number, len(pieces.html), len(pieces.outline), last, counts, self._speaker, self._day)
 
     def _rewind(self, number: int) -> tuple[int, list[Html]]:
         """Go back to where this message, or the run of events that it is in, begins; returns its number, and the pieces from there on."""
@@ -174,6 +187,8 @@ class _Renderer:
         before = self._pieces.html[mark.pieces :]
         del self._pieces.html[mark.pieces :]
         del self._pieces.outline[mark.prompts :]
+        if mark.last_prompt is not None:
+            self._pieces.outline[-1] = mark.last_prompt
         self._pieces.counts, self._speaker, self._day = mark.counts, mark.speaker, mark.day
         self._anchored = {seq: caller for seq, caller in self._anchored.items() if caller < mark.number}
         return mark.number, before
@@ -203,7 +218,7 @@ class _Renderer:
         if turn.role == "user" and not prompts:
             speaker = "Tool" if written is None else "Program"
         if prompts:
-            self._prompt(record.seq, turn, record.extra)
+            self._prompt(record.seq, record.at, turn, record.extra)
         self._show(record.seq, record.at, speaker, body, kinds, about=about_of(record), is_prompt=prompts)
 
     def _blocks(self, number: int, turn: Turn, said: Sequence[Said]) -> Iterator[tuple[Kind, Html]]:
@@ -211,6 +226,7 @@ class _Renderer:
             if isinstance(block, Call):
                 self._pieces.counts.calls += 1
                 place = self._answers.get((number, index))
+                self._note_in_outline(block, place, said)
                 yield "tools", self._call(block, place, number, said)
             elif isinstance(block, Result):
                 if (number, index) not in self._answered:
@@ -232,8 +248,17 @@ class _Renderer:
         self._anchored.setdefault(seq, number)
         return tool(call, result, anchor=anchor)
 
-    def _prompt(self, seq: int, turn: Turn, extra: dict[str, Any] | None) -> None:
-        self._pieces.outline.append(Prompt(f"{self._prefix}{seq}", label_of(turn, extra)))
+    def _note_in_outline(self, call: Call, place: tuple[int, int] | None, said: Sequence[Said]) -> None:
+        """Count an edit, or a call that failed, with the prompt that it followed."""
+        turn = said[place[0]].turn if place else None
+        result = turn.blocks[place[1]] if place and turn else None
+        edits, failures = diff_of(call.arguments) is not None, isinstance(result, Result) and result.failed
+        if (outline := self._pieces.outline) and (edits or failures):
+            last = outline[-1]
+            outline[-1] = last._replace(edits=last.edits + edits, failures=last.failures + failures)
+
+    def _prompt(self, seq: int, at: str, turn: Turn, extra: dict[str, Any] | None) -> None:
+        self._pieces.outline.append(Prompt(f"{self._prefix}{seq}", label_of(turn, extra), at))
         self._pieces.counts.prompts += 1
 
     def _show(

@@ -16,11 +16,13 @@ from transcript_store.view._files import MARK
 from transcript_store.view._head import asset, head
 from transcript_store.view._html import NOTHING, Html, attribute, joined, listing, tag
 from transcript_store.view._markdown import code, markdown
-from transcript_store.view._messages import Counts, Pieces, pieces_of
-from transcript_store.view._times import full, indented, span
+from transcript_store.view._messages import Counts, Pieces, Prompt, pieces_of
+from transcript_store.view._times import day, full, indented, span
 from transcript_store.view._titles import title_of
 from transcript_store.words import dollars, many
 
+_SWITCHES = {"Prompts": True, "Answers": True, "Tools": True, "Thinking": True, "Tokens": False}
+"""What can be shown, and whether it is at first."""
 _CHUNK = 100
 _SHOWN_WITHOUT_SCRIPTS = 2
 """In chunks."""
@@ -213,10 +215,11 @@ def _taken_away(earlier: Earlier, chunks: Iterator[Html]) -> Html:
 
 
 def _sidebar(live: Pieces, served: Served | None) -> Html:
-    outline = [tag("li", tag("a", tag("span", prompt.label), href=f"#{prompt.anchor}")) for prompt in live.outline]
+    outline = [*_outline(live.outline)]
     filters = [
-        tag("label", tag("input", type="checkbox", checked=True, data_show=name.lower()), name)
-        for name in ("Prompts", "Answers", "Tools", "Thinking")
+        tag("label", tag("input", type="checkbox", checked=is_shown, data_show=name.lower()), name)
+        for name, is_shown in _SWITCHES.items()
+        if name != "Tokens" or live.counts.tokens_in or live.counts.tokens_out
     ]
     controls = tag(
         "div",
@@ -243,6 +246,18 @@ def _sidebar(live: Pieces, served: Served | None) -> Html:
             aria_label="Contents",
         ),
     )
+
+
+def _outline(prompts: Sequence[Prompt]) -> Iterator[Html]:
+    """The prompts, with the days on which they were said if these are several."""
+    days = [day(prompt.at) for prompt in prompts]
+    shown = ""
+    for prompt, said_on in zip(prompts, days, strict=True):
+        if said_on and said_on != shown and len(set(days)) > 1:
+            yield tag("li", said_on, class_="when")
+        shown = said_on or shown
+        note = tag("small", prompt.note) if prompt.note else NOTHING
+        yield tag("li", tag("a", tag("span", prompt.label), note, href=f"#{prompt.anchor}"))
 
 
 def _rest(waiting: Sequence[tuple[int, Sequence[Html]]]) -> Html:

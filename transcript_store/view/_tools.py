@@ -10,30 +10,26 @@ from transcript_store.formats import Call, Result, Text
 from transcript_store.view._html import NOTHING, Html, element, joined, listing, tag, text
 from transcript_store.view._markdown import code
 from transcript_store.view._media import media
-from transcript_store.view._terminal import terminal, without_colours
 from transcript_store.view._times import indented
+from transcript_store.view.calls import COMMANDS, summary_of_call, typed
 from transcript_store.view.diffs import Diff, diff_of
+from transcript_store.view.output import terminal, without_colours
 from transcript_store.words import many
 
-_ABOUT = (
-    *("command", "cmd", "script", "file_path", "path", "filePath", "filename", "notebook_path", "absolute_path"),
-    *("pattern", "query", "url", "description", "prompt", "name", "id"),
-)
-"""What a call is about: the first of these members that is a text."""
 _PATHS = ("file_path", "path", "filePath", "filename", "absolute_path", "notebook_path")
-_COMMANDS = ("command", "cmd", "script")
 _CONTENTS = ("content", "contents", "file_text", "text")
 _READERS = frozenset({"read", "read_file", "view", "cat", "readfile", "open_file"})
 _NAME, _ABOUT_IT, _NOTE, _STATE, _PEEK = (
     element("span", class_=name) for name in ("name", "about", "note", "state", "peek")
 )
+_MARKS = {"completed": "✓", "in_progress": "▸"}
 _SUMMARY, _RESULT = element("summary"), element("div", class_="result")
 _LONGEST_ABOUT, _PEEK_LINES, _PEEK_CHARACTERS, _MOST_OPEN = 160, 4, 400, 24
 
 
 def tool(call: Call, result: Result | None, *, anchor: str | None) -> Html:
     """A call and its result as one element that unfolds. ``anchor`` is the id for the result's place."""
-    about, told = _about(call.arguments), diff_of(call.arguments)
+    about, told = summary_of_call(call.arguments), diff_of(call.arguments)
     said = "" if result is None else result.text
     shown, used = _arguments(call, told)
     file = _file_read(call, result)
@@ -45,7 +41,11 @@ def tool(call: Call, result: Result | None, *, anchor: str | None) -> Html:
         head.append(_NOTE(note))
     if state:
         head.append(_STATE(state))
-    if told is None and (first := _peek(said)):
+    if isinstance(described := call.arguments.get("description"), str) and described.strip() and described != about:
+        head.insert(2, _NOTE(" ".join(described.split())[:_LONGEST_ABOUT]))
+    if todos := _todo_lines(call.arguments):
+        head.append(_PEEK("\n".join(todos)))
+    elif told is None and (first := _peek(said)):
         head.append(_PEEK(code(first, file_name=file) if file else terminal(first)))
     elif told is not None and not is_open:
         head.append(_PEEK(_first_changes(told[0])))
@@ -96,8 +96,10 @@ def _arguments(call: Call, told: Any) -> tuple[Html, frozenset[str]]:
     if told is not None:
         diff, names = told
         return listing(_marked(diff.lines), "diff"), names | (frozenset(_PATHS) & call.arguments.keys())
-    for name in _COMMANDS:
-        command = _command(call.arguments.get(name))
+    if todos := _todo_lines(call.arguments):
+        return listing("\n".join(todos), "wrapped"), frozenset({"todos"})
+    for name in COMMANDS:
+        command = typed(call.arguments.get(name))
         if command:
             return listing(code(command, language="bash")), frozenset({name})
     path = _first(call.arguments, _PATHS)
@@ -106,6 +108,17 @@ def _arguments(call: Call, told: Any) -> tuple[Html, frozenset[str]]:
             shown = code(call.arguments[name], file_name=path.rpartition("/")[2])
             return listing(shown), frozenset({name, *_PATHS})
     return NOTHING, frozenset()
+
+
+def _todo_lines(arguments: Mapping[str, Any]) -> list[str]:
+    """A list of things to do, one a line; none if the call has no such list."""
+    todos = arguments.get("todos")
+    items = [one for one in todos if isinstance(one, dict)] if isinstance(todos, list) else []
+    return [
+        f"{_MARKS.get(str(one.get('status')), '○')} {one['content']}"
+        for one in items
+        if isinstance(one.get("content"), str)
+    ]
 
 
 def _marked(lines: Sequence[str]) -> Html:
@@ -124,22 +137,6 @@ def _first_changes(diff: Diff) -> Html:
     first = next((at for at, line in enumerate(diff.lines) if line[:1] in ("+", "-")), 0)
     shown = [line[:_LONGEST_ABOUT] for line in diff.lines[first : first + _PEEK_LINES]]
     return joined(_marked(shown), "" if len(diff.lines) <= first + _PEEK_LINES else " …")
-
-
-def _about(arguments: Mapping[str, Any]) -> str:
-    for name in _ABOUT:
-        said = _command(arguments.get(name)).strip()
-        if said:
-            line = said.split("\n", 1)[0]
-            return line[:_LONGEST_ABOUT] + ("…" if len(said) > min(len(line), _LONGEST_ABOUT) else "")
-    return ""
-
-
-def _command(given: object) -> str:
-    """A command as it is typed; of a list for a shell, what the shell is told."""
-    if isinstance(given, list) and given and all(isinstance(word, str) for word in given):
-        return given[2] if len(given) == 3 and given[1] in ("-c", "-lc") else " ".join(given)
-    return given if isinstance(given, str) else ""
 
 
 def _first(members: Mapping[str, Any], names: tuple[str, ...]) -> str:

@@ -16,7 +16,7 @@ from transcript_store.view._head import asset, head, policy
 from transcript_store.view._html import Html, joined, tag
 from transcript_store.view._live import Change, LiveConversation, Position
 from transcript_store.view._page import Served, page, script_of
-from transcript_store.view._times import full
+from transcript_store.view._times import clock, day, full
 
 __all__ = [
     "Change",
@@ -24,6 +24,8 @@ __all__ = [
     "LiveConversation",
     "Position",
     "Served",
+    "clock",
+    "day",
     "document",
     "excerpt",
     "full",

@@ -34,7 +34,7 @@ def test_f7_an_import_is_gone_on_with_at_once(
     imported = chat.cli("import", str(source))
     assert imported.code == 0
     (summary,) = ConversationLibrary(home).list()
-    assert f"transcript-store chat {summary.directory}" in imported.out
+    assert f"transcript-store chat {(summary.id or '')[:8]}\n" in imported.out
     chat.server.answers += [OPENAI.stream("Here.")]
     result = chat(summary.directory, lines="And now?\n")
     assert (result.code, result.out.rpartition("\n")[0].rpartition("\n")[2]) == (0, "Here.")

@@ -7,6 +7,7 @@ user of Ollama was given a model of 135 million parameters instead of his own.
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from tests.chat.dialects import DIALECTS
 from tests.chat.server import Server
 from tests.cli.chat.conftest import MODEL, OPENAI, Chat, said
 from tests.cli.helpers import Cli, Result, conversation
-from transcript_store import ConversationStore, MissingExtraError
+from transcript_store import ConversationLibrary, ConversationStore, MissingExtraError
 from transcript_store.chat import _create
 from transcript_store.cli._shared.terminal import Misuse
 from transcript_store.cli.chat import answerer
@@ -123,6 +124,43 @@ def test_another_provider_for_a_conversation(
     assert chat.server.bodies[-1]["model"].startswith("gpt-")
     assert "with openai o-9 " in chat(path, "--provider", "openai", "--model", "o-9", lines="hi\n").out
     assert chat.server.bodies[-1]["model"] == "o-9"
+
+
+def test_a_copy_for_another_provider_goes_on(
+    cli: Cli, chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`fork --provider` has the messages in the other form, at their times; `chat` offers it at a terminal, and the original stays."""
+    call = {"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Rome"}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "18 degrees"}
+    messages = [
+        {"role": "user", "content": "How warm is it?"},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+        {"role": "assistant", "content": "18 degrees."},
+    ]
+    library = ConversationLibrary(tmp_path / "chats")
+    with library.create(
+        provider="claude", model="claude-opus-4-8", system_prompt="Be brief.", messages=messages
+    ) as one:
+        original, records = one.directory, one.get_records()
+    made = cli("fork", original, "--provider", "local", "--json")
+    with library.open(json.loads(made.out)["id"]) as fork:
+        metadata, copied = fork.get_metadata(), fork.get_records()
+    assert (metadata.provider, metadata.system_prompt, metadata.model) == ("openai-compatible", "Be brief.", None)
+    assert [record.message["role"] for record in copied if record.message] == ["user", "assistant", "tool", "assistant"]
+    assert [record.at for record in copied] == [record.at for record in records]
+    refused = chat(original, "--provider", "openai-compatible", lines="And now?\n")
+    assert (refused.code, "`transcript-store fork CONVERSATION --provider openai-compatible`" in refused.err) == (
+        2,
+        True,
+    )
+    monkeypatch.setattr("transcript_store.cli.chat.command.confirmed", lambda _question: True)
+    chat.server.answers += [OPENAI.stream("19 degrees.")]
+    done = chat(original, "--provider", "openai-compatible", lines="And now?\n")
+    assert (done.code, "19 degrees." in done.out, f"{original} stays as it is" in done.out) == (0, True, True)
+    assert [message["role"] for message in chat.server.bodies[-1]["messages"]][-2:] == ["assistant", "user"]
+    with library.open(Path(original).name) as one:
+        assert one.get_records() == records
 
 
 # ---- what is not installed -------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -20,7 +21,7 @@ from transcript_store.cli._shared.places import (
     with_id,
 )
 from transcript_store.cli._shared.terminal import Misuse
-from transcript_store.file_names import absolute_path
+from transcript_store.file_names import TRANSCRIPT, absolute_path
 
 _TOO_SHORT = re.compile(r"[0-9a-f]{1,3}")
 
@@ -57,6 +58,13 @@ def _library_of_the_variable(named: str) -> str:
     if os.path.exists(path) and not os.path.isdir(path):
         raise Misuse(f"{VARIABLE}: {path} is no directory; name that of a library, or the address of a place")
     return path
+
+
+def is_default(library: str) -> bool:
+    """Whether it is the library that every command means where none is named."""
+    with suppress(ModuleNotFoundError, Misuse):
+        return library == chat_place()
+    return False
 
 
 def chat_library(**options: Any) -> ConversationLibrary:
@@ -129,6 +137,25 @@ def existing(name: str, in_library: str | None = None) -> str:
         reason = "there is no conversation (two words are a library, and a conversation in it)"
         raise ConversationNotFoundError(path=path, reason=reason)
     return path
+
+
+def conversation_and_words(words: Sequence[str]) -> tuple[str, list[str]]:
+    """The path of the conversation that the first of these words names, or the first two (a library, and its name there); and the others.
+
+    Raises:
+        Misuse, ConversationNotFoundError: as :func:`existing`.
+    """
+    first, *others = words
+    if others and _is_library(first):
+        return existing(first, others[0]), others[1:]
+    return existing(first), others
+
+
+def _is_library(name: str) -> bool:
+    if is_address(name):
+        return taken_apart(name).what is None
+    path = absolute_path(name)
+    return os.path.isdir(path) and not os.path.lexists(os.path.join(path, TRANSCRIPT))
 
 
 def find_in(directory: str, what: str) -> str | None:

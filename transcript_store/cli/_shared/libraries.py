@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from transcript_store import ConversationNotFoundError
 from transcript_store.cli._shared.places import LAST, is_address, shown
-from transcript_store.cli._shared.terminal import Misuse, for_shell, many
+from transcript_store.cli._shared.terminal import Misuse, complain, for_shell, many
 from transcript_store.file_names import TRANSCRIPT, absolute_path
 
 _NONE_YET = (
@@ -32,6 +32,47 @@ def libraries(given: Sequence[str], *, on_places: bool = False) -> list[str]:
         elif not on_places:
             raise Misuse(f"{shown(directory)} is a place, and this command needs the directory of a library")
     return directories
+
+
+def the_library(given: str | None, *, on_places: bool = False) -> str:
+    """The directory of one library; if none is given, of the default one, and standard error says which that is.
+
+    Raises:
+        Misuse, ConversationNotFoundError: as :func:`libraries`.
+    """
+    (directory,) = libraries([] if given is None else [given], on_places=on_places)
+    if given is None:
+        complain(f"in {shown(directory)}, as no library is named")
+    return directory
+
+
+def query_and_libraries(
+    words: Sequence[str], *, needs_query: bool = True, is_of_paths: bool = False
+) -> tuple[str, list[str]]:
+    """The query that words of a command line are, and the libraries that the last of them name.
+
+    A word names a library if it is an address, or the path of a directory that holds conversations; one that ends with a slash always
+    does, and if it ``is_of_paths`` also what can only be a path. If the command ``needs_query``, the first word belongs to it, whatever
+    it is.
+    """
+    end = len(words)
+    while end > needs_query and (_names_a_library(words[end - 1]) or (is_of_paths and is_path(words[end - 1]))):
+        end -= 1
+    return " ".join(words[:end]), list(words[end:])
+
+
+def _names_a_library(word: str) -> bool:
+    if is_address(word):
+        return not word.startswith(("http:", "https:"))
+    path = os.path.expanduser(word)
+    if not os.path.isdir(path):
+        return word.endswith("/") and len(word) > 1
+    return is_path(word) or _has_conversations(path) or os.path.lexists(os.path.join(path, TRANSCRIPT))
+
+
+def is_path(word: str) -> bool:
+    """Whether a directory of this name can only be meant as one: its path leads elsewhere, or is absolute."""
+    return word in (".", "..") or word.startswith(("/", "./", "../", "~/"))
 
 
 def destination(named: str) -> str:

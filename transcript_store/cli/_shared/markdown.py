@@ -13,10 +13,12 @@ from markdown_it.tree import SyntaxTreeNode
 
 from transcript_store.cli._shared.terminal import Line, Look, Piece, columns_of, fitting, one_line
 from transcript_store.view.markup import coloured, is_marked, parsed
+from transcript_store.view.output import styled
 
 _NARROWEST = 8
 """In columns. Deep in a list of lists a text is at least as wide, however narrow the terminal is."""
 _NARROWEST_CELL = 3
+_ANSI: tuple[Look, ...] = ("red", "green", "yellow", "blue", "magenta", "cyan")
 _LONGEST_ADDRESS = 500
 """A definition may be used by ten thousand links, and each repeats its address."""
 _HEADINGS: Mapping[str, tuple[Look, ...]] = {"h1": ("strong", "under", "magenta"), "h2": ("strong", "magenta")}
@@ -50,6 +52,23 @@ def code(said: str, width: int, *, language: str = "", looks: tuple[Look, ...] =
     pieces = [Piece(text, _CODE.get(kind, ())) for text, kind in found]
     pieces[-1] = Piece(pieces[-1].text.removesuffix("\n"), pieces[-1].looks)
     return _wrapped(pieces, width, at_spaces=False)
+
+
+_OUTPUT: Mapping[str, Look] = {
+    **{f"f{number + bright}": look for number, look in enumerate(_ANSI, 1) for bright in (0, 8)},
+    "f8": "quiet",
+    "bold": "strong",
+    "dim": "quiet",
+    "italic": "italic",
+    "under": "under",
+}
+"""The classes that a page gives to colours, as looks."""
+
+
+def output(said: str, width: int) -> Iterator[Line]:
+    """The lines of what a program printed, in its colours. Every other escape is shown as text."""
+    pieces = [Piece(text, tuple(_OUTPUT[one] for one in classes if one in _OUTPUT)) for text, classes in styled(said)]
+    return _wrapped(pieces, width)
 
 
 def _blocks(nodes: Sequence[SyntaxTreeNode], width: int, source: Sequence[str]) -> Iterator[Line]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from transcript_store.cli._shared.terminal import Line, Look, Piece, columns, has_looks, many, one_line, safe
@@ -43,14 +43,21 @@ def manner_here(*, full: bool, plain: bool) -> Manner:
             return _with_markdown(full, min(columns_there, _WIDEST))
         except ModuleNotFoundError:
             pass
-    return Manner(full, _as_written, lambda text, *_: _as_written(text), lambda text: (text, ""))
+    as_it_is = Manner(full, _as_written, lambda text, *_: _as_written(text), lambda text: (text, ""))
+    if plain:
+        return as_it_is
+    from transcript_store.cli._shared.calls import as_typed
+
+    return replace(as_it_is, arranged=as_typed)
 
 
 def _with_markdown(full: bool, width: int) -> Manner:
     from transcript_store.cli._shared.calls import arranged
-    from transcript_store.cli._shared.markdown import code, markdown
+    from transcript_store.cli._shared.markdown import code, markdown, output
 
     def listing(text: str, language: str, kind: str) -> Iterator[Line]:
+        if kind in ("result", "error"):
+            return output(text, width - _PART_INDENT)
         return code(text, width - _PART_INDENT, language=language, looks=_TEXTS.get(kind, ()))
 
     return Manner(full, lambda text: markdown(text, width - _TEXT_INDENT), listing, arranged, is_spaced=True)

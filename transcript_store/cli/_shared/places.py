@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from functools import cache
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transcript_store import (
@@ -19,7 +21,7 @@ from transcript_store import (
     ConversationStore,
     ConversationSummary,
 )
-from transcript_store.cli._shared.terminal import Misuse
+from transcript_store.cli._shared.terminal import Misuse, for_shell
 from transcript_store.file_names import is_id
 from transcript_store.transcripts import summary_of
 from transcript_store.words import told_address
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     Snapshots = FileStore | PlacedSnapshotStore
 
 LAST = "last"
+_SHORT = 8
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 BEGINNING = re.compile(r"[0-9a-f][0-9a-f-]{3,35}")
 """The beginning of an id, at least four characters. With fewer, a mistyped folder name would often match an id."""
@@ -196,6 +199,41 @@ def refuse(name: str, command: str) -> None:
 def shown(name: str) -> str:
     """An address without the user, the password and the options, to be printed."""
     return told_address(name) if is_address(name) else name
+
+
+def command_name(library: str, own_id: str) -> str:
+    """What a command calls a conversation, as a word of a shell: as short as it can be, in the default library without a path."""
+    from transcript_store.cli._shared.conversations import is_default
+
+    name = short_ids(library)(own_id)
+    if is_default(library):
+        return for_shell(name)
+    if is_address(library):
+        return for_shell(conversation_on(library, own_id))
+    return for_shell(os.path.join(library, name))
+
+
+def short_ids(library: str) -> Callable[[str], str]:
+    """What makes ids of a library short: their first eight characters, or as many as no other one there begins with."""
+    if is_address(library):
+        return lambda own_id: own_id  # to list them all would cost more than a long line
+    with suppress(OSError):
+        names = sorted(name for name in os.listdir(library) if is_id(name))
+        return partial(_shortened, names)
+    return lambda own_id: own_id
+
+
+def _shortened(names: Sequence[str], own_id: str) -> str:
+    if not is_id(own_id):
+        return own_id
+    at = bisect_left(names, own_id)
+    beside = [name for name in names[max(0, at - 1) : at + 2] if name != own_id]
+    same = max(
+        (next(at for at, pair in enumerate(zip(name, own_id, strict=True)) if pair[0] != pair[1]) for name in beside),
+        default=0,
+    )
+    length = max(_SHORT, same + 1)
+    return own_id[:length].rstrip("-") if length <= _SHORT else own_id[:length]
 
 
 def place_at(address: str, *, creates: bool = False) -> Any:

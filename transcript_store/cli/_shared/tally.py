@@ -1,19 +1,20 @@
-"""What an import did, for a person: a line a session as it comes, and the sum."""
+"""What an import did, for a person: a line a program, or a session, and the sum."""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 from transcript_store import ConversationLibrary
+from transcript_store.cli._shared.places import command_name
 from transcript_store.cli._shared.redaction import redacted
 from transcript_store.cli._shared.terminal import (
     columns,
     complain,
     counted,
     fitting,
-    for_shell,
     has_status,
     many,
     one_line,
@@ -26,16 +27,40 @@ from transcript_store.importing import UNREAD, ImportReport
 
 _SHOWN_FINDINGS = _SHOWN_REASONS = 5
 _TITLE_COLUMNS, _LEAST_TITLE_COLUMNS = 80, 10
+_NOT_STORED = ("refused", "diverged", "deleted", "empty")
+_CHANGED = ("created", "grew", "replaced", "reread")
+_IN_A_DRY_RUN = {
+    "created": "would be created",
+    "grew": "would grow",
+    "replaced": "would be replaced",
+    "reread": "would be read again",
+}
 
 
 class Tally:
-    """What was imported so far. Prints each report as it comes, except those of what did not change."""
+    """What was imported so far.
 
-    def __init__(self, *, is_json: bool, is_dry_run: bool, is_redacted: bool = False) -> None:
+    With ``is_verbose`` each report is printed as it comes, except those of what did not change; otherwise those alone of which something
+    was left out.
+    """
+
+    def __init__(
+        self,
+        programs: Mapping[str, str],
+        *,
+        is_json: bool,
+        is_dry_run: bool,
+        is_verbose: bool,
+        is_redacted: bool = False,
+    ) -> None:
+        self._programs = programs
+        """Of each source's path the program in whose folder it was found."""
         self._is_json = is_json
         self._is_dry_run = is_dry_run
+        self._is_verbose = is_verbose
         self._is_redacted = is_redacted
         self._actions: Counter[str] = Counter()
+        self._of_program: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._lines: Counter[str] = Counter()
         self._findings: Counter[str] = Counter()
         self._losses: Counter[str] = Counter()
@@ -56,10 +81,16 @@ class Tally:
     @property
     def done(self) -> str:
         """How many sessions, by what was done with them."""
-        return ", ".join(f"{count:,} {action}" for action, count in self._actions.items()) or "nothing was found"
+        return self._counted(self._actions) or "nothing was found"
+
+    def _counted(self, actions: Counter[str]) -> str:
+        return ", ".join(f"{count:,} {self._word(action)}" for action, count in actions.items() if count)
+
+    def _word(self, action: str) -> str:
+        return _IN_A_DRY_RUN.get(action, action) if self._is_dry_run else action
 
     def add(self, report: ImportReport) -> None:
-        """Count a report, and print it."""
+        """Count a report, and print it if it is to be."""
         if report.error is not None:
             report = replace(report, reason=sentence(report.error))
         if report.action == "skipped":
@@ -71,14 +102,15 @@ class Tally:
             self._empty += 1
         else:
             self._actions[report.action] += 1
+            self._of_program[self._programs.get(report.source) or report.format or "other files"][report.action] += 1
         # The lines of a part were counted with the whole, and those of what was refused, or diverged, are not stored.
-        if not report.is_part and report.action not in ("refused", "diverged", "empty"):
+        if not report.is_part and report.action not in _NOT_STORED:
             self._lines.update(asdict(report.lines))
             self._findings.update(finding.kind for finding in report.findings)
             self._redacted.update(report.redacted)
         for loss in report.losses:
             self._losses[loss.message] += loss.count
-        if report.action not in ("refused", "diverged", "empty", "skipped") and not report.is_part and report.messages:
+        if report.action in _CHANGED and not report.is_part and report.messages:
             self._last = report.id
         if self._is_json:
             members = asdict(report)
@@ -88,26 +120,37 @@ class Tally:
             self._say(report)
 
     def _say(self, report: ImportReport) -> None:
-        if report.action in ("unchanged", "empty", "skipped"):
+        if report.action in ("unchanged", "empty", "skipped", "deleted"):
             return
+        if report.reason is not None and report.action != "replaced":  # of a redaction the sum speaks
+            self._clear()
+            complain(f"{report.source}: {report.action}: {report.reason}")
+        elif self._is_verbose or (report.lines.left_out and not report.is_part):
+            self._clear()
+            counts = f"{many(report.messages, 'message')}, {many(report.events, 'event')}"
+            _say_session(f"{self._word(report.action):<9} {report.id}  {counts}", report)
+            for finding in report.findings[:_SHOWN_FINDINGS]:
+                places = (("line", finding.line or None), ("byte", finding.offset))
+                where = ", ".join(f"{what} {number}" for what, number in places if number is not None)
+                say(f"    {where}{': ' if where else ''}{one_line(finding.message)}")
+            if (more := len(report.findings) - _SHOWN_FINDINGS) > 0:
+                say(f"    and {many(more, 'finding')} more (--json has all)")
+
+    @staticmethod
+    def _clear() -> None:
         if has_status():
             status("")
-        if report.reason is not None and report.action != "replaced":  # of a redaction the sum speaks
-            complain(f"{report.source}: {report.action}: {report.reason}")
-            return
-        counts = f"{many(report.messages, 'message')}, {many(report.events, 'event')}"
-        _say_session(f"{report.action:<9} {report.id}  {counts}", report)
-        for finding in report.findings[:_SHOWN_FINDINGS]:
-            places = (("line", finding.line or None), ("byte", finding.offset))
-            where = ", ".join(f"{what} {number}" for what, number in places if number is not None)
-            say(f"    {where}{': ' if where else ''}{one_line(finding.message)}")
-        if (more := len(report.findings) - _SHOWN_FINDINGS) > 0:
-            say(f"    and {many(more, 'finding')} more (--json has all)")
 
     def say_all(self, library: ConversationLibrary, what: str) -> None:
-        """Print the sum: sessions by what was done, behind what was done altogether; and where the lines ended."""
+        """Print the sum: a line a program, sessions by what was done, and where the lines ended. ``what`` stands before it."""
+        if len(self._of_program) > 1:
+            width = max(map(len, self._of_program))
+            for program, actions in self._of_program.items():
+                say(f"{one_line(program):<{width}}  {self._counted(actions)}")
         if self._actions or not (self._skipped or self._empty):
-            say(f"{what}{'would be: ' if self._is_dry_run else ''}{self.done}")
+            say(f"{what}{'dry run: ' if self._is_dry_run else ''}{self.done}")
+        if self._actions["deleted"]:
+            say("deleted: their conversations were deleted here, so they stay away; --again imports them")
         if self._empty:
             say(f"left out: {many(self._empty, 'session')} in which nothing was said (--empty imports the new ones)")
         if number := self._skipped.total():
@@ -117,26 +160,31 @@ class Tally:
                 others = f" (and {count - 1:,} more)" if count > 1 else ""
                 say(f"    {one_line(self._such_as[reason])}: {one_line(reason)}{others}")
         lines = self._lines
-        if lines["total"]:
+        if lines["total"] and set(self._actions) - {"unchanged"}:
             say(
                 f"{many(lines['total'], 'line')}: {lines['in_messages']:,} in messages, {lines['in_events']:,} in events, "
                 f"{lines['left_out']:,} left out"
             )
+        self._say_notes()
+        if self._is_redacted and set(self._actions) - {"unchanged", *_NOT_STORED}:  # else nothing was looked at
+            say(redacted(self._redacted))
+        if self._last is not None and not self._is_dry_run:
+            say(f"go on with one of them: transcript-store chat {command_name(library.directory, self._last)}")
+
+    def _say_notes(self) -> None:
+        """What the readers noted, and what a model will be sent otherwise: in full if it was asked for."""
+        if not self._is_verbose:
+            notes = [many(self._findings.total(), "finding")] if self._findings else []
+            notes += [f"{many(self._losses.total(), 'piece')} that a model is sent otherwise"] if self._losses else []
+            if notes:
+                say(f"{' and '.join(notes)} (-v lists them)")
+            return
         if self._findings:
             say("findings: " + ", ".join(f"{count:,} {one_line(kind)}" for kind, count in self._findings.items()))
-        if self._is_redacted and set(self._actions) - {
-            "unchanged",
-            "refused",
-            "diverged",
-        }:  # else nothing was looked at
-            say(redacted(self._redacted))
         if self._losses:
             say("what a model is sent differs from the source:")
             for loss in counted(self._losses):
                 say(f"    {one_line(loss)}")
-        if self._last is not None and not self._is_dry_run:
-            name = for_shell(os.path.join(library.directory, self._last))
-            say(f"go on with one of them: transcript-store chat {name}")
 
 
 def _say_session(what: str, report: ImportReport) -> None:

@@ -18,7 +18,6 @@ import re
 import shlex
 import shutil
 import sys
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Literal, NamedTuple
@@ -51,14 +50,15 @@ def columns() -> int | None:
 
 def fitting(text: str, room: int) -> str:
     """The beginning of a text that takes at most ``room`` columns of a terminal, with … at its end if something was cut."""
-    used = end = 0  # end: as much as fits beside the …
-    for number, character in enumerate(text, 1):
-        used += _columns_of(character)
+    if columns_of(text) <= room:
+        return text
+    used, kept = 1, ""  # the …
+    for piece in _graphemes(text):
+        used += columns_of(piece)
         if used > room:
-            return f"{text[:end]}…"
-        if used < room:
-            end = number
-    return text
+            break
+        kept += piece
+    return f"{kept}…"
 
 
 def padded(text: str, room: int) -> str:
@@ -68,13 +68,22 @@ def padded(text: str, room: int) -> str:
 
 def columns_of(text: str) -> int:
     """How many columns of a terminal a text takes."""
-    return sum(map(_columns_of, text))
+    if text.isascii():  # most are, and then nothing is imported
+        return len(text)
+    from wcwidth import wcswidth
+
+    width: int = wcswidth(text)
+    return len(text) if width < 0 else width  # a control character: it will be shown as an escape
 
 
-def _columns_of(character: str) -> int:
-    if unicodedata.category(character) in ("Mn", "Me", "Cf"):  # it stands on the character before it
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
+def _graphemes(text: str) -> Iterable[str]:
+    """What a terminal shows as one character each: a letter with its accents, a family of emoji."""
+    if text.isascii():
+        return text
+    from wcwidth import iter_graphemes
+
+    found: Iterable[str] = iter_graphemes(text)
+    return found
 
 
 def for_shell(text: str) -> str:
@@ -179,12 +188,18 @@ def wrapped(text: str, marks: Iterable[Span], width: int | None) -> Iterator[tup
 
     Nothing in it is obeyed by a terminal: those characters are escapes already.
     """
-    cells = [
-        (piece, any(start <= at < end for start, end in marks)) for at, c in enumerate(text) for piece in one_line(c)
-    ]
+    cells: list[tuple[str, bool]] = []
+    at = 0
+    for grapheme in _graphemes(text):
+        is_marked = any(start <= at < end for start, end in marks)
+        cells += ((piece, is_marked) for piece in _graphemes(one_line(grapheme)))
+        at += len(grapheme)
+    if width is None:
+        yield _with_marks(cells)
+        return
     while cells:
-        fits, room = 0, len(cells) if width is None else width
-        while fits < len(cells) and (room := room - _columns_of(cells[fits][0])) >= 0:
+        fits, room = 0, width
+        while fits < len(cells) and (room := room - columns_of(cells[fits][0])) >= 0:
             fits += 1
         if fits < len(cells):
             fits = next((at for at in range(fits, 0, -1) if cells[at][0] == " "), None) or _within(cells, fits)
@@ -199,17 +214,29 @@ def _within(cells: Sequence[tuple[str, bool]], fits: int) -> int:
 
 def _with_marks(cells: Sequence[tuple[str, bool]]) -> tuple[str, list[Span]]:
     marks: list[Span] = []
-    for at, (_, is_marked) in enumerate(cells):
+    end = 0
+    for cell, is_marked in cells:
+        at, end = end, end + len(cell)
         if is_marked and marks and marks[-1][1] == at:
-            marks[-1] = (marks[-1][0], at + 1)
+            marks[-1] = (marks[-1][0], end)
         elif is_marked:
-            marks.append((at, at + 1))
+            marks.append((at, end))
     return "".join(cell for cell, _ in cells), marks
+
+
+def sentence_lines(text: str, width: int | None) -> list[str]:
+    """A sentence on one line, or on as many as a terminal of this width needs. No word and no path is broken, however long it is."""
+    if width is None or columns_of(text) <= width:
+        return [text]
+    from wcwidth import wrap
+
+    lines: list[str] = wrap(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return lines
 
 
 def say_wrapped(text: str) -> None:
     """Print a sentence on one line, or on as many as a terminal needs that breaks it between words."""
-    for line, _ in wrapped(text, (), columns()):
+    for line in sentence_lines(one_line(text), columns()):
         say(line, now=True)
 
 
@@ -271,7 +298,9 @@ def complain(text: str, details: Iterable[str] = ()) -> None:
     """Print one line on standard error, after the program's name, and below it its details, indented."""
     text = without_users(text)
     if sys.stderr is not None:  # print(file=None) would print on standard output
-        printed = "\n".join([f"{PROGRAM}: {one_line(text)}", *(f"    {one_line(detail)}" for detail in details)])
+        width = shutil.get_terminal_size().columns if has_status() else None
+        lines = sentence_lines(f"{PROGRAM}: {one_line(text)}", width)
+        printed = "\n".join([*lines, *(f"    {one_line(detail)}" for detail in details)])
         with suppress(OSError):  # standard error is closed, too: there is no place left to say anything
             print(printed, file=sys.stderr, flush=True)
 
@@ -279,6 +308,17 @@ def complain(text: str, details: Iterable[str] = ()) -> None:
 def is_at_a_terminal() -> bool:
     """Whether both standard input and standard output are a terminal."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+
+
+def confirmed(question: str) -> bool:
+    """Whether a person at a terminal says yes to a question; False without a terminal."""
+    if not is_at_a_terminal():
+        return False
+    say_on(f"{question} [y/N] ")
+    try:
+        return input().strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
 
 
 def status(text: str) -> None:

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 
 from transcript_store.cli._shared.arguments import path, seconds
 from transcript_store.cli._shared.keys import add_keys, keys_of
+from transcript_store.cli._shared.places import library_of
+from transcript_store.cli._shared.providers import PROVIDERS, fork_for_provider
 from transcript_store.cli._shared.redaction import add_redact, redacted, redactor_of
-from transcript_store.cli._shared.terminal import Misuse, complain, give_up_output, is_at_a_terminal, one_line, say
+from transcript_store.cli._shared.terminal import Misuse, complain, confirmed, give_up_output, is_at_a_terminal, say
 from transcript_store.cli.chat import HINT
 from transcript_store.cli.chat.local import QWEN
 from transcript_store.cli.chat.servers import USUAL_PORTS
-from transcript_store.cli.listing import lines_of
+from transcript_store.cli.listing import list_all
 
 if TYPE_CHECKING:
     from transcript_store.cli.chat.conversation import Place
 
-PROVIDERS = ("claude", "openai", "openai-compatible", "gemini", "local")
 DESCRIPTION = f"""\
 Talk to a model. Every message is on disk before it is sent, and the same command again goes on with the conversation:
 after Ctrl-D, after a crash, after kill -9. Without DIR it is the last conversation of a library in your data directory.
@@ -86,6 +87,7 @@ def run(arguments: Namespace) -> int:
     """Talk until the input ends."""
     from transcript_store.cli._shared.progress import Working
     from transcript_store.cli.chat.conversation import find
+    from transcript_store.cli.chat.provider import OtherFormError
     from transcript_store.cli.chat.session import Turns
     from transcript_store.cli.chat.signals import Terminated, raised, terminal_kept
 
@@ -104,6 +106,17 @@ def run(arguments: Namespace) -> int:
         try:
             with terminal_kept(), raised(), place:
                 return Turns(arguments, place).run()
+        except OtherFormError as other:
+            question = (
+                f"The conversation is with another provider. Copy it for {other.provider}, and go on with the copy?"
+            )
+            if not confirmed(question):
+                raise
+            library = library_of(place.directory)
+            fork = fork_for_provider(place.directory, other.provider, library, **keys.options)
+            say(f"{place.directory} stays as it is")
+            arguments.directory, arguments.resume = f"{library.directory}/{fork}", None
+            return run(arguments)
         finally:
             if redactor is not None:
                 complain(redacted(redactor.counts))
@@ -144,17 +157,11 @@ def _picked(arguments: Namespace) -> str | None:
 
 
 def _list(arguments: Namespace) -> int:
-    from transcript_store.cli._shared.conversations import chat_library
+    from transcript_store.cli._shared.conversations import chat_place
 
     if arguments.directory is not None:
         raise Misuse("--list is for the library in your data directory: transcript-store list DIR lists another one")
-    shelf = chat_library()
-    summaries = shelf.list()
-    _, *lines = lines_of(summaries)
-    for line in lines:
-        say(line)
-    if not summaries:
-        say(f"{one_line(shelf.directory)}: there is no conversation yet")
+    list_all(chat_place())
     return 0
 
 

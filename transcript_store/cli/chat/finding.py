@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from transcript_store import ConversationSummary, TranscriptStoreError
 from transcript_store.cli._shared.keys import Keys
+from transcript_store.cli._shared.names import called
 from transcript_store.cli._shared.places import library_at, shown
 from transcript_store.cli._shared.terminal import Misuse, columns, complain, fitting, many, one_line, say, time
-from transcript_store.cli._shared.titles import called
 from transcript_store.cli._shared.ways_out import sentence as in_the_shell
 from transcript_store.cli.search import say_found, say_what_is_missing
 from transcript_store.file_names import is_id
@@ -93,7 +93,7 @@ def _say(offered: Sequence[ConversationSummary]) -> None:
 
 
 def _title(summary: ConversationSummary) -> str:
-    return one_line(called(summary.directory, summary.title) or f"(no title) {summary.id}")
+    return one_line(called(summary))
 
 
 def _asker(index: SearchIndex) -> Ask:

@@ -22,16 +22,27 @@ from typing import cast
 
 from transcript_store import ConversationMetadata, InvalidBaseUrlError, MissingExtraError, MissingTokenError
 from transcript_store.chat import PROVIDERS, Provider, host_of, is_loopback, validate_base_url
+from transcript_store.cli._shared.providers import LOCAL, wire_of
 from transcript_store.cli._shared.terminal import Misuse
 from transcript_store.cli.chat.local import MODELS
 from transcript_store.cli.chat.servers import Server, find
 from transcript_store.messages import provider_family
 
-LOCAL = "local"
 COMPATIBLE = "openai-compatible"
 NAMES = (*PROVIDERS, LOCAL)
 _WITH_KEYS = tuple(name for name in PROVIDERS if name != COMPATIBLE)
 _NO_TOKEN = "none"  # noqa: S105 (the SDK wants a token; given this one, it does not send the environment's key)
+
+
+class OtherFormError(Misuse):
+    """The conversation is with one provider, and another one was named, whose messages have another form."""
+
+    def __init__(self, recorded: str, name: str) -> None:
+        super().__init__(
+            f"the conversation is with {recorded}, and {name} cannot go on with it; `transcript-store fork CONVERSATION --provider {name}` "
+            f"makes a copy with which it can, `transcript-store chat --new --provider {name}` begins another one"
+        )
+        self.provider = name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,11 +120,8 @@ def choose(
     recorded = _recorded(metadata)
     chosen = _named(named, recorded, base_url, environment, servers, is_installed)
     name = chosen.name
-    if recorded is not None and provider_family(_wire_of(name)) != provider_family(_wire_of(recorded)):
-        raise Misuse(
-            f"the conversation is with {recorded}, and {name} cannot go on with it; `transcript-store chat --new --provider {name}` "
-            "begins another one"
-        )
+    if recorded is not None and provider_family(wire_of(name)) != provider_family(wire_of(recorded)):
+        raise OtherFormError(recorded, name)
     if not is_installed(name):
         raise MissingExtraError(provider=name, extra=LOCAL if name == LOCAL else PROVIDERS[name].extra)
     kept = metadata.model if metadata is not None and name == recorded else None
@@ -229,10 +237,6 @@ def _is_installed(name: str) -> bool:
 
 def _installs(extra: str) -> str:
     return f"pip install 'transcript-store[{extra}]'"
-
-
-def _wire_of(name: str) -> str:
-    return COMPATIBLE if name == LOCAL else name
 
 
 def _checked_url(url: str | None, allow_insecure: bool) -> str | None:

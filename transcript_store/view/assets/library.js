@@ -43,8 +43,14 @@
   });
   askAgain();
   addEventListener("keydown", (event) => {
-    if (event.key !== "/" || event.target.matches("input, select") || event.ctrlKey || event.metaKey) return;
+    if (event.target.matches("input, select") || event.ctrlKey || event.metaKey || event.altKey) return;
+    const rows = [...document.querySelectorAll(".row")];
+    const step = { j: 1, k: -1 }[event.key];
+    if (event.key === "/") form.elements.q.focus();
+    else if (step && rows.length) {
+      const at = rows.indexOf(document.activeElement);
+      rows[Math.min(rows.length - 1, Math.max(0, at + (at < 0 && step < 0 ? 1 : step)))].focus();
+    } else return;
     event.preventDefault();
-    form.elements.q.focus();
   });
 })();

@@ -67,13 +67,15 @@
   }
 
   function outline(first, prompts) {
-    prompts.forEach(([anchor, label], at) => {
+    prompts.forEach(([anchor, label, note], at) => {
       if (links[first + at]) return;
       const link = document.createElement("a");
       const text = document.createElement("span");
+      const below = document.createElement("small");
       link.href = `#${anchor}`;
       text.textContent = label;
-      link.append(text);
+      below.textContent = note;
+      link.append(text, below);
       const item = document.createElement("li");
       item.append(link);
       nav.querySelector("ol").append(item);

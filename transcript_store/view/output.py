@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
 
-from transcript_store.view._html import NOTHING, Html, joined, tag, text
+from transcript_store.view._html import Html, joined, tag, text
 
 _COLOURS = re.compile("\x1b\\[([0-9;:]*)m")
 _LEVELS = (0, 95, 135, 175, 215, 255)
@@ -26,7 +26,9 @@ def terminal(said: str) -> Html:
     """The text with its colours as spans of the classes ``f0`` to ``f15``, ``b0`` to ``b15``, ``bold``, ``dim``, ``italic``, ``under``."""
     if "\x1b[" not in said:
         return text(said)
-    return joined(*_pieces(said))
+    return joined(
+        *(tag("span", piece, class_=" ".join(styles)) if styles else text(piece) for piece, styles in styled(said))
+    )
 
 
 def without_colours(said: str) -> str:
@@ -34,15 +36,15 @@ def without_colours(said: str) -> str:
     return _COLOURS.sub("", said) if "\x1b[" in said else said
 
 
-def _pieces(said: str) -> Iterator[Html]:
+def styled(said: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The pieces of the text with the classes of each."""
     state: dict[str, str] = {}
     # Text and parameters take turns, as re.split gives them.
     for number, piece in enumerate(_COLOURS.split(said)):
         if number % 2:
             _change(state, piece)
         elif piece:
-            yield tag("span", piece, class_=" ".join(state.values())) if state else text(piece)
-    yield NOTHING
+            yield piece, tuple(state.values())
 
 
 def _change(state: dict[str, str], parameters: str) -> None:

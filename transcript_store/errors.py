@@ -492,8 +492,8 @@ class InvalidBaseUrlError(TranscriptStoreError, ValueError):
 class MissingExtraError(TranscriptStoreError, ImportError):
     """Something that ``provider``, or a ``feature``, needs is not installed.
 
-    It is a package, which ``pip install 'transcript-store[<extra>]'`` installs. For ``claude-local`` it is a ``program``, and ``extra``
-    is None.
+    It is what the ``extra`` installs; ``install`` is the command for this installation. For ``claude-local`` it is a ``program``,
+    and ``extra`` is None.
     """
 
     provider: str | None = None
@@ -501,6 +501,15 @@ class MissingExtraError(TranscriptStoreError, ImportError):
     program: str | None = None
     feature: str | None = None
     """What needs it if no provider does, in words: ``a page``."""
+
+    @property
+    def install(self) -> str | None:
+        """The line for a shell that installs the extra, into this Python and from where this package came; None for a program."""
+        if self.extra is None:
+            return None
+        from transcript_store.installation import install_command  # it takes 15 ms to import, and few need it
+
+        return install_command(self.extra)
 
     def _what(self) -> str:
         missing = f"the program {self.program!r}" if self.program is not None else f"the extra {self.extra!r}"

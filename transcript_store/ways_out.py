@@ -117,7 +117,7 @@ class WayOut(Enum):
 
     # chat
     ALLOW_INSECURE = "use https, or allow_insecure_base_url=True for a server on this machine"
-    INSTALL_EXTRA = "pip install 'transcript-store[{error.extra}]'"
+    INSTALL_EXTRA = "{error.install}"
     INSTALL_PROGRAM = "install the program {error.program!r} on the PATH"
     SET_THE_TOKEN = "set that variable, or give ChatConfig a token"  # noqa: S105 (it is a sentence)
 

@@ -144,7 +144,7 @@ class PostgresPlace(Place):
             transaction another session and does not know of prepared statements.
 
     Raises:
-        MissingExtraError: psycopg is not installed: ``pip install 'transcript-store[postgres]'``.
+        MissingExtraError: psycopg is not installed, which the extra ``postgres`` installs.
         ValueError: this is no connection string. Its text is not repeated.
     """
 

@@ -108,7 +108,7 @@ _IN_A_COMMAND = {
     "snapshot": {WayOut.LIST_TELLS: "`transcript-store snapshot list` shows what there is"},
     "chat": {
         WayOut.WAIT_OR_READ: "--new begins another conversation, in the library",
-        WayOut.INSTALL_EXTRA: f"pip install 'transcript-store[{{error.extra}}]'; {_WITHOUT_A_KEY}",
+        WayOut.INSTALL_EXTRA: f"{{error.install}}; {_WITHOUT_A_KEY}",
         WayOut.SET_THE_TOKEN: f"set that variable; {_WITHOUT_A_KEY}",
     },
 }

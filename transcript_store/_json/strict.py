@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 import orjson
 
+from transcript_store._json.replies import is_reply
 from transcript_store.errors import InvalidMessageError
 
 MAX_DEPTH = 200
@@ -236,12 +237,14 @@ def _type_name(value: Any) -> str:
 
 def _remedy(value: Any) -> str:
     """How to make JSON of what people most often try to store."""
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return "; append_messages() takes several"
     if isinstance(value, bytes | bytearray):
         return "; decode it, or store base64 text"
     if isinstance(value, Enum):
         return "; store its .value"
+    if is_reply(value):  # its dump has members that the provider refuses in the next request
+        return "; transcript_store.messages.from_reply() makes messages of a reply, which append_messages() takes"
     for method, call in (
         ("model_dump", '.model_dump(mode="json")'),
         ("isoformat", ".isoformat()"),

@@ -134,7 +134,8 @@ class ConversationExistsError(TranscriptStoreError):
 class ConversationLockedError(TranscriptStoreError):
     """Another writer holds the conversation at ``path``, or somebody removed the lock file of this one.
 
-    ``holder_pid`` and ``holder_host`` are what the holder wrote into its lock file; None where that could not be read.
+    ``holder_pid`` and ``holder_host`` are what the holder wrote into its lock file; None where that could not be read. If this very
+    process holds it, ``holder_opened_at`` is the file and line that opened that store, where it is known.
     Wait (``lock_timeout_seconds``), close the other writer, open both with ``hold_lock=False``, or open with ``read_only=True``.
     """
 
@@ -142,6 +143,7 @@ class ConversationLockedError(TranscriptStoreError):
     reason: str
     holder_pid: int | None = None
     holder_host: str | None = None
+    holder_opened_at: str | None = None
     way_out: WayOut | None = WayOut.WAIT
 
 

@@ -40,7 +40,8 @@ class WayOut(Enum):
     )
     WAIT = "close that writer, or try again when it is done"
     WAIT_OR_READ = (
-        "wait with lock_timeout_seconds, close that writer, open both with hold_lock=False, or open with read_only=True"
+        "close that writer, open both with hold_lock=False, or open with read_only=True; lock_timeout_seconds waits, and without it a "
+        "store that holds its lock waits 0 seconds"
     )
     TAKE_OVER = "wait with lock_timeout_seconds, close that writer, take it over with take_over=True, or open with read_only=True"
     FORK_AND_DELETE = (

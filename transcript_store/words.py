@@ -40,9 +40,13 @@ def moment(text: str) -> datetime | None:
         return None
 
 
+TITLE = "title"
+"""The label that is shown as a conversation's title."""
+
+
 def title_in(labels: Mapping[str, Any] | None) -> str | None:
     """The title among the labels of a conversation; None if it has none, or one of blanks, which nobody would see."""
-    title = (labels or {}).get("title")
+    title = (labels or {}).get(TITLE)
     return title if type(title) is str and title.strip() else None
 
 

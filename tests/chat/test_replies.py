@@ -104,7 +104,9 @@ def test_a_reply_is_sent_again(dialect: str, way: str, server: Server, tmp_path:
             reply = reply.model_dump()
         if way == "raw":
             body = json.dumps(spoken.body("Look.", (CALL,)))
-            reply = json.loads(body.replace(', "xNew": [1]', ""))  # google-genai refuses to send a member that it does not know
+            reply = json.loads(
+                body.replace(', "xNew": [1]', "")
+            )  # google-genai refuses to send a member that it does not know
         messages, extras = from_reply(reply)
         conversation.append_messages(messages, extras=extras)
         conversation.append_message(result_message(dialect))

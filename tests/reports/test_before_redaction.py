@@ -231,13 +231,14 @@ CALLS: dict[str, Callable[[ConversationStore], Any]] = {
     "is_fully_verified": lambda store: store.is_fully_verified,
     "torn_tail": lambda store: store.torn_tail,
     "refresh": lambda store: store.refresh(),
+    "title": lambda store: store.title,
     "directory": lambda store: store.directory,
     "exists": lambda store: store.exists(),
     "max_line_bytes": lambda store: store.max_line_bytes,
     "redacts": lambda store: store.redacts,
 }
 WRITES = {
-    "append_message", "append_messages", "append_event", "retract", "replace_transcript", "keep_records", "update_metadata",
+    "append_message", "append_messages", "append_event", "retract", "replace_transcript", "keep_records", "update_metadata", "set_title",
     "delete_generation", "purge_quarantine", "initialize", "load", "load_or_initialize", "close", "seal", "unseal", "rotate_key", "restore", "on_close",
 }  # fmt: skip
 """What takes values and gives none that were stored."""

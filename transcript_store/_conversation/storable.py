@@ -62,7 +62,7 @@ class Storable:
         fields = checked_fields(given, self._max_bytes)
         return fields if self.redacting is None else self.redacting.fields(fields)
 
-    def changes(self, given: dict[str, Any]) -> dict[str, Any]:
+    def changes(self, given: dict[str, Any]) -> arguments.MetadataChanges:
         """Changes of the metadata that a caller makes."""
         changes = arguments.changes(given, self._max_bytes)
-        return changes if self.redacting is None else self.redacting.fields(changes)
+        return changes if self.redacting is None else changes._replace(fields=self.redacting.fields(changes.fields))

@@ -217,10 +217,11 @@ class Writes:
         )
 
     def update_metadata(self, /, **changes: Any) -> None:
-        """Change ``model``, ``compaction_count``, ``system_prompt``, ``tools``, ``labels``, or ``provider``.
+        """Change ``model``, ``compaction_count``, ``system_prompt``, ``tools``, ``labels``, ``title``, or ``provider``.
 
-        All changes are made or none, and they are durable on return. ``labels`` and ``tools`` are replaced whole. Without
-        changes nothing is written.
+        All changes are made or none, and they are durable on return. ``tools`` are replaced whole. ``labels`` are merged with those
+        on record: ``labels={"pinned": "yes", "draft": None}`` sets one, removes another and keeps the rest.
+        ``replace_labels={…}`` replaces all of them. ``title`` is the label ``title``. Without changes nothing is written.
 
         Raises:
             TypeError: a name that cannot be changed, or a provider whose messages have another form. (``openai`` and
@@ -231,8 +232,17 @@ class Writes:
         checked = self._storable.changes(changes)
         with self._guard.locked():
             storage = self._guard.writer()
-            if checked:
+            if checked.fields:
                 storage.write_metadata(with_changes(storage, checked))
+
+    def set_title(self, title: str | None) -> None:
+        """Set the label ``title``, which lists, pages and searches show; None removes it. Other labels stay. Durable on return.
+
+        Raises:
+            InvalidMetadataError: it is no text. Nothing was written.
+            TranscriptStoreError: as :meth:`update_metadata`.
+        """
+        self.update_metadata(title=title)
 
     def delete_generation(self, generation: int) -> None:
         """Remove an earlier generation from ``archive/`` for good: messages that only it had are lost.
@@ -291,7 +301,7 @@ class Writes:
         return self._guard.append(entries, if_head, in_group=self._options.sync_appends)
 
 
-def with_changes(storage: Writer, changes: dict[str, Any], *, with_messages: bool = False) -> dict[str, Any]:
+def with_changes(storage: Writer, changes: arguments.MetadataChanges, *, with_messages: bool = False) -> dict[str, Any]:
     """The metadata with these changes, as they may be made to what is on the disk."""
     storage.resolve()  # members are what an interrupted call left on the disk, not what memory had before it
     return arguments.changed(storage.members, changes, with_messages=with_messages)

@@ -103,6 +103,16 @@ class Folders:
                 found = [summary for summary in looked_at if summary is not None]
         return sorted(found, key=_newest_first, reverse=True)
 
+    def ids(self) -> list[str]:
+        """The ids by which folders are called; none if there is no such directory."""
+        with refusals(self.path, "list the conversations"):
+            try:
+                parent = Folder.open(self.files, self.path)
+            except FileNotFoundError:
+                return []
+            with parent:
+                return [name for name in parent.names() if is_id(name)]
+
     def summaries_by_id(self, last_extra: bool, before: ConversationSummary | None) -> list[ConversationSummary]:
         """Of those whose folders are called by ids, from behind ``before`` on; none if there is no such directory."""
         try:

@@ -47,9 +47,17 @@ class Messages(Lines):
 
     # ---- messages ------------------------------------------------------------------------------------------------
 
-    def messages(self, last: int | None = None) -> list[dict[str, Any]]:
-        """The messages in order, or the ``last`` so many; decoded anew."""
+    def messages(self, last: int | None = None, before_seq: int | None = None) -> list[dict[str, Any]]:
+        """The messages in order, or the ``last`` so many, of all records or of those before one; fresh copies."""
         found: list[dict[str, Any]] = []
+        if before_seq is not None:
+            taken_back = self.taken_back()
+            for seq, line in self._newest_before(before_seq):
+                if last is not None and len(found) >= last:
+                    break
+                if seq not in taken_back:
+                    self._decode((self.opened(seq, line),), found)
+            return found[::-1]
         if last is None:
             taken_back = self.taken_back() if self.header.can_retract else NOTHING
             for stretch in gathered(self.blocks()):
@@ -212,8 +220,11 @@ class Messages(Lines):
 
     # ---- records ----------------------------------------------------------------------------------------------------
 
-    def records(self, last: int | None = None) -> list[Record]:
-        """The records in order, or the ``last`` so many; decoded anew."""
+    def records(self, last: int | None = None, before_seq: int | None = None) -> list[Record]:
+        """The records in order, or the ``last`` so many, of all or of those before one; fresh copies."""
+        if before_seq is not None:
+            known = self.taken_back()
+            return [self._record_in(*each, known) for each in islice(self._newest_before(before_seq), last)][::-1]
         if last is None:
             return list(self.each_record())
         taken_back, found = TakenBack(), []
@@ -249,6 +260,13 @@ class Messages(Lines):
 
     def _newest_first(self) -> Iterator[tuple[int, bytes | bytearray]]:
         return ((seq, line) for block in self.newest_blocks_first() for seq, line, _ in newest_lines_first(block))
+
+    def _newest_before(self, before_seq: int) -> Iterator[tuple[int, bytes | bytearray]]:
+        """The lines of the records before the one with this number, the newest first."""
+        for block in self.blocks_before(before_seq):
+            for seq, line, _ in newest_lines_first(block):
+                if seq < before_seq:
+                    yield seq, line
 
     def copies(self, count: int) -> Iterator[Copied]:
         """The first so many records, to be put into another transcript."""

@@ -46,8 +46,9 @@ class AsyncConversationStore:
     """A conversation in a directory of its own, for tasks of asyncio or trio: :class:`ConversationStore`, awaited.
 
     Each call has the arguments, the result and the errors of the call of that name there; ``await conversation.head``,
-    ``position`` and the like are awaited too. The calls are made in a thread of the store's own, in the order in which they
-    are called. Appends that wait for the disk at the same time share one write and one sync.
+    ``position`` and the like are awaited too. ``id`` and ``directory`` never change and are plain attributes. The calls are made in
+    a thread of the store's own, in the order in which they are called. Appends that wait for the disk at the same time share one
+    write and one sync.
 
     Cancellation: a call that has begun is made to its end, and then the cancellation is raised. So after a cancellation an append
     is stored; if it was refused, its error is raised instead. That also holds for ``asyncio.wait_for``, ``asyncio.timeout`` and
@@ -87,6 +88,15 @@ class AsyncConversationStore:
     def directory(self) -> str:
         """The absolute path of the conversation's folder."""
         return self._store.directory
+
+    @property
+    def id(self) -> str:
+        """As :attr:`ConversationStore.id`: an attribute, which waits for nothing, also after ``close()``.
+
+        Raises:
+            ConversationNotLoadedError: nothing was loaded or created yet.
+        """
+        return self._store.id
 
     @property
     def max_line_bytes(self) -> int:
@@ -216,6 +226,9 @@ class AsyncConversationStore:
     update_metadata = _awaited(ConversationStore.update_metadata)
     """As :meth:`ConversationStore.update_metadata`."""
 
+    set_title = _awaited(ConversationStore.set_title)
+    """As :meth:`ConversationStore.set_title`."""
+
     delete_generation = _awaited(ConversationStore.delete_generation)
     """As :meth:`ConversationStore.delete_generation`."""
     purge_quarantine = _awaited(ConversationStore.purge_quarantine)
@@ -263,9 +276,9 @@ class AsyncConversationStore:
                 return
 
     @property
-    def id(self) -> Coroutine[Any, Any, str]:
-        """As :attr:`ConversationStore.id`; await it."""
-        return self.call(lambda store: store.id)
+    def title(self) -> Coroutine[Any, Any, str | None]:
+        """As :attr:`ConversationStore.title`; await it. :meth:`set_title` sets it."""
+        return self.call(lambda store: store.title)
 
     @property
     def features(self) -> Coroutine[Any, Any, tuple[str, ...]]:

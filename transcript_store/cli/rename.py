@@ -17,7 +17,6 @@ EPILOG = """\
 examples:
   transcript-store rename chats/0b8f "Moving house"
 """
-_LABEL = "title"
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -31,8 +30,5 @@ def run(arguments: Namespace) -> int:
     """Set the label ``title``, or remove it if the title is empty."""
     with conversation_at(arguments.directory, **keys_of(arguments).options) as conversation:
         conversation.load(verify="tail")
-        labels = {name: text for name, text in conversation.get_metadata().labels.items() if name != _LABEL}
-        if arguments.title:
-            labels[_LABEL] = arguments.title
-        conversation.update_metadata(labels=labels)
+        conversation.title = arguments.title or None
     return 0

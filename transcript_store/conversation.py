@@ -31,6 +31,7 @@ from transcript_store._conversation.reads import ConversationState, HeldConversa
 from transcript_store._conversation.storable import Contents, Storable
 from transcript_store._conversation.storage import Options, Storage
 from transcript_store._conversation.turns import WAIT_SECONDS, TurnWriter
+from transcript_store._conversation.usage import TokenUsage, UsageRow
 from transcript_store._conversation.writer import Writer
 from transcript_store._conversation.writes import Writes, with_changes
 from transcript_store._json.strict import EncodedMessage
@@ -62,7 +63,9 @@ __all__ = [
     "Record",
     "Recovery",
     "RefreshResult",
+    "TokenUsage",
     "TranscriptPosition",
+    "UsageRow",
 ]
 
 Durability = Literal["power-loss", "process-crash"]

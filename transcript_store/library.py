@@ -30,6 +30,7 @@ from transcript_store._conversation.metadata import checked_id
 from transcript_store._conversation.reader import Reader
 from transcript_store._conversation.rotation import Rotation, required
 from transcript_store._conversation.summary import ConversationSummary, require_page
+from transcript_store._conversation.usage import TokenUsage, UsageCount
 from transcript_store._conversation.verify import Verification, verify
 from transcript_store._library.folders import Folders
 from transcript_store._library.forking import fork
@@ -308,6 +309,25 @@ class ConversationLibrary:
             StorageError: as :meth:`list`.
         """
         yield from self.list(last_extra=last_extra)
+
+    def usage(self) -> TokenUsage:
+        """The tokens of all replies on record in all conversations, by day and model; a reply that a fork has too counts once.
+
+        Every record is read. What cannot be read is in ``skipped``.
+
+        Raises:
+            StorageError: the library cannot be listed.
+        """
+        count = UsageCount()
+        for id in self._ids():  # noqa: A001
+            try:
+                with self.open(id, read_only=True, verify="tail") as conversation:
+                    count.add_conversation(conversation)
+            except ConversationNotFoundError:
+                continue  # it was deleted meanwhile
+            except TranscriptStoreError as error:
+                count.skipped.append(error.what)
+        return count.result()
 
     def find(self, beginning: str) -> str:
         """The id that begins so, of the one conversation that has such an id: a whole id, or at least its first four characters.

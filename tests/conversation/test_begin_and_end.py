@@ -45,6 +45,7 @@ NEEDS_LOADING: dict[str, Callable[[ConversationStore], object]] = {
     "get_metadata": lambda s: s.get_metadata(),
     "set_title": lambda s: s.set_title("t"),
     "title": lambda s: s.title,
+    "usage": lambda s: s.usage(),
     "id": lambda s: s.id,
     "record_count": lambda s: s.record_count,
     "features": lambda s: s.features,

@@ -232,6 +232,7 @@ CALLS: dict[str, Callable[[ConversationStore], Any]] = {
     "torn_tail": lambda store: store.torn_tail,
     "refresh": lambda store: store.refresh(),
     "title": lambda store: store.title,
+    "usage": lambda store: store.usage(),
     "directory": lambda store: store.directory,
     "exists": lambda store: store.exists(),
     "max_line_bytes": lambda store: store.max_line_bytes,

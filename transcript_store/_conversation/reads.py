@@ -14,6 +14,7 @@ from transcript_store._conversation.iteration import each_record
 from transcript_store._conversation.metadata import ConversationMetadata
 from transcript_store._conversation.reader import Reader, RefreshResult
 from transcript_store._conversation.storage import Storage
+from transcript_store._conversation.usage import TokenUsage, UsageCount
 from transcript_store._log.log import Recovery
 from transcript_store._log.record import Gap, Record
 
@@ -148,6 +149,22 @@ class Reads:
         """
         with self._guard.locked():
             return self._guard.reader().generations()
+
+    def usage(self) -> TokenUsage:
+        """The tokens of all replies that are on record, by day and model: whoever asked, and whenever; what a client's ``usage`` counts
+        ends with the client.
+
+        They are read from the ``usage`` in each record's extra, where the chat clients, imports and ``messages.from_reply`` put it, also in
+        earlier generations and of what was taken back: those tokens were paid for. A reply that was copied (``keep_records``, a fork)
+        counts once. All records are read.
+
+        Raises:
+            CorruptTranscriptError: the live transcript is damaged. (An earlier generation that is damaged is in ``skipped``.)
+            TranscriptStoreError: as :meth:`get_records`.
+        """
+        count = UsageCount()
+        count.add_conversation(self)
+        return count.result()
 
     def get_metadata(self, *, at_start: bool = False) -> ConversationMetadata:
         """What the conversation is: a frozen value and a fresh copy.

@@ -242,6 +242,8 @@ class AsyncConversationStore:
     """As :meth:`ConversationStore.get_records`."""
     get_metadata = _awaited(ConversationStore.get_metadata)
     """As :meth:`ConversationStore.get_metadata`."""
+    usage = _awaited(ConversationStore.usage)
+    """As :meth:`ConversationStore.usage`."""
     generations = _awaited(ConversationStore.generations)
     """As :meth:`ConversationStore.generations`."""
     state = _awaited(ConversationStore.state)

@@ -119,6 +119,9 @@ class AsyncConversationLibrary:
             raise
         return AsyncConversationStore.of(stores[0])
 
+    usage = _awaited(ConversationLibrary.usage)
+    """As :meth:`ConversationLibrary.usage`."""
+
     find = _awaited(ConversationLibrary.find)
     """As :meth:`ConversationLibrary.find`."""
 

@@ -102,10 +102,14 @@ class ConversationNotLoadedError(TranscriptStoreError, RuntimeError):
 
 
 class ConversationNotFoundError(TranscriptStoreError, LookupError):
-    """There is no conversation at ``path``. Check the path; ``initialize()`` begins a new conversation there."""
+    """There is no conversation at ``path``. Check the path; ``initialize()`` begins a new conversation there.
+
+    ``kind`` is ``foreign`` if something else stands there: other files, or a library. Then give another path.
+    """
 
     path: str
     reason: str
+    kind: str | None = None
     way_out: WayOut | None = WayOut.CHECK_THE_PATH
 
 

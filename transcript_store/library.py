@@ -51,7 +51,6 @@ from transcript_store.conversation import (
     store_with_id,
 )
 from transcript_store.errors import ConversationNotFoundError, InvalidIdError, StorageError, TranscriptStoreError
-from transcript_store.ways_out import WayOut
 
 if TYPE_CHECKING:
     from transcript_store._snapshots.summary import SnapshotStore
@@ -348,8 +347,7 @@ class ConversationLibrary:
             shown = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
             raise InvalidIdError(reason=f"several conversations have an id that begins with {beginning}: {shown}")
         if not found:
-            reason = f"no conversation in the library has an id that begins with {beginning}"
-            raise ConversationNotFoundError(path=self.directory, reason=reason, way_out=WayOut.LIST_TELLS)
+            raise self._folders.not_found(beginning)
         return found[0]
 
     def __getitem__(self, id: str) -> ConversationStore:

@@ -151,7 +151,7 @@ class Reads:
             return self._guard.reader().generations()
 
     def usage(self) -> TokenUsage:
-        """The tokens of all replies that are on record, by day and model: whoever asked, and whenever; what a client's ``usage`` counts
+        """The tokens of all replies that are on record, by day and model, whatever client asked; what a client's ``usage`` counts
         ends with the client.
 
         They are read from the ``usage`` in each record's extra, where the chat clients, imports and ``messages.from_reply`` put it, also in

@@ -61,7 +61,7 @@ class Folders:
             except FileNotFoundError:
                 status = None
         if status is None:
-            raise self._not_found(name)
+            raise self.not_found(name)
         if not stat.S_ISDIR(status.st_mode):
             reason = f"{kind_of(status)} stands where a conversation's folder should be"
             raise CorruptTranscriptError(path=self.path_of(name), kind="foreign", reason=reason)
@@ -81,7 +81,8 @@ class Folders:
             reason = _in_another_folder(found, id)
             raise CorruptTranscriptError(path=self.path_of(id), kind="wrong-conversation", reason=reason)
 
-    def _not_found(self, name: str) -> ConversationNotFoundError:
+    def not_found(self, name: str) -> ConversationNotFoundError:
+        """The error for a conversation of this name, or one whose name begins so."""
         reason = "there is no such conversation in the library"
         return ConversationNotFoundError(path=self.path_of(name), reason=reason, way_out=WayOut.LIST_TELLS)
 
@@ -186,7 +187,7 @@ class Folders:
             try:
                 folder = Folder.open(self.files, path)
             except FileNotFoundError:
-                raise self._not_found(name) from None
+                raise self.not_found(name) from None
             with folder:
                 return shred(folder, id or id_of(folder))
 

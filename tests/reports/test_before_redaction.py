@@ -239,7 +239,7 @@ CALLS: dict[str, Callable[[ConversationStore], Any]] = {
     "redacts": lambda store: store.redacts,
 }
 WRITES = {
-    "append_message", "append_messages", "append_event", "retract", "replace_transcript", "keep_records", "update_metadata", "set_title",
+    "append_message", "append_messages", "append_event", "retract", "replace_transcript", "keep_records", "update_metadata", "set_title", "retract_turn",
     "delete_generation", "purge_quarantine", "initialize", "load", "load_or_initialize", "close", "seal", "unseal", "rotate_key", "restore", "on_close",
 }  # fmt: skip
 """What takes values and gives none that were stored."""

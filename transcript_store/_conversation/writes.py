@@ -111,7 +111,9 @@ class Writes:
         same call can be made again then: it never takes back more.
 
         Args:
-            n: how many messages that were not taken back yet, from the end.
+            n: how many messages that were not taken back yet, from the end. If a call of a tool stays and its result is taken back, the
+                log says so (``transcript_store.storage``): providers refuse such a history until the result is there again.
+                :meth:`retract_turn` keeps calls and results together.
             if_head: as in :meth:`append_message`. It says that the messages are those that you have seen.
 
         Returns:
@@ -131,6 +133,30 @@ class Writes:
             if if_head is not None:
                 storage.require_head(if_head)
             return storage.retract(n)
+
+    def retract_turn(self, *, if_head: str | None = None) -> AppendResult:
+        """Take back the last turn: the last prompt of the user, and all replies, calls and results that follow it.
+
+        It is :meth:`retract` of so many messages: one append, and nothing is removed. What was said before the prompt stays as it is.
+
+        Args:
+            if_head: as in :meth:`append_message`.
+
+        Returns:
+            What was appended, as :meth:`append_message`.
+
+        Raises:
+            FeatureNotEnabledError: as :meth:`retract`.
+            ValueError: there is no prompt: no message of a user that is more than results of tools. Nothing was written.
+            TranscriptStoreError: as :meth:`retract`.
+        """
+        if if_head is not None:
+            arguments.require_head("if_head", if_head)
+        with self._guard.locked():
+            storage = self._guard.writer()
+            if if_head is not None:
+                storage.require_head(if_head)
+            return storage.retract_turn()
 
     def replace_transcript(
         self,

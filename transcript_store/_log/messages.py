@@ -141,19 +141,27 @@ class Messages(Lines):
 
     # ---- which messages count ---------------------------------------------------------------------------------------
 
-    def last_messages(self, count: int) -> tuple[list[int], Tail]:
-        """The numbers of the last so many messages that count, the newest first, fewer if there are not so many; and what begins
-        with the first of them.
+    def last_messages(self, count: int) -> tuple[list[int], list[bytes | bytearray], Tail]:
+        """The numbers of the last so many messages that count, the newest first, fewer if there are not so many; their lines; and what
+        begins with the first of them.
         """
         found: list[int] = []
+        lines: list[bytes | bytearray] = []
         begin, place, taken_back = self.end[:2], self.end, TakenBack()
         for seq, line, line_begin, block_end in self._in_force_newest_first(taken_back):
             if self._has_message(line):
                 found.append(seq)
+                lines.append(line)
                 begin, place = line_begin, block_end
                 if len(found) == count:
                     break
-        return found, Tail(begin, place, self.end.seq, taken_back)
+        return found, lines, Tail(begin, place, self.end.seq, taken_back)
+
+    def messages_in(self, lines: Iterable[bytes | bytearray]) -> list[dict[str, Any]]:
+        """The messages of lines that can be decoded."""
+        found: list[dict[str, Any]] = []
+        self._decode(lines, found)
+        return found
 
     def pass_over(self, tail: Tail) -> None:
         """Note that no message counts in a tail, so that whoever takes back again and again need not look at it again."""

@@ -214,6 +214,9 @@ class AsyncConversationStore:
     retract = _awaited(ConversationStore.retract)
     """As :meth:`ConversationStore.retract`."""
 
+    retract_turn = _awaited(ConversationStore.retract_turn)
+    """As :meth:`ConversationStore.retract_turn`."""
+
     replace_transcript = _awaited(ConversationStore.replace_transcript)
     """As :meth:`ConversationStore.replace_transcript`."""
 

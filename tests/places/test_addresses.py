@@ -169,7 +169,7 @@ def test_an_error_of_a_place_names_no_errno_of_this_machine() -> None:
     error = PlaceError(
         path="postgresql://host/db", doing="list", reason="the server did not answer", outcome="not stored"
     )
-    assert str(error) == "postgresql://host/db: cannot list: the server did not answer. Nothing was stored"
+    assert str(error) == "postgresql://host/db: cannot list: the server did not answer. Nothing was read"
 
 
 @pytest.mark.parametrize(

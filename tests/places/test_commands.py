@@ -241,7 +241,7 @@ def test_keys_there_are_changed_and_destroyed(cli: Cli, begun: str, keys: tuple[
     assert cli("seal", f"{begun}/{ONE}", "--key-file", one, "--keep-plain").code == 0
     assert cli("rotate-key", begun, "--key-file", one, "--new-key-file", two) == (
         0,
-        "wrapped with the new key: 1 conversation, and 0 before\n",
+        "1 conversation now opens with the new key\n",
         "",
     )
     assert "Good evening" in cli("show", f"{begun}/{ONE}", "--key-file", two).out

@@ -48,6 +48,7 @@ from transcript_store.places._fetched import Fetched
 from transcript_store.places._slots import LogState, encoded
 from transcript_store.places._summary import keep_summary
 from transcript_store.ways_out import WayOut
+from transcript_store.words import safe
 
 logger = logging.getLogger("transcript_store.places")
 
@@ -410,6 +411,14 @@ def _checked(sealing: Sealing | None, stored: dict[str, Any], mark: Mark) -> dic
     return {} if sealing is None else {"check": sealing.key.check(document_body(stored, mark)).decode()}
 
 
+def holder_told(holder: dict[str, Any]) -> str:
+    """A writer on a place as it calls itself, for a message: its name, its process and its host."""
+    name, pid, host = (holder.get(part) for part in ("name", "pid", "host"))
+    by = f"process {pid}" if type(pid) is int else "a process"
+    by += f" on {str(host)[:80]}" if host else ""
+    return safe(f"{str(name)[:80]!r}, {by}," if name else by)
+
+
 def require_nobody_at_work(state: LogState, now_us: int, path: str) -> None:
     """Raise ``ConversationLockedError`` if a conversation was neither released nor idle, and its writer does not take turns."""
     claim = state.claim
@@ -418,7 +427,7 @@ def require_nobody_at_work(state: LogState, now_us: int, path: str) -> None:
     if now_us - parse_time(state.at) < IDLE_SECONDS * 1_000_000:
         raise ConversationLockedError(
             path=path,
-            reason=f"it has a writer since {claim.at}",
+            reason=f"{holder_told(claim.holder)} writes to it since {claim.at}, and wrote last at {state.at}",
             holder_pid=claim.holder.get("pid"),
             holder_host=claim.holder.get("host"),
             way_out=WayOut.TAKE_OVER,

@@ -16,7 +16,8 @@ _OBJECTS = frozenset({"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", 
 def open_place(url: str, *, create: bool = False) -> Place:
     """The place at an address, as it stands in a variable of the environment or on a command line.
 
-    ``postgresql://user@host/database`` is a :class:`PostgresPlace`; ``s3://bucket/prefix``, ``gs://…`` and ``az://…`` are an
+    ``postgresql://user@host/database`` is a :class:`PostgresPlace`; ``?schema=copies`` behind it names a schema, and so another
+    library in the same database. ``s3://bucket/prefix``, ``gs://…`` and ``az://…`` are an
     :class:`ObjectPlace`. What the address does not say comes from the environment, as the client libraries have it: ``PGPASSWORD``,
     ``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT`` … Nobody is asked for anything yet. Errors call the place by its address without the user,
     the password and the options.

@@ -25,6 +25,7 @@ from transcript_store.places._slots import slot_hash
 if TYPE_CHECKING:
     import psycopg
 
+    from transcript_store._doctor.probes import Check
     from transcript_store.places._cells import Cells
     from transcript_store.places._postgres_connections import Connection
 
@@ -230,6 +231,17 @@ class PostgresPlace(Place):
             _ENDS.format(beyond=">" if after else ">="), (after or _LEAST, limit), "look at the conversations"
         )
         return [(found, slot) for found, slot in rows]
+
+    def examined(self) -> tuple[list[Check], list[float]]:
+        """Settings, tables, rights, the clock, and a hundred committed inserts, which are removed again."""
+        from transcript_store.places._postgres_checks import checks_of
+
+        def ask(statement: str, given: Any) -> list[tuple[Any, ...]]:  # whatever tables there are
+            return self._connections.run(
+                lambda connection: connection.execute(statement, given).fetchall(), "look at the server"
+            )
+
+        return checks_of(ask, len(schema.MIGRATIONS))
 
     @property
     def identity(self) -> str:

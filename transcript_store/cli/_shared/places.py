@@ -26,6 +26,7 @@ from transcript_store.transcripts import summary_of
 from transcript_store.words import told_address
 
 if TYPE_CHECKING:
+    from transcript_store import Diagnosis
     from transcript_store.places import PlacedSnapshotStore
 
     Snapshots = FileStore | PlacedSnapshotStore
@@ -194,6 +195,20 @@ def refuse(name: str, command: str) -> None:
 def shown(name: str) -> str:
     """An address without the user, the password and the options, to be printed."""
     return told_address(name) if is_address(name) else name
+
+
+def examined(address: str) -> Diagnosis:
+    """What ``doctor`` finds at an address.
+
+    Raises:
+        Misuse: the address names a conversation.
+    """
+    from transcript_store.places import examine
+
+    library, what = taken_apart(address)
+    if what is not None:
+        raise Misuse(f"{shown(address)} is a conversation: doctor tries all that is at {shown(library)}")
+    return examine(place_at(library))
 
 
 def place_at(address: str, *, creates: bool = False) -> Any:

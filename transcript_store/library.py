@@ -37,6 +37,7 @@ from transcript_store._library.forking import fork
 from transcript_store._library.group import ConversationGroup
 from transcript_store._library.keeping import require_store
 from transcript_store._library.pruning import PrunedItem, Pruner, Pruning, rule_of
+from transcript_store._library.writers import ConversationWriter
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import is_id, new_id
@@ -59,6 +60,7 @@ __all__ = [
     "ConversationGroup",
     "ConversationLibrary",
     "ConversationSummary",
+    "ConversationWriter",
     "CreateArguments",
     "PrunedItem",
     "Pruning",
@@ -308,6 +310,17 @@ class ConversationLibrary:
             StorageError: as :meth:`list`.
         """
         yield from self.list(last_extra=last_extra)
+
+    def writers(self) -> builtins.list[ConversationWriter]:
+        """Who has which conversations open to write, by id. Nothing is locked or claimed.
+
+        In a directory: who holds a lock; a store with ``hold_lock=False`` does so only during a call. On a backend: who claimed and did
+        not release; a writer that was killed is among them until another takes over. Every conversation is read for that.
+
+        Raises:
+            StorageError: the library cannot be listed.
+        """
+        return self._folders.writers()
 
     def usage(self) -> TokenUsage:
         """The tokens of all replies on record in all conversations, by day and model; a reply that a fork has too counts once.

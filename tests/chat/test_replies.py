@@ -130,7 +130,13 @@ def test_a_reply_is_sent_again(dialect: str, way: str, server: Server, tmp_path:
         assert signed["thoughtSignature"].replace("-", "+").replace("_", "/") == "Et0B+/8="
 
 
-REASONING = {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": None, "status": None}
+REASONING: dict[str, Any] = {
+    "id": "rs_1",
+    "type": "reasoning",
+    "summary": [],
+    "encrypted_content": None,
+    "status": None,
+}
 SAID = {
     "id": "msg_1",
     "type": "message",
@@ -276,7 +282,7 @@ def test_an_append_of_a_reply_names_the_function(server: Server, tmp_path: Path)
             with pytest.raises(InvalidMessageError, match=r"messages\.from_reply\(\)"):
                 conversation.append_message(ask(server, "create", [question(dialect)]))
         with pytest.raises(InvalidMessageError, match=r'model_dump\(mode="json"\)'):
-            conversation.append_message(anthropic.types.TextBlock(type="text", text="x"))  # type: ignore[arg-type]
+            conversation.append_message(anthropic.types.TextBlock(type="text", text="x"))
         with pytest.raises(InvalidMessageError, match=r"append_messages\(\) takes several"):
             conversation.append_message(from_reply({"choices": []}))  # type: ignore[arg-type]
 

@@ -18,7 +18,6 @@ from transcript_store.places._bucket import Bucket
 from transcript_store.places._postgres_checks import checks_of
 from transcript_store.testing import SimulatedPlace
 
-
 __all__ = ["a_cache_of_its_own", "cli"]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ FIRST = {"title": "Moving house", "project": "x"}
 def library(request, tmp_path):
     if request.param == "backend":
         return ConversationLibrary(SimulatedPlace(), file_system=SimulatedFileSystem())
-    options = {"sealed": {"encryption_key": b"k" * 32}, "redacted": {"redact": SecretRedactor()}}
+    options: dict[str, Any] = {"sealed": {"encryption_key": b"k" * 32}, "redacted": {"redact": SecretRedactor()}}
     return ConversationLibrary(tmp_path, **options.get(request.param, {}))
 
 

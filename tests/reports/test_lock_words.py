@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,6 +89,7 @@ def test_threads_that_race(conversation):
     from transcript_store._os.lock import Lock
 
     sign = Lock.sign
+    patched: Any = Lock
 
     def slowly(lock):
         at_the_sign.set()
@@ -96,17 +98,17 @@ def test_threads_that_race(conversation):
 
     def hold():
         with ConversationStore(conversation.directory) as other:
-            Lock.sign = slowly
+            patched.sign = slowly
             other.load()
 
     thread = threading.Thread(target=hold)
     thread.start()
     try:
         assert at_the_sign.wait(60)
-        Lock.sign = sign
+        patched.sign = sign
         assert "this process" in refused(conversation.directory).what
     finally:
-        Lock.sign = sign
+        patched.sign = sign
         go_on.set()
         thread.join()
 

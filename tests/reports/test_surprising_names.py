@@ -10,6 +10,7 @@ import subprocess
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,7 @@ from transcript_store import (
     ConversationNotFoundError,
     ConversationStore,
     InvalidIdError,
+    Record,
     verify,
 )
 from transcript_store.testing import SimulatedFileSystem, SimulatedPlace
@@ -43,7 +45,8 @@ def test_a_folder_that_holds_other_files_is_no_damage(tmp_path):
 
 
 def test_errors_of_python_name_the_class_that_was_called(tmp_path):
-    with ConversationLibrary(tmp_path).create() as conversation:
+    with ConversationLibrary(tmp_path).create() as begun:
+        conversation: Any = begun
         for call, name in (
             (lambda: conversation.append_message("user", "hi"), "append_message"),
             (lambda: conversation.append_message(role="user", content="hi"), "append_message"),
@@ -115,7 +118,8 @@ def test_pages_backwards(tmp_path, cache_bytes, verify_, monkeypatch):
     with ConversationStore(tmp_path / "c", cache_bytes=cache_bytes) as conversation:
         conversation.load(verify=verify_)
         for size in (1, 7, 50, 1000):
-            paged, before = [], conversation.record_count + 1
+            paged: list[Record] = []
+            before = conversation.record_count + 1
             while records := conversation.get_records(last=size, before_seq=before):
                 assert records[-1].seq == before - 1
                 paged[:0] = records
@@ -128,6 +132,7 @@ def test_pages_backwards(tmp_path, cache_bytes, verify_, monkeypatch):
             assert conversation.get_messages(before_seq=before) == expected
             assert conversation.get_messages(last=5, before_seq=before) == expected[-5:]
             assert conversation.get_messages(last=0, before_seq=before) == []
+        wrong: Any
         for wrong in (0, -1, True, "3", 1.5):
             with pytest.raises(ValueError, match="before_seq"):
                 conversation.get_messages(before_seq=wrong)
@@ -142,9 +147,8 @@ def test_a_page_of_long_ago_is_read_alone(tmp_path):
             conversation.append_messages([{"role": "user", "content": "x" * 9000}] * 10)
         conversation.close()
         conversation.load()
-        read = []
-        monkey = disk.read
-        disk.read = lambda handle, offset, length: read.append(length) or monkey(handle, offset, length)
+        read: list[int] = []
+        disk.on_call = lambda call: read.append(call.length) if call.name == "read" else None
         assert len(conversation.get_messages(last=50, before_seq=200)) == 50
         assert sum(read) < 4_000_000  # of 27 MB
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from transcript_store.aio import AsyncConversationStore
 from transcript_store.chat import ChatConfig, create_client
 from transcript_store.testing import SimulatedFileSystem, SimulatedPlace
 
-FORMS = {
+FORMS: dict[str, list[Any]] = {
     "claude": [
         {"role": "user", "content": "Look."},
         {"role": "assistant", "content": [{"type": "text", "text": "I look."}, {"type": "tool_use", "id": "t1", "name": "look", "input": {}}]},
@@ -58,11 +59,11 @@ def turn(request):
 
 @pytest.fixture(params=["folder", "shared lock", "sealed", "backend"])
 def conversation(request, tmp_path):
-    library = ConversationLibrary(tmp_path, **({"encryption_key": b"k" * 32} if request.param == "sealed" else {}))
+    key = b"k" * 32 if request.param == "sealed" else None
+    library = ConversationLibrary(tmp_path, encryption_key=key)
     if request.param == "backend":
         library = ConversationLibrary(SimulatedPlace(), file_system=SimulatedFileSystem())
-    options = {"hold_lock": False} if request.param == "shared lock" else {}
-    with library.create(features=["retract"], **options) as conversation:
+    with library.create(features=["retract"], hold_lock=request.param != "shared lock") as conversation:
         yield conversation
 
 

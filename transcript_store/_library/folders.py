@@ -15,6 +15,7 @@ from transcript_store._conversation.rotation import IS_NOT_THERE, Rotation, Rota
 from transcript_store._conversation.storage import Options
 from transcript_store._conversation.summary import ConversationSummary, summarize
 from transcript_store._conversation.writer import Writer
+from transcript_store._library.writers import ConversationWriter, writers_in
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import is_id, is_trash, stage_of
@@ -103,6 +104,16 @@ class Folders:
                 looked_at = (summarize(parent, name, last_extra) for name in names)
                 found = [summary for summary in looked_at if summary is not None]
         return sorted(found, key=_newest_first, reverse=True)
+
+    def writers(self) -> list[ConversationWriter]:
+        """Who holds the lock of which conversation; none if there is no such directory."""
+        with refusals(self.path, "look for writers"):
+            try:
+                parent = Folder.open(self.files, self.path)
+            except FileNotFoundError:
+                return []
+            with parent:
+                return list(writers_in(parent, [name for name in parent.names() if is_id(name)]))
 
     def ids(self) -> list[str]:
         """The ids by which folders are called; none if there is no such directory."""

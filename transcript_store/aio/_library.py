@@ -119,6 +119,9 @@ class AsyncConversationLibrary:
             raise
         return AsyncConversationStore.of(stores[0])
 
+    writers = _awaited(ConversationLibrary.writers)
+    """As :meth:`ConversationLibrary.writers`."""
+
     usage = _awaited(ConversationLibrary.usage)
     """As :meth:`ConversationLibrary.usage`."""
 

@@ -80,6 +80,7 @@ _COMMANDS = {
     "shred": ("shred", "destroy the key of a sealed conversation: nobody can read it again"),
     "rotate-key": ("rotate_key", "give the sealed conversations of a library another key"),
     "new-key": ("new_key", "write a new key for sealed conversations to a file"),
+    "writers": ("writers", "say who has which conversations of a library open to write"),
     "doctor": ("doctor", "try what conversations need of a directory, and say which promises hold there"),
     "demo": ("demo.command", "kill a writer with SIGKILL again and again, and count what was lost"),
 }

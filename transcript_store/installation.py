@@ -1,6 +1,6 @@
 """How this package was installed, and the command that adds an extra to that very installation.
 
-The package is in no registry under its name unless somebody put it there, so ``pip install 'transcript-store[aio]'`` works only
+The package may be in no registry under its name. So ``pip install 'transcript-store[aio]'`` works only
 where that command installed it. Installers leave a record of what they were given (``direct_url.json``, PEP 610): this reads it.
 """
 

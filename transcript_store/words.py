@@ -69,7 +69,7 @@ SCHEMA_OPTION = re.compile(r"[?&]schema=([a-z_][a-z0-9_]{0,62})(?=&|$)")
 
 
 def told_address(address: str) -> str:
-    """An address as it may be told: without the user, the password and the options, but with the schema.
+    """An address as it may be shown: without the user, the password and the options, but with the schema.
 
     A password that holds ``/``, ``?``, ``#`` or ``@`` as they are cannot be told from what stands behind it, nor half of one from a port.
     So where one may be, nothing but the scheme is told: ``postgresql://…``.

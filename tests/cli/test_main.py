@@ -48,6 +48,7 @@ COMMANDS = [
     "shred",
     "rotate-key",
     "new-key",
+    "writers",
     "doctor",
     "demo",
 ]

@@ -15,7 +15,7 @@ from tests.kit.postgres import PostgresServer
 from transcript_store import ConversationLibrary
 from transcript_store.places import ObjectPlace, PlaceError, PostgresPlace, examine, open_place
 from transcript_store.places._bucket import Bucket
-from transcript_store.places._postgres_checks import checks_of
+from transcript_store.places._postgres_checks import postgres_checks
 from transcript_store.testing import SimulatedPlace
 
 __all__ = ["a_cache_of_its_own", "cli"]
@@ -93,7 +93,7 @@ def test_what_the_tests_server_is_not(row, name, result):
             else []
         )
 
-    checks, times = checks_of(ask, 4)
+    checks, times = postgres_checks(ask, 4)
     found = {check.name: check.result for check in checks}
     assert found[name] == result
     assert found["clock"] == "ill"  # it says 1970

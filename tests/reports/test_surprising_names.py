@@ -10,7 +10,8 @@ import subprocess
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -46,7 +47,7 @@ def test_a_folder_that_holds_other_files_is_no_damage(tmp_path):
 
 def test_errors_of_python_name_the_class_that_was_called(tmp_path):
     with ConversationLibrary(tmp_path).create() as begun:
-        conversation: Any = begun
+        conversation = cast("Any", begun)
         for call, name in (
             (lambda: conversation.append_message("user", "hi"), "append_message"),
             (lambda: conversation.append_message(role="user", content="hi"), "append_message"),
@@ -148,8 +149,15 @@ def test_a_page_of_long_ago_is_read_alone(tmp_path):
         conversation.close()
         conversation.load()
         read: list[int] = []
-        disk.on_call = lambda call: read.append(call.length) if call.name == "read" else None
-        assert len(conversation.get_messages(last=50, before_seq=200)) == 50
+        real = disk.read
+
+        def counted(handle: int, offset: int, length: int) -> Any:
+            read.append(length)
+            return real(handle, offset, length)
+
+        with mock.patch.object(disk, "read", counted):
+            assert len(conversation.get_messages(last=50, before_seq=200)) == 50
+        assert read
         assert sum(read) < 4_000_000  # of 27 MB
 
 

@@ -66,7 +66,7 @@ def test_a_backend():
 def test_the_command(tmp_path, cli):
     library = ConversationLibrary(tmp_path / "chats")
     library.create().close()
-    assert cli("writers", library.directory).out == f"nobody writes to {library.directory}\n"
+    assert cli("writers", library.directory).out == f"no conversation of {library.directory} has a writer\n"
     with library.create() as conversation:
         line = cli("writers", library.directory).out
         assert line.startswith(f"{conversation.id}  process {os.getpid()} on {socket.gethostname()}, since ")

@@ -22,7 +22,7 @@ from transcript_store._conversation.metadata import GONE, SEALS
 from transcript_store._conversation.sealing import Sealing
 from transcript_store._conversation.storage import Options, State
 from transcript_store._json.times import format_time
-from transcript_store._json.turns import calls_in, is_prompt, results_in
+from transcript_store._json.turns import begins_turn, call_ids, result_ids
 from transcript_store._log.image import Image, begins_at
 from transcript_store._log.log import AppendResult, CannotCutBackError, Prepared
 from transcript_store._log.record import RETRACT, Copied, Entry, Mark, Position
@@ -295,7 +295,7 @@ class Writer(Changes):
         count = 8
         while True:
             messages = self.log.messages(count)
-            begins = [place for place, message in enumerate(messages) if is_prompt(message)]
+            begins = [place for place, message in enumerate(messages) if begins_turn(message)]
             if begins:
                 return self.retract(len(messages) - begins[-1])
             if len(messages) < count:
@@ -306,8 +306,8 @@ class Writer(Changes):
         """The calls that stay without a result if the messages in these lines are taken back."""
         results, made = Counter[str](), Counter[str]()
         for message in self.log.messages_in(lines):
-            made.update(calls_in(message))
-            results.update(results_in(message))
+            made.update(call_ids(message))
+            results.update(result_ids(message))
         return set(results - made)
 
     def prepare(self, entries: Sequence[Entry]) -> Prepared:

@@ -14,12 +14,12 @@ _AT_ONCE = ("server_tool_use", "mcp_tool_use")
 """Calls that the provider answers itself, in the same message."""
 
 
-def is_prompt(message: dict[str, Any]) -> bool:
+def begins_turn(message: dict[str, Any]) -> bool:
     """Whether a turn begins with this message: a user's, which does not carry the results of tools."""
-    return role_of(message) in ("user", "human") and not any(True for _ in results_in(message))
+    return role_of(message) in ("user", "human") and not any(True for _ in result_ids(message))
 
 
-def calls_in(message: dict[str, Any]) -> Iterator[str]:
+def call_ids(message: dict[str, Any]) -> Iterator[str]:
     """The ids of the calls in a message; of one without an id (Gemini's) the name."""
     for block in _blocks(message):
         kind = block.get("type")
@@ -30,7 +30,7 @@ def calls_in(message: dict[str, Any]) -> Iterator[str]:
         yield from _named(block, _CALLS)
 
 
-def results_in(message: dict[str, Any]) -> Iterator[str]:
+def result_ids(message: dict[str, Any]) -> Iterator[str]:
     """The ids of the calls whose results are in a message."""
     for block in _blocks(message):
         kind = block.get("type")

@@ -9,7 +9,7 @@ _FLOCK = re.compile(r"^\d+: (?:FLOCK|OFDLCK)\s+\S+\s+WRITE\s+(-?\d+) ([0-9a-f]+)
 
 
 def locked_files() -> set[tuple[int, int]] | None:
-    """Device and inode of each file that somebody has locked to write, and process and inode; None where the kernel does not tell.
+    """Device and inode of each file that is locked to write, and process and inode; None where the kernel does not tell.
 
     Linux does. A file of btrfs or overlayfs has another device there than ``stat`` says, so the process is taken as well.
     """

@@ -219,7 +219,11 @@ def _find(arguments: argparse.Namespace) -> None:
     The name may also be given in two words, the library and the id.
     """
     from transcript_store.cli._shared.conversations import existing
+    from transcript_store.cli._shared.places import is_address, taken_apart
 
+    named = arguments.directory
+    if arguments.or_library and arguments.id is None and is_address(named) and taken_apart(named).what is None:
+        return
     arguments.directory = existing(arguments.directory, getattr(arguments, "id", None))
     if not arguments.on_places:
         from transcript_store.cli._shared.places import refuse

@@ -176,11 +176,11 @@ def _tell_of_keys(arguments: Namespace) -> None:
     )
     if is_address(arguments.source):
         complain(
-            f"{which} not on the place: put them into the folders from your backup; without them nobody can open these"
+            f"{which} not on the place: put them into the folders from your backup; without them these cannot be opened"
         )
     else:
         complain(
-            f"{which} not on the place: without them nobody can open the copy. --with-key sends them; else back them up elsewhere"
+            f"{which} not on the place: without them the copy cannot be opened. --with-key sends them; else back them up elsewhere"
         )
     ids.clear()
 

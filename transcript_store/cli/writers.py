@@ -14,7 +14,7 @@ from transcript_store.cli._shared.terminal import one_line, say, say_json
 from transcript_store.library import ConversationWriter
 
 DESCRIPTION = """\
-List the conversations of a library that somebody has open to write, with the process, its host, since when, and on a backend
+List the conversations of a library that are open to write, with the process, its host, since when, and on a backend
 its holder's name and how long it was silent. Nothing is locked or claimed. On a backend every conversation is read; what was
 released is not listed, and a writer that was killed is, until another one takes over.
 """
@@ -40,13 +40,13 @@ def run(arguments: Namespace) -> int:
         if arguments.json:
             say_json({**asdict(writer), "silent_seconds": _silent_seconds(writer)})
         else:
-            say(f"{writer.id}  {one_line(_told(writer))}")
+            say(f"{writer.id}  {one_line(_described(writer))}")
     if not (found or arguments.json):
-        say(f"nobody writes to {one_line(shown(library))}")
+        say(f"no conversation of {one_line(shown(library))} has a writer")
     return 0
 
 
-def _told(writer: ConversationWriter) -> str:
+def _described(writer: ConversationWriter) -> str:
     by = f"process {writer.pid}" if writer.pid is not None else "a process that did not write its number"
     facts = [f"{writer.name}: {by}" if writer.name else by]
     facts[0] += f" on {writer.host}" if writer.host else ""

@@ -28,7 +28,7 @@ def examine(place: Place) -> Diagnosis:
         percentile; None if none could be tried.
 
     Raises:
-        PlaceError: nobody answers, or the server does not let this user in.
+        PlaceError: there is no answer, or the server does not let this user in.
     """
     try:
         checks, times = place.examined()

@@ -310,7 +310,7 @@ class PlacedLibrary(ConversationLibrary):
             try:
                 slots.load_patiently()
             except (ConversationNotFoundError, CorruptTranscriptError, UnsupportedVersionError):
-                continue  # it was deleted; or nobody can write to it
+                continue  # it was deleted; or it cannot be written to
             state = slots.state
             if state.claim is not None and not state.is_released:
                 name, pid, host = (state.claim.holder.get(part) for part in ("name", "pid", "host"))

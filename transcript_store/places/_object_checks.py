@@ -14,7 +14,7 @@ from transcript_store.places._examining import latency, timed
 _WRITES = 30
 
 
-def checks_of(bucket: Bucket) -> tuple[list[Check], list[float]]:
+def object_checks(bucket: Bucket) -> tuple[list[Check], list[float]]:
     """The checks, and how many microseconds each write took."""
     folder = f"probe/{secrets.token_hex(16)}"
     keys = [f"{folder}/{number:03}" for number in range(_WRITES)]

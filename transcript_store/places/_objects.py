@@ -152,9 +152,9 @@ class ObjectPlace(PackingPlace):
 
     def examined(self) -> tuple[list[Check], list[float]]:
         """Conditional writes, lists, removal, and how long a write takes; what is written is removed again."""
-        from transcript_store.places._object_checks import checks_of
+        from transcript_store.places._object_checks import object_checks
 
-        return checks_of(self._bucket)
+        return object_checks(self._bucket)
 
     @property
     def identity(self) -> str:

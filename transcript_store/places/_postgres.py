@@ -140,7 +140,7 @@ class PostgresPlace(Place):
             from the environment (``PGPASSWORD``, ``PGPASSFILE``, ``PGSERVICE``) as it does for ``psql``.
         create: make the tables when they are missing, or of an earlier version. Otherwise that is refused.
         schema: the schema that the tables are in: one library for each. ``create=True`` makes it. An address names it with
-            ``?schema=copies``. None: the first of the role's ``search_path``, which is ``public`` unless somebody changed that.
+            ``?schema=copies``. None: the first of the role's ``search_path``, ``public`` by default.
         name: what errors call the place.
         connections: as many are open at most; a call waits for one.
         timeout_seconds: for so long a call waits for a connection, and for a server that says nothing.
@@ -234,14 +234,14 @@ class PostgresPlace(Place):
 
     def examined(self) -> tuple[list[Check], list[float]]:
         """Settings, tables, rights, the clock, and a hundred committed inserts, which are removed again."""
-        from transcript_store.places._postgres_checks import checks_of
+        from transcript_store.places._postgres_checks import postgres_checks
 
         def ask(statement: str, given: Any) -> list[tuple[Any, ...]]:  # whatever tables there are
             return self._connections.run(
                 lambda connection: connection.execute(statement, given).fetchall(), "look at the server"
             )
 
-        return checks_of(ask, len(schema.MIGRATIONS))
+        return postgres_checks(ask, len(schema.MIGRATIONS))
 
     @property
     def identity(self) -> str:

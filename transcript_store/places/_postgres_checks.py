@@ -34,7 +34,7 @@ _LACKING = """
 """
 
 
-def checks_of(ask: Ask, known: int) -> tuple[list[Check], list[float]]:
+def postgres_checks(ask: Ask, known: int) -> tuple[list[Check], list[float]]:
     """The checks, and how many microseconds each committed insert took. ``known`` is the number of the newest migration."""
     before = time.time()
     row = ask(_SETTINGS, None)[0]
@@ -45,7 +45,7 @@ def checks_of(ask: Ask, known: int) -> tuple[list[Check], list[float]]:
         applied = ask("SELECT coalesce(max(number), 0) FROM ts_migration", None)[0][0]
     checks.append(_of_tables(applied, known, row[8]))
     lacking = (
-        [told for (told,) in ask(_LACKING, (list(_TABLES), ["SELECT", "INSERT", "UPDATE", "DELETE"]))]
+        [each for (each,) in ask(_LACKING, (list(_TABLES), ["SELECT", "INSERT", "UPDATE", "DELETE"]))]
         if applied
         else []
     )
@@ -79,17 +79,17 @@ def _of_settings(
         found="it is a standby, which takes no writes: connect to the primary" if is_standby else "it takes writes",
     )
     is_off = synchronous == "off"
-    told = ": the server forgets what it acknowledged; each write is refused until ALTER ROLE … SET synchronous_commit = on"
+    why = ": the server forgets what it acknowledged; each write is refused until ALTER ROLE … SET synchronous_commit = on"
     yield Check(
         name="synchronous_commit",
         result="ill" if is_off else "well",
-        found=synchronous + told * is_off,
+        found=synchronous + why * is_off,
         promises=POWER if is_off else (),
     )
     is_off = fsync == "off"
-    told = ": a power cut of the server takes what it acknowledged, and may damage the database"
+    why = ": a power cut of the server takes what it acknowledged, and may damage the database"
     yield Check(
-        name="fsync", result="ill" if is_off else "well", found=fsync + told * is_off, promises=POWER if is_off else ()
+        name="fsync", result="ill" if is_off else "well", found=fsync + why * is_off, promises=POWER if is_off else ()
     )
     if full_pages == "off":
         yield Check(name="full_page_writes", result="note", found="off: a page that a power cut tears cannot be mended")

@@ -411,7 +411,7 @@ def _checked(sealing: Sealing | None, stored: dict[str, Any], mark: Mark) -> dic
     return {} if sealing is None else {"check": sealing.key.check(document_body(stored, mark)).decode()}
 
 
-def holder_told(holder: dict[str, Any]) -> str:
+def holder_shown(holder: dict[str, Any]) -> str:
     """A writer on a place as it calls itself, for a message: its name, its process and its host."""
     name, pid, host = (holder.get(part) for part in ("name", "pid", "host"))
     by = f"process {pid}" if type(pid) is int else "a process"
@@ -427,7 +427,7 @@ def require_nobody_at_work(state: LogState, now_us: int, path: str) -> None:
     if now_us - parse_time(state.at) < IDLE_SECONDS * 1_000_000:
         raise ConversationLockedError(
             path=path,
-            reason=f"{holder_told(claim.holder)} writes to it since {claim.at}, and wrote last at {state.at}",
+            reason=f"{holder_shown(claim.holder)} writes to it since {claim.at}, and wrote last at {state.at}",
             holder_pid=claim.holder.get("pid"),
             holder_host=claim.holder.get("host"),
             way_out=WayOut.TAKE_OVER,

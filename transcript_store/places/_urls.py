@@ -49,11 +49,11 @@ def open_place(url: str, *, create: bool = False) -> Place:
     raise ValueError(f"this is no address of a place: {reason}; there are postgresql://, s3://, gs:// and az://")
 
 
-def _named(told: str) -> str:
+def _named(address: str) -> str:
     """The name of a database, with what the environment adds to an address that names no host or no database."""
-    scheme, _, rest = told.partition("://")
-    address, mark, options = rest.partition("?")
-    host, _, database = address.partition("/")
+    scheme, _, rest = address.partition("://")
+    place, mark, options = rest.partition("?")
+    host, _, database = place.partition("/")
     host, database = host or os.environ.get("PGHOST", ""), database or os.environ.get("PGDATABASE", "")
     return f"{scheme}://{host}{'/' if database else ''}{database}{mark}{options}"
 

@@ -80,7 +80,7 @@ _IN_THE_SHELL = {
     WayOut.ALLOW_INSECURE: "use https, or --allow-insecure-base-url for a server on this machine",
     WayOut.SET_THE_TOKEN: "set that variable",
 }
-"""The ways out in words of the shell. One that is missing here is said in the library's words: they name no call."""
+"""The hints in words of the shell. One that is missing here is said in the library's words: they name no call."""
 
 _WITHOUT_A_KEY = (
     "or without a key: --provider local goes on with a conversation in OpenAI's form, `transcript-store chat --new --provider local` "

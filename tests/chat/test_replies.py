@@ -274,15 +274,27 @@ def test_what_is_no_reply() -> None:
 def test_an_append_of_a_reply_names_the_function(server: Server, tmp_path: Path) -> None:
     """``append_message(reply)`` of any SDK's reply says ``from_reply``; of another model it says how it becomes JSON."""
     import anthropic.types
+    from pydantic import BaseModel
+
+    class Mine(BaseModel):
+        choices: list[int] = []
 
     with ConversationStore(tmp_path / "c") as conversation:
         conversation.initialize()
         for dialect, ask in ASK.items():
             server.answers.append(DIALECTS[dialect].reply("Yes."))
-            with pytest.raises(InvalidMessageError, match=r"messages\.from_reply\(\)"):
-                conversation.append_message(ask(server, "create", [question(dialect)]))
+            reply = ask(server, "create", [question(dialect)])
+            with pytest.raises(InvalidMessageError, match=r"messages\.from_reply\(reply\)"):
+                conversation.append_message(reply)
+            with pytest.raises(InvalidMessageError, match=r"messages\.from_reply\(reply\)"):
+                conversation.append_messages([reply])
+            with pytest.raises(TypeError, match=r"messages\.from_reply\(reply\)"):
+                conversation.append_messages(reply)
+        block = anthropic.types.TextBlock(type="text", text="x")  # as Anthropic's own examples send the content again
+        with pytest.raises(InvalidMessageError, match=r"content.*messages\.from_reply\(reply\)"):
+            conversation.append_message({"role": "assistant", "content": [block]})
         with pytest.raises(InvalidMessageError, match=r'model_dump\(mode="json"\)'):
-            conversation.append_message(anthropic.types.TextBlock(type="text", text="x"))
+            conversation.append_message(Mine())
         with pytest.raises(InvalidMessageError, match=r"append_messages\(\) takes several"):
             conversation.append_message(from_reply({"choices": []}))  # type: ignore[arg-type]
 
@@ -308,3 +320,13 @@ def test_the_example_resumes(server: Server, tmp_path: Path) -> None:
     assert (done.stdout, done.returncode) == ("own_loop.py and others.\n", 0), done.stderr
     (_, _, results) = server.bodies[-1]["messages"]
     assert "own_loop.py" in results["content"][0]["content"]
+
+
+def test_a_message_of_a_choice() -> None:
+    """``reply.choices[0].message``, as OpenAI's own examples append it: without what the API refuses, and without an extra."""
+    from openai.types.chat import ChatCompletionMessage
+
+    message = ChatCompletionMessage.model_validate(
+        {"role": "assistant", "content": "Yes.", "annotations": [], "refusal": None}
+    )
+    assert from_reply(message) == ReplyMessages([{"role": "assistant", "content": "Yes."}], [None])

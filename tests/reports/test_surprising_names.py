@@ -58,7 +58,7 @@ def test_errors_of_python_name_the_class_that_was_called(tmp_path):
                 call()
         assert type(conversation) is ConversationStore
         with pytest.raises(TypeError, match="'ConversationStore' object is not iterable"):
-            list(conversation)
+            list(cast("Any", conversation))
 
 
 @pytest.fixture(params=["folder", "backend"])

@@ -65,7 +65,7 @@ def test_seal_and_unseal(chats, cli, tmp_path):
         assert (code, out) == (1, f"{chats}: 5 conversations: 2 sealed, 3 failed\n")
         assert "this process is writing to it" in err
     assert cli("seal", chats, "--key-file", key).out == f"{chats}: 5 conversations: 3 sealed, 2 failed\n"
-    assert sorted(summary.id[-1] for summary in library if summary.sealed) == ["0", "2", "4"]
+    assert sorted(str(summary.id)[-1] for summary in library if summary.sealed) == ["0", "2", "4"]
     assert cli("verify", chats, "--key-file", key).out == f"{chats}: 5 conversations: 3 whole, 2 failed\n"
     code, out, _ = cli("unseal", chats, "--key-file", key)
     assert (code, out) == (1, f"{chats}: 5 conversations: 3 plain, 1 had nothing to do, 1 failed\n")

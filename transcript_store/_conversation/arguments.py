@@ -13,7 +13,8 @@ from inspect import iscoroutinefunction
 from typing import Any, Literal, NamedTuple, TypedDict, TypeVar
 
 from transcript_store._conversation.metadata import CHANGEABLE, checked_fields, family
-from transcript_store._json.strict import EncodedMessage, encode, fitted
+from transcript_store._json.replies import is_of_a_reply
+from transcript_store._json.strict import FROM_REPLY, EncodedMessage, encode, fitted
 from transcript_store._json.times import given_time
 from transcript_store._log.record import ENABLED_BY_USERS, Entry
 from transcript_store.errors import InvalidMessageError, InvalidMetadataError
@@ -168,6 +169,8 @@ def _listed(name: str, values: Iterable[_T], what: str) -> list[_T]:
     wrong = TypeError(f"{name} must be a list of {what}, not {type(values).__name__}")
     if isinstance(values, (dict, str, bytes)):
         raise wrong
+    if is_of_a_reply(values):  # which is iterable, and gives its fields
+        raise TypeError(f"{wrong}; {FROM_REPLY}")
     try:
         given = iter(values)
     except TypeError:

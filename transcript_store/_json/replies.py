@@ -63,15 +63,12 @@ def from_reply(reply: Any) -> ReplyMessages:
     raise _not_a_reply(reply)
 
 
-def is_reply(value: object) -> bool:
-    """Whether ``from_reply`` takes this object of an SDK. Nothing is imported, and nothing is called but ``model_dump``."""
-    if not _is_model(value):
-        return False
-    try:
-        from_reply(value)
-    except TypeError:
-        return False
-    return True
+_SDKS = ("anthropic", "openai", "google")
+
+
+def is_of_a_reply(value: object) -> bool:
+    """Whether an object is an SDK's: a reply, or a part of one. Nothing is imported, and nothing of it is called."""
+    return _is_model(value) and type(value).__module__.partition(".")[0] in _SDKS
 
 
 def _is_model(value: object) -> bool:

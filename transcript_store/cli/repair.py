@@ -132,15 +132,11 @@ def _needs(name: str, arguments: Namespace) -> str | None:
         library, own_id = with_id(name)
         found = library_at(library).verify(own_id)
         return None if found.is_whole else f"{many(len(found.findings), 'finding')}; {_WRITTEN_ONCE}"
-    first = mend(name, mode=_MODES[0])
+    chosen: Sequence[Any] = _MODES if arguments.mode is None else (arguments.mode,)
+    first, *others = (mend(name, mode=mode) for mode in chosen)
     if not first.findings:
         return None
-    modes = (
-        [first, *(mend(name, mode=mode) for mode in _MODES[1:])]
-        if arguments.mode is None
-        else [mend(name, mode=arguments.mode)]
-    )
-    kept = ", ".join(f"{one.mode} keeps {many(one.records_kept, 'record')}" for one in modes)
+    kept = ", ".join(f"{one.mode} keeps {many(one.records_kept, 'record')}" for one in (first, *others))
     return f"{many(len(first.findings), 'finding')}: {kept}; to repair it: `transcript-store repair {one_line(for_shell(name))} --apply`"
 
 

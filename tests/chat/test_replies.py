@@ -294,7 +294,7 @@ def test_an_append_of_a_reply_names_the_function(server: Server, tmp_path: Path)
         with pytest.raises(InvalidMessageError, match=r"content.*messages\.from_reply\(reply\)"):
             conversation.append_message({"role": "assistant", "content": [block]})
         with pytest.raises(InvalidMessageError, match=r'model_dump\(mode="json"\)'):
-            conversation.append_message(Mine())
+            conversation.append_message(Mine())  # type: ignore[arg-type]
         with pytest.raises(InvalidMessageError, match=r"append_messages\(\) takes several"):
             conversation.append_message(from_reply({"choices": []}))  # type: ignore[arg-type]
 

@@ -240,6 +240,10 @@ class ConversationLibrary:
                 stands there is not a folder (``foreign``), or as :meth:`ConversationStore.load`.
             TranscriptStoreError: as :meth:`ConversationStore.load`.
         """
+        if type(id) is str and not is_id(id) and _BEGINNING.fullmatch(id):
+            raise InvalidIdError(
+                reason=f"{id!r} is no whole id; library[{id!r}] opens the conversation whose id begins so"
+            )
         store = self._store(id, options)
         self._folders.require(id)
         store.load(verify=verify)

@@ -6,6 +6,7 @@ an id or its beginning; a page of messages before a page; pytest finds fixtures.
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -26,6 +27,7 @@ from transcript_store import (
     Record,
     verify,
 )
+from transcript_store.aio import AsyncConversationLibrary
 from transcript_store.testing import SimulatedFileSystem, SimulatedPlace
 
 
@@ -100,6 +102,25 @@ def test_a_library_is_a_collection(library):
     ):
         with pytest.raises(error, match=text):
             library[beginning]
+
+
+def test_the_beginning_of_an_id_is_answered_with_what_takes_one(library):
+    with library.create() as conversation:
+        pass
+    with pytest.raises(InvalidIdError, match=r"no whole id; library\["):
+        library.open(conversation.id[:8])
+    with pytest.raises(InvalidIdError, match="must be a lower-case UUID"):
+        library.open(conversation.id.upper())
+
+
+def test_a_library_of_tasks_is_iterable(tmp_path):
+    async def main() -> None:
+        library = AsyncConversationLibrary(tmp_path)
+        async with await library.create(title="A"):
+            pass
+        assert [summary.title async for summary in library] == ["A"]
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 200, 8 << 20])

@@ -163,6 +163,10 @@ class AsyncConversationLibrary:
         async with AsyncSearchIndex(self._library, cache=cache, **self._keys) as index:
             return await index.search(query, **options)
 
+    def __aiter__(self) -> AsyncIterator[ConversationSummary]:
+        """``async for summary in library``: :meth:`iter_list`."""
+        return self.iter_list()
+
     verify = _awaited(ConversationLibrary.verify)
     """As :meth:`ConversationLibrary.verify`."""
 

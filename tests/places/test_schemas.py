@@ -5,11 +5,14 @@ Public reports: rows of two applications in one table (LangGraph's and Strands' 
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.kit.postgres import PostgresServer
-from transcript_store import ConversationLibrary
-from transcript_store.places import PlaceError, PostgresPlace, open_place
+from transcript_store import ConversationLibrary, CorruptKeyFileError
+from transcript_store.places import PlaceError, PostgresPlace, open_place, ship
+from transcript_store.testing import SimulatedPlace
 from transcript_store.words import told_address
 
 SAID = {"role": "user", "content": "Hello"}
@@ -71,3 +74,21 @@ def test_two_libraries_in_one_database(postgres: PostgresServer):
         assert connection.execute("SELECT count(*) FROM one.ts_line WHERE kind <> 'claim'").fetchall()[0][0]
         connection.execute("DROP SCHEMA one CASCADE")
         connection.execute("DROP SCHEMA two CASCADE")
+
+
+def test_a_copy_without_its_key_says_where_the_key_is_missing(tmp_path):
+    """The error named a file in memory, ``/backend/ID/key.json``, which nobody could look for."""
+    library = ConversationLibrary(tmp_path / "chats", encryption_key=b"k" * 32)
+    with library.create(messages=[SAID]) as conversation:
+        pass
+    place = SimulatedPlace()
+    ship(conversation.directory, place)
+    copy = ConversationLibrary(place, encryption_key=b"k" * 32)
+    both: tuple[Any, ...] = ({"read_only": True}, {"take_over": True})
+    for options in both:
+        with pytest.raises(CorruptKeyFileError, match=r"the backend does not have the key; .*with_key=True") as refused:
+            copy.open(conversation.id, **options)
+        assert not refused.value.path.startswith("/")
+    ship(conversation.directory, place, with_key=True)
+    with copy.open(conversation.id, read_only=True) as opened:
+        assert opened.get_messages() == [SAID]

@@ -10,7 +10,7 @@ from transcript_store._conversation.storage import Options, Storage
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import KEY
-from transcript_store.errors import NotSealedError
+from transcript_store.errors import CorruptKeyFileError, NotSealedError
 from transcript_store.places._claimed import ClaimedLog
 from transcript_store.places._filling import fill
 from transcript_store.places._spool import Spool
@@ -49,8 +49,12 @@ class Fetched(Storage):
         with Folder.make(self.spool, self.path) as folder:
             if data is None:
                 folder.discard(KEY)
-            else:
-                folder.replace_file(KEY, [data])
+                # Not of the spool's file: its path is none that a person can look at.
+                reason = (
+                    "the backend does not have the key; ship() with with_key=True, or `ship --with-key`, puts it there"
+                )
+                raise CorruptKeyFileError(path=self.slots.key.path, kind="missing", reason=reason)
+            folder.replace_file(KEY, [data])
             self.sealing = Sealing.of(keys, folder, self.slots.id, self.sealing)
 
     def look(self) -> bool:

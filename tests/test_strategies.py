@@ -16,6 +16,7 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from transcript_store import ConversationStore, MemorySnapshotStore, Snapshot
+from transcript_store.installation import install_command
 from transcript_store.messages import encode_message
 from transcript_store.testing import (
     SimulatedFileSystem,
@@ -62,7 +63,7 @@ def test_importing_the_kit_does_not_need_hypothesis() -> None:
 def test_whoever_has_not_got_hypothesis_is_told_what_to_install(module: str) -> None:
     program = f"import sys; sys.modules['hypothesis'] = None; import transcript_store.testing.{module}"
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
-    assert "pip install 'transcript-store[testing]'" in done.stderr.splitlines()[-1]
+    assert install_command("testing") in done.stderr.splitlines()[-1]
 
 
 def test_a_contract_is_given_what_makes_one() -> None:

@@ -16,6 +16,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
+from inspect import isfunction
 from typing import Any, Literal, NoReturn, Self, Unpack, get_args
 
 from transcript_store._conversation import arguments
@@ -29,6 +30,7 @@ from transcript_store._conversation.reader import Reader, RefreshResult
 from transcript_store._conversation.reads import ConversationState, HeldConversation, Reads, TranscriptPosition
 from transcript_store._conversation.storage import Options, Storage
 from transcript_store._conversation.turns import WAIT_SECONDS, TurnWriter
+from transcript_store._conversation.usage import TokenUsage, UsageRow
 from transcript_store._conversation.writer import Writer
 from transcript_store._conversation.writes import Writes
 from transcript_store._json.strict import EncodedMessage
@@ -44,6 +46,7 @@ from transcript_store.errors import (
     ProviderMismatchError,
     ReadOnlyError,
 )
+from transcript_store.words import title_in
 
 logger: logging.Logger = logging.getLogger("transcript_store.conversation")
 
@@ -59,7 +62,9 @@ __all__ = [
     "Record",
     "Recovery",
     "RefreshResult",
+    "TokenUsage",
     "TranscriptPosition",
+    "UsageRow",
 ]
 
 Durability = Literal["power-loss", "process-crash"]
@@ -201,6 +206,19 @@ class ConversationStore(Reads, Writes):
     def directory(self) -> str:
         """The absolute path of the conversation's folder."""
         return self._path
+
+    @property
+    def title(self) -> str | None:
+        """The label ``title``: what lists call the conversation; None if there is none. Setting it is :meth:`set_title`.
+
+        Raises:
+            TranscriptStoreError: as :meth:`get_metadata`; when it is set, as :meth:`set_title`.
+        """
+        return title_in(self.get_metadata().labels)
+
+    @title.setter
+    def title(self, title: str | None) -> None:
+        self.set_title(title)
 
     @property
     def max_line_bytes(self) -> int:
@@ -427,12 +445,12 @@ class ConversationStore(Reads, Writes):
                 try:
                     self._load()
                 except ConversationNotFoundError:
-                    self._initialize(Contents({**changes, **given, **origin}, entries, ()))
+                    self._initialize(Contents({**changes.applied_to({}), **given, **origin}, entries, ()))
                     return
             storage = self._guard.writer()
             recorded = storage.members.get("provider")
             if recorded is None:
-                changes.update(given)
+                changes.fields.update(given)
             elif _metadata.family(provider or "") != _metadata.family(recorded):
                 raise ProviderMismatchError(recorded_provider=provider or "", provider=recorded)
             changed = arguments.changed(storage.members, changes)
@@ -507,6 +525,19 @@ class ConversationStore(Reads, Writes):
     def _refuse_read_only(self) -> None:
         if self._read_only:
             raise ReadOnlyError(path=self._path)
+
+
+def store_with_id(id: str, directory: filesystem.AnyPath, **options: Any) -> ConversationStore:
+    """A store whose folder is called by the conversation's id, so that what is created there has it."""
+    store = ConversationStore(directory, **options)
+    store._own_id = id
+    return store
+
+
+for _calls in (Reads, Writes):  # so that Python's own errors, and help(), name the class that users know
+    for _name, _call in vars(_calls).items():
+        if isfunction(_call):
+            _call.__qualname__ = f"{ConversationStore.__name__}.{_name}"
 
 
 @lru_cache(maxsize=1000)  # an agent opens its conversation again and again, always with the same arguments

@@ -102,10 +102,14 @@ class ConversationNotLoadedError(TranscriptStoreError, RuntimeError):
 
 
 class ConversationNotFoundError(TranscriptStoreError, LookupError):
-    """There is no conversation at ``path``. Check the path; ``initialize()`` begins a new conversation there."""
+    """There is no conversation at ``path``. Check the path; ``initialize()`` begins a new conversation there.
+
+    ``kind`` is ``foreign`` if something else stands there: other files, or a library. Then give another path.
+    """
 
     path: str
     reason: str
+    kind: str | None = None
     way_out: WayOut | None = WayOut.CHECK_THE_PATH
 
 
@@ -134,7 +138,8 @@ class ConversationExistsError(TranscriptStoreError):
 class ConversationLockedError(TranscriptStoreError):
     """Another writer holds the conversation at ``path``, or somebody removed the lock file of this one.
 
-    ``holder_pid`` and ``holder_host`` are what the holder wrote into its lock file; None where that could not be read.
+    ``holder_pid`` and ``holder_host`` are what the holder wrote into its lock file; None where that could not be read. If this very
+    process holds it, ``holder_opened_at`` is the file and line that opened that store, where it is known.
     Wait (``lock_timeout_seconds``), close the other writer, open both with ``hold_lock=False``, or open with ``read_only=True``.
     """
 
@@ -142,6 +147,7 @@ class ConversationLockedError(TranscriptStoreError):
     reason: str
     holder_pid: int | None = None
     holder_host: str | None = None
+    holder_opened_at: str | None = None
     way_out: WayOut | None = WayOut.WAIT
 
 
@@ -492,8 +498,8 @@ class InvalidBaseUrlError(TranscriptStoreError, ValueError):
 class MissingExtraError(TranscriptStoreError, ImportError):
     """Something that ``provider``, or a ``feature``, needs is not installed.
 
-    It is a package, which ``pip install 'transcript-store[<extra>]'`` installs. For ``claude-local`` it is a ``program``, and ``extra``
-    is None.
+    It is what the ``extra`` installs; ``install`` is the command for this installation. For ``claude-local`` it is a ``program``,
+    and ``extra`` is None.
     """
 
     provider: str | None = None
@@ -501,6 +507,15 @@ class MissingExtraError(TranscriptStoreError, ImportError):
     program: str | None = None
     feature: str | None = None
     """What needs it if no provider does, in words: ``a page``."""
+
+    @property
+    def install(self) -> str | None:
+        """The line for a shell that installs the extra, into this Python and from where this package came; None for a program."""
+        if self.extra is None:
+            return None
+        from transcript_store.installation import install_command  # it takes 15 ms to import, and few need it
+
+        return install_command(self.extra)
 
     def _what(self) -> str:
         missing = f"the program {self.program!r}" if self.program is not None else f"the extra {self.extra!r}"

@@ -17,6 +17,7 @@
 from __future__ import annotations
 
 import builtins
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -28,13 +29,15 @@ from transcript_store._conversation.key_changes import Rotation, Shredding, requ
 from transcript_store._conversation.metadata import checked_id
 from transcript_store._conversation.reader import Reader
 from transcript_store._conversation.summary import ConversationSummary, require_page
+from transcript_store._conversation.usage import TokenUsage, UsageCount
 from transcript_store._library.folders import Folders
 from transcript_store._library.forking import fork
 from transcript_store._library.group import ConversationGroup
 from transcript_store._library.pruning import PrunedItem, Pruner, Pruning, require_store, rule_of
+from transcript_store._library.writers import ConversationWriter
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
-from transcript_store._os.names import new_id
+from transcript_store._os.names import is_id, new_id
 from transcript_store._sealing.providers import EncryptionKey, Keyring, keyring_of
 from transcript_store.conversation import (
     ConversationStore,
@@ -43,7 +46,9 @@ from transcript_store.conversation import (
     Redact,
     TakeOver,
     Verify,
+    store_with_id,
 )
+from transcript_store.errors import ConversationNotFoundError, InvalidIdError, StorageError, TranscriptStoreError
 
 if TYPE_CHECKING:
     from transcript_store._conversation.verify import Verification
@@ -53,6 +58,7 @@ __all__ = [
     "ConversationGroup",
     "ConversationLibrary",
     "ConversationSummary",
+    "ConversationWriter",
     "CreateArguments",
     "PrunedItem",
     "Pruning",
@@ -62,6 +68,10 @@ __all__ = [
     "delete_conversation",
     "list_conversations",
 ]
+
+
+_BEGINNING = re.compile(r"[0-9a-f-]{4,36}")
+"""What an id may begin with; a whole one has 36 characters."""
 
 
 class StoreOptions(TypedDict, total=False):
@@ -228,6 +238,10 @@ class ConversationLibrary:
                 stands there is not a folder (``foreign``), or as :meth:`ConversationStore.load`.
             TranscriptStoreError: as :meth:`ConversationStore.load`.
         """
+        if type(id) is str and not is_id(id) and _BEGINNING.fullmatch(id):
+            raise InvalidIdError(
+                reason=f"{id!r} is no whole id; library[{id!r}] opens the conversation whose id begins so"
+            )
         store = self._store(id, options)
         self._folders.require(id)
         store.load(verify=verify)
@@ -237,6 +251,19 @@ class ConversationLibrary:
             store.close()
             raise
         return store
+
+    def rename(self, id: str, title: str | None) -> None:
+        """Set the title of the conversation with this id; None removes it. Other labels stay. Durable on return.
+
+        Nothing but its end is read. A writer that holds its lock is waited for, 10 seconds.
+
+        Raises:
+            InvalidMetadataError: the title is no text. Nothing was written.
+            ConversationLockedError: a writer holds it: set ``title`` of that store.
+            TranscriptStoreError: as :meth:`open`.
+        """
+        with self.open(id, verify="tail", hold_lock=False) as conversation:
+            conversation.set_title(title)
 
     def store(self, id: str, **options: Unpack[StoreOptions]) -> ConversationStore:
         """The store of the conversation with this id, neither loaded nor made yet: for whoever opens it later, or again and again.
@@ -285,6 +312,80 @@ class ConversationLibrary:
             StorageError: as :meth:`list`.
         """
         yield from self.list(last_extra=last_extra)
+
+    def writers(self) -> builtins.list[ConversationWriter]:
+        """Who has which conversations open to write, by id. Nothing is locked or claimed.
+
+        In a directory: who holds a lock; a store with ``hold_lock=False`` does so only during a call. On a backend: who claimed and did
+        not release; a writer that was killed is among them until another takes over. Every conversation is read for that.
+
+        Raises:
+            StorageError: the library cannot be listed.
+        """
+        return self._folders.writers()
+
+    def usage(self) -> TokenUsage:
+        """The tokens of all replies on record in all conversations, by day and model; a reply that a fork has too counts once.
+
+        Every record is read. What cannot be read is in ``skipped``.
+
+        Raises:
+            StorageError: the library cannot be listed.
+        """
+        count = UsageCount()
+        for id in self._ids():  # noqa: A001
+            try:
+                with self.open(id, read_only=True, verify="tail") as conversation:
+                    count.add_conversation(conversation)
+            except ConversationNotFoundError:
+                continue  # it was deleted meanwhile
+            except TranscriptStoreError as error:
+                count.skipped.append(error.what)
+        return count.result()
+
+    def find(self, beginning: str) -> str:
+        """The id that begins so, of the one conversation that has such an id: a whole id, or at least its first four characters.
+
+        No conversation is read.
+
+        Raises:
+            ConversationNotFoundError: no id begins so; ``list()`` shows those that there are.
+            InvalidIdError: it is no beginning of an id, it is shorter, or several ids begin so; the message has three of them.
+            StorageError: the library cannot be listed.
+        """
+        if type(beginning) is not str or not _BEGINNING.fullmatch(beginning):
+            raise InvalidIdError(
+                reason=f"the beginning of an id has 4 to 36 of 0-9, a-f and '-', not {beginning!r:.50}"
+            )
+        found = sorted(id for id in self._ids() if id.startswith(beginning))  # noqa: A001
+        if len(found) > 1:
+            shown = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+            raise InvalidIdError(reason=f"several conversations have an id that begins with {beginning}: {shown}")
+        if not found:
+            raise self._folders.not_found(beginning)
+        return found[0]
+
+    def __getitem__(self, id: str) -> ConversationStore:
+        """``library[id]`` opens the conversation with this id, or whose id begins so: use it in a ``with`` statement, or close it."""
+        return self.open(id if type(id) is str and is_id(id) else self.find(id))
+
+    def __iter__(self) -> Iterator[ConversationSummary]:
+        """The summaries, the one that changed last first: :meth:`iter_list`."""
+        return self.iter_list()
+
+    def __contains__(self, id: object) -> bool:
+        """Whether there is a conversation with this whole id; False for anything else."""
+        if type(id) is not str or not is_id(id):
+            return False
+        try:
+            self.open(id, read_only=True, verify="tail").close()
+        except ConversationNotFoundError:
+            return False
+        except StorageError:
+            raise
+        except TranscriptStoreError:
+            return True  # it is damaged, or of a later version
+        return True
 
     def verify(self, id: str) -> Verification:
         """Check every line of a conversation, as ``verify()`` of its folder does. Changes nothing, and takes no lock.
@@ -491,15 +592,10 @@ class ConversationLibrary:
 
     def _store(self, id: str, options: Mapping[str, Any]) -> ConversationStore:
         options = {"redact": self._redact, **self._given, **options}
-        return _StoreInALibrary(checked_id(id), self._folders.path_of(id), file_system=self._folders.files, **options)
+        return store_with_id(checked_id(id), self._folders.path_of(id), file_system=self._folders.files, **options)
 
-
-class _StoreInALibrary(ConversationStore):
-    """A store whose folder is called by the conversation's id."""
-
-    def __init__(self, id: str, directory: str, **options: Any) -> None:
-        self._own_id = id
-        super().__init__(directory, **options)
+    def _ids(self) -> Iterator[str]:
+        return iter(self._folders.ids())
 
 
 def delete_conversation(directory: filesystem.AnyPath, *, file_system: FileSystem | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Messages in any provider's form: what one may hold, its parts, the tokens of a reply and its cost.
+"""Messages in any provider's form: what one may hold, its parts, a reply as messages, the tokens of a reply and its cost.
 
 For clients, viewers and imports. ``encode_message`` refuses what a conversation would refuse. ``parse_message`` refuses what
 reading JSON would change silently. ``parts_of`` never fails. An ``EncodedMessage`` is one that ``encode_message`` encoded:
@@ -9,6 +9,7 @@ from transcript_store._conversation.metadata import family as provider_family
 from transcript_store._json.imported import left_of, typed_of
 from transcript_store._json.parts import PROMPT_ROLES, Part, as_text, document_in, parts_of, role_of
 from transcript_store._json.pydantic_ai import in_claude_form as pydantic_ai_in_claude_form
+from transcript_store._json.replies import ReplyMessages, from_reply
 from transcript_store._json.strict import EncodedMessage
 from transcript_store._json.strict import decode as decode_message
 from transcript_store._json.strict import encode as encode_message
@@ -19,12 +20,14 @@ __all__ = [
     "PROMPT_ROLES",
     "EncodedMessage",
     "Part",
+    "ReplyMessages",
     "Tokens",
     "as_text",
     "cost_in",
     "decode_message",
     "document_in",
     "encode_message",
+    "from_reply",
     "left_of",
     "parse_message",
     "parts_of",

@@ -40,7 +40,8 @@ class WayOut(Enum):
     )
     WAIT = "close that writer, or try again when it is done"
     WAIT_OR_READ = (
-        "wait with lock_timeout_seconds, close that writer, open both with hold_lock=False, or open with read_only=True"
+        "close that writer, open both with hold_lock=False, or open with read_only=True; lock_timeout_seconds waits, and without it a "
+        "store that holds its lock waits 0 seconds"
     )
     TAKE_OVER = "wait with lock_timeout_seconds, close that writer, take it over with take_over=True, or open with read_only=True"
     FORK_AND_DELETE = (
@@ -117,7 +118,7 @@ class WayOut(Enum):
 
     # chat
     ALLOW_INSECURE = "use https, or allow_insecure_base_url=True for a server on this machine"
-    INSTALL_EXTRA = "pip install 'transcript-store[{error.extra}]'"
+    INSTALL_EXTRA = "{error.install}"
     INSTALL_PROGRAM = "install the program {error.program!r} on the PATH"
     SET_THE_TOKEN = "set that variable, or give ChatConfig a token"  # noqa: S105 (it is a sentence)
 

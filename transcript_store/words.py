@@ -76,9 +76,13 @@ def _month(year: int, number: int) -> tuple[datetime, datetime]:
     return datetime(begin[0], begin[1] + 1, 1, tzinfo=UTC), datetime(end[0], end[1] + 1, 1, tzinfo=UTC)
 
 
+TITLE = "title"
+"""The label that is shown as a conversation's title."""
+
+
 def title_in(labels: Mapping[str, Any] | None) -> str | None:
     """The title among the labels of a conversation; None if it has none, or one of blanks, which nobody would see."""
-    title = (labels or {}).get("title")
+    title = (labels or {}).get(TITLE)
     return title if type(title) is str and title.strip() else None
 
 
@@ -96,8 +100,12 @@ def without_users(text: str) -> str:
     return _USER.sub("://", text)
 
 
+SCHEMA_OPTION = re.compile(r"[?&]schema=([a-z_][a-z0-9_]{0,62})(?=&|$)")
+"""The option of a database's address that names a schema. It is no secret: two libraries of one database differ in nothing else."""
+
+
 def told_address(address: str) -> str:
-    """An address as it may be told: without the user, the password and the options.
+    """An address as it may be shown: without the user, the password and the options, but with the schema.
 
     A password that holds ``/``, ``?``, ``#`` or ``@`` as they are cannot be told from what stands behind it, nor half of one from a port.
     So where one may be, nothing but the scheme is told: ``postgresql://…``.
@@ -108,7 +116,10 @@ def told_address(address: str) -> str:
     behind = rest[len(authority) :]
     if ((at or ":" in authority) and "@" in behind) or _NO_PORT.search(re.sub(r"\[[^\]]*\]", "", hosts)):
         return f"{scheme}{mark}…"
-    return f"{scheme}{mark}{hosts}{re.split('[?#]', behind, maxsplit=1)[0]}"
+    schema = SCHEMA_OPTION.search(behind)
+    return f"{scheme}{mark}{hosts}{re.split('[?#]', behind, maxsplit=1)[0]}" + (
+        f"?schema={schema[1]}" if schema else ""
+    )
 
 
 def many(number: int, what: str) -> str:

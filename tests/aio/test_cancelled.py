@@ -166,7 +166,7 @@ async def test_a_library_closes_what_nobody_gets(tmp_path):
     async with await library.open(summary.id) as conversation:
         with pytest.raises(ConversationLockedError):
             await library.open(summary.id)
-        assert await conversation.id == summary.id
+        assert conversation.id == summary.id
 
 
 async def test_a_close_that_is_cancelled_closes(tmp_path):

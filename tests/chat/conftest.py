@@ -52,6 +52,8 @@ def server() -> Iterator[Server]:
 
 def refusal(request: Any) -> str | None:
     body = request.body
+    if "input" in body:  # OpenAI's Responses, which no client of ours speaks
+        return None
     if "contents" in body:
         return DIALECTS["gemini"].refusal(body)
     return DIALECTS["claude" if "max_tokens" in body and "/v1/messages" in request.path else "openai"].refusal(body)

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import pickle
+import re
 import shlex
 import stat
 import subprocess
@@ -39,6 +40,7 @@ from transcript_store.errors import (
     MissingTokenError,
     TranscriptStoreError,
 )
+from transcript_store.installation import install_command
 
 CANARY = "sk-canary-8d1f00b5"
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
@@ -60,7 +62,7 @@ def test_a_missing_sdk(provider: Any, sdk: str, monkeypatch: pytest.MonkeyPatch,
     if sdk == "google.genai":
         monkeypatch.delattr("google.genai", raising=False)
     with ConversationStore(tmp_path / "c") as conversation:
-        with pytest.raises(MissingExtraError, match=rf"pip install 'transcript-store\[{provider}\]'") as caught:
+        with pytest.raises(MissingExtraError, match=re.escape(install_command(provider))) as caught:
             create_client(ChatConfig(provider=provider, token="t"), conversation=conversation)
         assert not conversation.exists()
     assert isinstance(caught.value, ImportError)

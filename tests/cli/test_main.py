@@ -59,6 +59,7 @@ COMMANDS = [
     "shred",
     "rotate-key",
     "new-key",
+    "writers",
     "doctor",
     "demo",
 ]
@@ -264,7 +265,8 @@ def test_another_writer(cli: Cli, tmp_path: Path) -> None:
         store.initialize()
         code, _, err = cli("record", str(tmp_path / "c"), stdin=lines({"role": "user"}))
         assert code == 1
-        assert "is writing to it; --wait SECONDS waits for its end" in err
+        assert "this process is writing to it" in err
+        assert err.endswith("; --wait SECONDS waits for its end\n")
         assert cli("head", str(tmp_path / "c")).code == 0
         assert store.get_messages() == []
 

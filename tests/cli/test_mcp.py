@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import Cli
+from transcript_store.installation import install_command
 
 
 def test_the_command_says_what_is_wrong_with_its_arguments(cli: Cli, tmp_path: Path) -> None:
@@ -24,4 +25,4 @@ def test_without_the_extra_the_way_to_it_is_named(cli: Cli, tmp_path: Path, monk
     monkeypatch.setitem(sys.modules, "transcript_store.mcp._server", None)
     missing = cli("mcp", str(tmp_path))
     assert missing.code == 1
-    assert "transcript-store[mcp]" in missing.err
+    assert install_command("mcp") in missing.err

@@ -176,7 +176,7 @@ def test_delete_of_a_folder_with_a_name(chats: Path) -> None:
         delete_conversation(chats / "link")
     (chats / "mine").mkdir()
     (chats / "mine" / "file").write_text("mine")
-    with pytest.raises(CorruptTranscriptError):
+    with pytest.raises(ConversationNotFoundError):
         delete_conversation(chats / "mine")
     with pytest.raises(ConversationNotFoundError):
         delete_conversation(chats / "nothing")

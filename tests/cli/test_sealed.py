@@ -347,8 +347,8 @@ def test_another_key_for_a_library(cli: Cli, sealed: str, key: str, other: str, 
     assert code == 1
     assert "left alone" in err
     before = (Path(sealed) / "transcript.jsonl").read_bytes()
-    assert cli(*rotate, "--key-file", key).out == "wrapped with the new key: 1 conversation, and 0 before\n"
-    assert cli(*rotate, "--key-file", key).out == "wrapped with the new key: 0 conversations, and 1 before\n"
+    assert cli(*rotate, "--key-file", key).out == "1 conversation now opens with the new key\n"
+    assert cli(*rotate, "--key-file", key).out == "nothing to do: 1 conversation had the new key already\n"
     assert (Path(sealed) / "transcript.jsonl").read_bytes() == before
     assert cli("show", sealed, "--key-file", key).code == 1
     assert "worms" in cli("show", sealed, "--key-file", other).out
@@ -371,7 +371,7 @@ def test_a_folder_that_is_closed_to_this_user_is_named(
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", closed)
         code, out, err = cli("rotate-key", library, "--new-key-file", other, "--key-file", key)
-    assert (code, out) == (1, "wrapped with the new key: 1 conversation, and 0 before\n")
+    assert (code, out) == (1, "1 conversation now opens with the new key\n")
     assert f"{name}: left alone: the system closes it to this user: Permission denied; keep its earlier key" in err
 
 

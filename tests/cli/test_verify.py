@@ -118,7 +118,7 @@ def test_beside_a_writer(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [None, "today"])
 def test_a_library_or_a_store_of_snapshots(cli: Cli, tmp_path: Path, name: str | None) -> None:
-    """What is no conversation but ours is told as what it is, with the command for it, however its folders are called."""
+    """All conversations of a library are verified; what else is no conversation is told as what it is, with the command for it."""
     library = ConversationLibrary(tmp_path / "chats")
     if name is None:
         library.create().close()
@@ -128,8 +128,9 @@ def test_a_library_or_a_store_of_snapshots(cli: Cli, tmp_path: Path, name: str |
     FileStore(tmp_path / "snapshots").save(Snapshot.create(provider="p", messages=[]))
     (tmp_path / "others").mkdir()
     (tmp_path / "others/file").write_text("")
+    code, out, _ = cli("verify", str(tmp_path / "chats"))
+    assert (code, out) == (0, f"{tmp_path}/chats: 1 conversation: 1 whole\n")
     for directory, way in (
-        ("chats", f"`transcript-store list {tmp_path}/chats`"),
         ("snapshots", f"`transcript-store snapshot verify --store {tmp_path}/snapshots`"),
         ("others", "what is here was not made by us"),
     ):

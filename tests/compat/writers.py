@@ -70,7 +70,7 @@ def archived() -> SimulatedFileSystem:
     with _loaded(disk) as store:
         store.replace_transcript(MESSAGES[2:4], compaction_count=1, model="m-2")
         store.append_message(MESSAGES[0])
-        store.update_metadata(labels={"title": "Renamed"}, tools=None)
+        store.update_metadata(replace_labels={"title": "Renamed"}, tools=None)
         store.replace_transcript([], compaction_count=2)
         store.append_messages(MESSAGES[:2])
     return disk

@@ -27,15 +27,14 @@ def test_update_metadata_changes_what_it_names(store):
         {"tools": [TOOL]},
         {"tools": (TOOL, TOOL)},
         {"labels": {"a": "1", "b": ""}},
-        {"labels": {"c": "2"}},
+        {"replace_labels": {"c": "2"}},
         {"compaction_count": 2**63 - 1},
-        {"model": None, "system_prompt": None, "tools": None, "labels": None, "compaction_count": 0},
+        {"model": None, "system_prompt": None, "tools": None, "replace_labels": {}, "compaction_count": 0},
     ]
     expected = dataclasses.asdict(store.get_metadata())
     for change in changes:
         store.update_metadata(**change)
-        expected |= change
-        expected["labels"] = expected["labels"] or {}
+        expected |= {name.removeprefix("replace_"): value for name, value in change.items()}
         expected["tools"] = None if expected["tools"] is None else list(expected["tools"])
         with ConversationStore(store.directory, read_only=True) as reader:
             reader.load()
@@ -121,7 +120,6 @@ def test_the_provider_changes_with_all_messages_alone(store, tmp_path):
         ("system_prompt", "\ud800"),
         ("labels", {"a": 1}),
         ("labels", {1: "a"}),
-        ("labels", {"a": None}),
         ("labels", ["a"]),
         ("labels", {"a": "\udfff"}),
         ("tools", {}),

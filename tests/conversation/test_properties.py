@@ -94,7 +94,7 @@ def test_a_fork_is_a_beginning_of_its_original(said: list[Message], fields: Mess
 @A_FEW
 @given(metadata(), st.lists(metadata(), max_size=4))
 def test_metadata_is_a_dictionary(begun: Message, changes: list[Message]) -> None:
-    """P4: each change replaces the members that it names and no other; what it began with can still be read."""
+    """P4: each change replaces the members that it names and no other, and labels one by one; what it began with can still be read."""
     disk = SimulatedFileSystem()
     expected = {"model": None, "system_prompt": None, "labels": {}, **begun}
     with opened(disk) as store:
@@ -105,8 +105,7 @@ def test_metadata_is_a_dictionary(begun: Message, changes: list[Message]) -> Non
         again.load()
         for name, value in expected.items():
             assert getattr(again.get_metadata(at_start=True), name) == value
-        for name, value in {
-            **expected,
-            **{name: value for change in changes for name, value in change.items()},
-        }.items():
+        labels = {name: text for each in (expected, *changes) for name, text in each.get("labels", {}).items()}
+        now = {name: value for each in (expected, *changes) for name, value in each.items()}
+        for name, value in {**now, "labels": labels}.items():
             assert getattr(again.get_metadata(), name) == value

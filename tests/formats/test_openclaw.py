@@ -120,7 +120,7 @@ def test_f6_a_row_that_is_nested_too_deep_is_named_and_kept(packs):
 def test_without_the_module_the_way_out_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "zstandard", None)
     (plan,) = Pi().plans(Rows({"transcript_events": [SESSION[0], row(1, None, packed=b"x")]}))
-    assert "transcript-store[zstd]" in plan.findings[0].message
+    assert "install the extra zstd" in plan.findings[0].message
 
 
 def test_what_unpacks_to_more_than_a_line_may_have_is_not_unpacked():

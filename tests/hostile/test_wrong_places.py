@@ -30,13 +30,13 @@ def test_a_folder_of_another_program(tmp_path):
     (tmp_path / "src/metadata.json").write_text("{}")
     before = tree(tmp_path)
     for read_only in (False, True):
-        with pytest.raises(CorruptTranscriptError) as caught:
+        with pytest.raises(ConversationNotFoundError) as caught:
             ConversationStore(tmp_path, read_only=read_only).load()
         assert caught.value.kind == "foreign"
         assert "main.py" in str(caught.value)
     with pytest.raises(ConversationExistsError, match=r"main\.py"):
         ConversationStore(tmp_path).initialize()
-    with pytest.raises(CorruptTranscriptError):
+    with pytest.raises(ConversationExistsError):
         ConversationStore(tmp_path).load_or_initialize()
     assert ConversationStore(tmp_path).exists()
     assert not verify(tmp_path).is_whole
@@ -77,7 +77,7 @@ def test_a_second_writer_is_told_who_holds_it(conversation):
     """P11: a second writer gets an error that names the holder, and may read all the same."""
     with ConversationStore(conversation) as first:
         first.load()
-        with pytest.raises(ConversationLockedError, match=f"process {os.getpid()}") as caught:
+        with pytest.raises(ConversationLockedError, match="this process") as caught:
             ConversationStore(conversation).load()
         assert caught.value.holder_pid == os.getpid()
         assert caught.value.holder_host == os.uname().nodename
@@ -96,7 +96,7 @@ def test_a_lock_file_with_anything_in_it(conversation, content):
         (conversation / "lock").write_bytes(content)
         with pytest.raises(ConversationLockedError) as caught:
             ConversationStore(conversation).load()
-        assert caught.value.holder_pid is None
+        assert caught.value.holder_pid == os.getpid()  # it is known without the file
     with ConversationStore(conversation) as second:
         second.load()
 
@@ -141,7 +141,7 @@ def test_a_library_is_not_called_damaged(tmp_path):
     """Incident: the folder of a library, given as a conversation, was called corrupt, with repair as the way out."""
     with ConversationLibrary(tmp_path).create():
         pass
-    with pytest.raises(CorruptTranscriptError, match="the folder is a library of conversations") as caught:
+    with pytest.raises(ConversationNotFoundError, match="the folder is a library of conversations") as caught:
         ConversationStore(tmp_path).load()
     assert caught.value.kind == "foreign"
     assert "repair" not in str(caught.value)

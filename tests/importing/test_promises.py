@@ -245,7 +245,7 @@ def test_f5_what_was_added_here_is_never_overwritten(source: Path, library: Conv
     assert report.id is not None
     with library.open(report.id) as store:
         store.append_message({"role": "assistant", "content": "The blue one."})
-        store.update_metadata(labels={**store.get_metadata().labels, "title": "My own title"})
+        store.update_metadata(title="My own title")
     assert imported(source, library).action == "unchanged"
     before = files_of(Path(library.directory))
     for changed in (
@@ -297,7 +297,7 @@ def test_f5_a_title_that_a_user_gave_stays(source: Path, library: ConversationLi
 
     assert title_after("Second") == "Second"
     with library.open(report.id) as store:
-        store.update_metadata(labels={**store.get_metadata().labels, "title": "Mine"})
+        store.update_metadata(title="Mine")
     assert title_after("Third") == "Mine"
 
 

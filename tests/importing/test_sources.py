@@ -29,6 +29,7 @@ from transcript_store.formats import Plan
 from transcript_store.formats._jsonl import JsonLines
 from transcript_store.formats._llm_logs import LlmLogs
 from transcript_store.importing import discover, find, import_conversations
+from transcript_store.installation import install_command
 from transcript_store.sources import FileSource, Rows, UnreadableSourceError, _files, _tables, parts_of
 from transcript_store.sources._files import opened
 
@@ -320,7 +321,7 @@ def test_what_is_packed_needs_the_module_for_it(tmp_path: Path, monkeypatch: pyt
     path = tmp_path / "rollout-1.jsonl.zst"
     path.write_bytes(b"\x28\xb5\x2f\xfd")
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    assert "transcript-store[zstd]" in problems(path)[0]
+    assert install_command("zstd") in problems(path)[0]
 
 
 def test_what_is_packed_is_unpacked(tmp_path: Path) -> None:

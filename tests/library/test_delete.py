@@ -62,7 +62,7 @@ def test_a_foreign_folder_is_left_alone(library, root):
     make(library, "a")
     (root / ID).mkdir()
     (root / ID / "thesis.tex").write_text("years of work")
-    with pytest.raises(CorruptTranscriptError, match=r"thesis\.tex") as refused:
+    with pytest.raises(ConversationNotFoundError, match=r"thesis\.tex") as refused:
         library.delete(ID)
     assert refused.value.kind == "foreign"
     (root / ID / "thesis.tex").rename(root / ID / "transcript.jsonl")

@@ -49,7 +49,7 @@ def test_a_list_says_what_there_is(library, root):
         assert summary.damage is None
         store.close()
         store = library.open(chat)
-    store.replace_transcript([], labels={})
+    store.replace_transcript([], replace_labels={})
     [summary] = library.list()
     assert (summary.title, summary.record_count, summary.generation, summary.damage) == (None, 0, 1, None)
     store.close()
@@ -386,7 +386,7 @@ def _delete_and_create(library: ConversationLibrary, chat: str) -> None:
 
 def _replace(library: ConversationLibrary, chat: str) -> None:
     with library.open(chat) as store:
-        store.replace_transcript([says("shorter")], labels={})
+        store.replace_transcript([says("shorter")], replace_labels={})
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -291,7 +291,7 @@ def test_a_label_that_was_taken_away_counts_at_once(chats: ConversationLibrary, 
             past.search_conversations("socket", limit=1)["cursor"],
         )
         with chats.open(own_id) as conversation:
-            conversation.update_metadata(labels={})
+            conversation.update_metadata(replace_labels={})
         with pytest.raises(ValueError, match="no conversation with this id"):
             past.read_conversation(cursor=cursors[0])
         assert past.search_conversations(cursor=cursors[1])["hits"] == []

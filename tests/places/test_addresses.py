@@ -169,7 +169,7 @@ def test_an_error_of_a_place_names_no_errno_of_this_machine() -> None:
     error = PlaceError(
         path="postgresql://host/db", doing="list", reason="the server did not answer", outcome="not stored"
     )
-    assert str(error) == "postgresql://host/db: cannot list: the server did not answer. Nothing was stored"
+    assert str(error) == "postgresql://host/db: cannot list: the server did not answer. Nothing was read"
 
 
 @pytest.mark.parametrize(
@@ -199,3 +199,19 @@ def test_a_variable_that_names_no_library_is_refused_by_its_name(
     assert told in err
     assert "s3cret" not in err
     assert "cret@" not in err
+
+
+@pytest.mark.parametrize(
+    ("address", "named"),
+    [
+        ("postgresql://", "postgresql://db.example/agents"),
+        ("postgresql://ada:s3cret@other", "postgresql://other/agents"),
+        ("postgresql:///mine?schema=copies", "postgresql://db.example/mine?schema=copies"),
+        ("postgresql://other/mine", "postgresql://other/mine"),
+    ],
+)
+def test_what_the_environment_adds_is_in_the_name(address: str, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``PGDATABASE=agents transcript-store list postgresql://`` said of no database which one it was."""
+    monkeypatch.setenv("PGHOST", "db.example")
+    monkeypatch.setenv("PGDATABASE", "agents")
+    assert open_place(address).name == named

@@ -192,14 +192,6 @@ def test_other_programs_histories_go_there(cli: Cli, place: str, tmp_path: Path,
     assert len(cli("list", place).out.splitlines()) == 1
 
 
-def test_what_needs_a_folder_says_so(cli: Cli, begun: str) -> None:
-    """A command that cannot work there names the way that can: a copy in a folder."""
-    code, out, err = cli("doctor", begun)
-    assert (code, out) == (2, "")
-    assert "needs a folder" in err
-    assert "fork URL --into DIR" in err
-
-
 # ---- keys ------------------------------------------------------------------------------------------------------------------
 
 
@@ -241,7 +233,7 @@ def test_keys_there_are_changed_and_destroyed(cli: Cli, begun: str, keys: tuple[
     assert cli("seal", f"{begun}/{ONE}", "--key-file", one, "--keep-plain").code == 0
     assert cli("rotate-key", begun, "--key-file", one, "--new-key-file", two) == (
         0,
-        "wrapped with the new key: 1 conversation, and 0 before\n",
+        "1 conversation now opens with the new key\n",
         "",
     )
     assert "Good evening" in cli("show", f"{begun}/{ONE}", "--key-file", two).out
@@ -384,7 +376,6 @@ MISTAKES = [
     (("show", "{place}", "ffff"), "there is no conversation 'ffff'"),
     (("show", "ftp://host/x/last"), "there is no engine for ftp://"),
     (("record", "{place}"), "name a conversation in it"),
-    (("index", "{place}"), "needs the directory of a library"),
     (("serve", "ftp://host/x"), "there is no engine for ftp://"),
     (("mcp", "ftp://host/x"), "there is no engine for ftp://"),
     (("repair", "{place}/last", "--apply"), "on a place nothing is repaired where it is"),

@@ -636,7 +636,7 @@ def test_a_label_of_an_earlier_moment_prunes_nothing(place: SimulatedPlace, libr
         store.append_message(says("one"))
     place.on_request = lambda request: Fate.REFUSED if request.call == "put_summary" else None
     with library.open(ID) as store:
-        store.update_metadata(labels={"keep": "yes"})
+        store.update_metadata(replace_labels={"keep": "yes"})
     place.on_request = None
     assert library.prune(older_than=timedelta(0), labels={"temp": "yes"}, dry_run=False).pruned == ()
     assert len(library.prune(older_than=timedelta(0), labels={"keep": "yes"}, dry_run=False).pruned) <= 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 import traceback
@@ -22,6 +23,7 @@ import pytest
 from tests.places.loopback import Answer, Ask, Fate, Loopback
 from tests.places.telling import placed
 from transcript_store import ConversationLibrary, ConversationNotFoundError, MissingExtraError
+from transcript_store.installation import install_command
 from transcript_store.places import (
     ObjectPlace,
     PlaceError,
@@ -452,5 +454,5 @@ def test_the_client_library_is_imported_only_when_asked_for(monkeypatch: pytest.
     )
     assert done.stdout == "False\n"
     monkeypatch.setitem(sys.modules, "obstore", None)
-    with pytest.raises(MissingExtraError, match=r"transcript-store\[objects\]"):
+    with pytest.raises(MissingExtraError, match=re.escape(install_command("objects"))):
         ObjectPlace("s3://bucket")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from transcript_store import (
+    ConversationNotFoundError,
     ConversationStore,
     CorruptTranscriptError,
     UnsupportedVersionError,
@@ -64,7 +65,9 @@ def test_a_library_is_told_as_one_by_all(conversation: Path) -> None:
     library.mkdir()
     conversation.rename(library / "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51")
     for look in (salvage, repair, lambda directory: ConversationStore(directory, read_only=True).load()):
-        with pytest.raises(CorruptTranscriptError, match="the folder is a library of conversations, each in a folder"):
+        with pytest.raises(
+            ConversationNotFoundError, match="the folder is a library of conversations, each in a folder"
+        ):
             look(library)
 
 

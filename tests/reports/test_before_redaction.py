@@ -158,6 +158,7 @@ ASKED: dict[str, list[str]] = {
     "shred": ["new-key {o}/key && seal {c} --key-file {o}/key && shred {c} --yes"],
     "rotate-key": ["new-key {o}/key && new-key {o}/other && seal {c} --key-file {o}/key && rotate-key {l} --key-file {o}/key --new-key-file {o}/other"],
     "new-key": ["new-key {o}/another"],
+    "writers": ["writers {l}", "writers {l} --json"],
     "doctor": [],  # of a directory, and no conversation
     "demo": [],  # conversations of its own
 }  # fmt: skip
@@ -231,13 +232,15 @@ CALLS: dict[str, Callable[[ConversationStore], Any]] = {
     "is_fully_verified": lambda store: store.is_fully_verified,
     "torn_tail": lambda store: store.torn_tail,
     "refresh": lambda store: store.refresh(),
+    "title": lambda store: store.title,
+    "usage": lambda store: store.usage(),
     "directory": lambda store: store.directory,
     "exists": lambda store: store.exists(),
     "max_line_bytes": lambda store: store.max_line_bytes,
     "redacts": lambda store: store.redacts,
 }
 WRITES = {
-    "append_message", "append_messages", "append_event", "retract", "replace_transcript", "keep_records", "update_metadata",
+    "append_message", "append_messages", "append_event", "retract", "replace_transcript", "keep_records", "update_metadata", "set_title", "retract_turn",
     "delete_generation", "purge_quarantine", "initialize", "load", "load_or_initialize", "close", "seal", "unseal", "rotate_key", "restore", "on_close",
 }  # fmt: skip
 """What takes values and gives none that were stored."""

@@ -218,7 +218,7 @@ def test_a_title_that_changed_alone_and_one_that_you_gave(
     assert actions(library, tmp_path / "a.zip", tmp_path / "b.zip") == ["unchanged"] * 2
     with library.open(str(report.id)) as store:
         assert (store.get_metadata().labels["title"], store.get_metadata().generation) == ("Journey", 0)
-        store.update_metadata(labels={**store.get_metadata().labels, "title": "Mine"})
+        store.update_metadata(title="Mine")
     assert actions(library, written(tmp_path / "c.zip", make(SEPTEMBER, 11, "Voyage"))) == ["grew"]
     with library.open(str(report.id), read_only=True) as store:
         assert store.get_metadata().labels["title"] == "Mine"

@@ -1,6 +1,6 @@
 """The crash matrix for sealed conversations and for keys: stopped everywhere, on a disk that keeps nothing that was not synced.
 
-P1, P3, P4, P7, P9, P13, P17, and K1 to K3 of ``_conversation/rotation.py``. The rows are in tests/crash/sealed_conversations.py; on the kernel they are in
+P1, P3, P4, P7, P9, P13, P17, and K1 to K3 of ``_conversation/key_changes.py``. The rows are in tests/crash/sealed_conversations.py; on the kernel they are in
 tests/crash/test_system_calls.py, and what each sync is for in tests/crash/test_sync_mutants.py.
 """
 

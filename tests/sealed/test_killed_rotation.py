@@ -1,4 +1,4 @@
-"""A rotation that is killed with SIGKILL somewhere, again and again: K1 and K2 of ``_conversation/rotation.py``, P17.
+"""A rotation that is killed with SIGKILL somewhere, again and again: K1 and K2 of ``_conversation/key_changes.py``, P17.
 
 What opens a key file is judged with nothing of ours: AES-GCM over what stands in it. By hand, a hundred kills in ten thousand conversations:
 

@@ -82,7 +82,7 @@ def test_tasks_have_the_same(tmp_path):
         async_library = AsyncConversationLibrary(tmp_path / "library", encryption_key=KEY)
         async with await async_library.create(messages=MESSAGES) as store:
             await store.append_message({"content": "more"})
-            one = await store.id
+            one = store.id
         rotated = await AsyncConversationLibrary(
             tmp_path / "library", encryption_key=bytes(32), retired_keys=[KEY]
         ).rotate_key()

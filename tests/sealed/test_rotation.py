@@ -1,6 +1,6 @@
 """A rotation on the real file system, and what it meets there: too few descriptors, providers that fail, writers, other rotations, what is no file.
 
-K1 to K3 of ``_conversation/rotation.py``; crashes are in test_crash.py and test_killed_rotation.py. P17.
+K1 to K3 of ``_conversation/key_changes.py``; crashes are in test_crash.py and test_killed_rotation.py. P17.
 """
 
 from __future__ import annotations

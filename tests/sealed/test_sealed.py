@@ -143,7 +143,7 @@ def test_metadata_is_sealed_anew_only_when_it_changes():
     assert json.loads(content(disk, METADATA))["sealed"] == before["sealed"]
     with opened(disk) as store:
         store.load()
-        store.update_metadata(labels={})
+        store.update_metadata(replace_labels={})
     assert json.loads(content(disk, METADATA))["sealed"] != before["sealed"]
 
 

@@ -811,7 +811,7 @@ def test_labels_that_change_are_noted(library, cache):
             ({}, 0),
         ):
             with library.open(own_id, durability="process-crash") as conversation:
-                conversation.update_metadata(labels=labels)
+                conversation.update_metadata(replace_labels=labels)
             assert index.list(filter="label:colour=red").total == red
             assert index.list(filter="label:more").total == len(labels) // 2
 

@@ -13,10 +13,12 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, TypeVar
 
 from transcript_store._conversation.metadata import CHANGEABLE, checked_fields, family
-from transcript_store._json.strict import EncodedMessage, encode, fitted
+from transcript_store._json.replies import is_of_a_reply
+from transcript_store._json.strict import FROM_REPLY, EncodedMessage, encode, fitted
 from transcript_store._json.times import given_time
 from transcript_store._log.record import ENABLED_BY_USERS, Entry
-from transcript_store.errors import InvalidMessageError
+from transcript_store.errors import InvalidMessageError, InvalidMetadataError
+from transcript_store.words import TITLE
 
 if TYPE_CHECKING:
     from transcript_store._conversation.redacting import Redacting
@@ -34,6 +36,8 @@ class NewConversation(TypedDict, total=False):
     system_prompt: str | None
     tools: Sequence[Mapping[str, Any]] | None
     """JSON objects with ``name``, ``description`` and ``parameters`` (a JSON schema)."""
+    title: str | None
+    """What the conversation is called. It is the label ``title``."""
     labels: dict[str, str] | None
     """Texts of your own; ``ConversationLibrary.list()`` shows ``labels["title"]`` as the title."""
     messages: Iterable[Mapping[str, Any] | EncodedMessage | None]
@@ -119,10 +123,11 @@ def new_conversation(
     """The metadata, the records and the features of a conversation that begins so; raises if it cannot, or there are others."""
     if unknown := contents.keys() - NewConversation.__annotations__.keys():
         known = ", ".join(NewConversation.__annotations__)
-        hint = "; the title is a label: labels={'title': …}" if "title" in unknown else ""
         names = ", ".join(map(repr, sorted(unknown)))
-        raise TypeError(f"a conversation cannot begin with {names}; it can begin with {known}{hint}")
+        raise TypeError(f"a conversation cannot begin with {names}; it can begin with {known}")
     given = {**contents}
+    if (title := given.pop("title", None)) is not None:
+        given["labels"] = {**_labels_in({"labels": given.get("labels") or {}}), TITLE: _checked_title(title)}
     messages, extras, times = given.pop("messages", ()), given.pop("extras", None), given.pop("times", None)
     enabled = features(given.pop("features", None))
     return checked_fields(given, max_bytes), entries(messages, extras, times, max_bytes), enabled
@@ -167,6 +172,8 @@ def _listed(name: str, values: Iterable[_T], what: str) -> list[_T]:
     wrong = TypeError(f"{name} must be a list of {what}, not {type(values).__name__}")
     if isinstance(values, (dict, str, bytes)):
         raise wrong
+    if is_of_a_reply(values):  # which is iterable, and gives its fields
+        raise TypeError(f"{wrong}; {FROM_REPLY}")
     try:
         given = iter(values)
     except TypeError:
@@ -197,27 +204,78 @@ def _microseconds(time: object, member: str) -> int:
         raise InvalidMessageError(member=member, reason=str(error)) from None
 
 
-def changes(given: dict[str, Any], max_bytes: int) -> dict[str, Any]:
+class MetadataChanges(NamedTuple):
+    """What a caller changes of the metadata, checked."""
+
+    fields: dict[str, Any]
+    removed_labels: frozenset[str] | None = None
+    """The labels that are removed, if those in ``fields`` are merged with what is on record; None if they replace that."""
+
+    def applied_to(self, members: dict[str, Any]) -> dict[str, Any]:
+        """The metadata with these changes."""
+        changed = {**members, **self.fields}
+        if self.removed_labels is not None:
+            recorded = (members.get("labels") or {}).items()
+            kept = {name: text for name, text in recorded if name not in self.removed_labels}
+            changed["labels"] = {**kept, **self.fields["labels"]}
+        return changed
+
+
+def changes(given: dict[str, Any], max_bytes: int) -> MetadataChanges:
     """Changes of the metadata, checked; a deep copy."""
     for name in given:
-        if name not in CHANGEABLE:
-            raise TypeError(f"cannot change {name!r}; what can change: {', '.join(CHANGEABLE)}")
-    return checked_fields(given, max_bytes)
+        if name not in (*CHANGEABLE, *_LABEL_CHANGES):
+            raise TypeError(f"cannot change {name!r}; what can change: {', '.join((*CHANGEABLE, *_LABEL_CHANGES))}")
+    fields = {name: value for name, value in given.items() if name in CHANGEABLE and name != "labels"}
+    named = [name for name in ("labels", "replace_labels") if name in given]
+    if not named and "title" not in given:
+        return MetadataChanges(checked_fields(fields, max_bytes))
+    if len(named) == 2:
+        raise TypeError("labels are merged with those on record, and replace_labels replaces them: give one of the two")
+    labels = _labels_in(given, *named)
+    if "title" in given:
+        labels[TITLE] = _checked_title(given["title"])
+    fields["labels"] = {name: text for name, text in labels.items() if text is not None}
+    checked = checked_fields(fields, max_bytes)
+    return MetadataChanges(
+        checked, None if "replace_labels" in given else frozenset(labels.keys() - checked["labels"].keys())
+    )
 
 
-def changed(members: dict[str, Any], checked: dict[str, Any], *, with_messages: bool = False) -> dict[str, Any]:
+_LABEL_CHANGES = ("replace_labels", "title")
+
+
+def _labels_in(given: Mapping[str, Any], name: str = "labels") -> dict[str, Any]:
+    """A copy of the labels that are given under this name; a text may be None."""
+    labels = given.get(name, {})
+    if labels is None:
+        raise InvalidMetadataError(
+            field=name, reason="is None; a label is removed by None, and all by replace_labels={}"
+        )
+    if type(labels) is not dict or not {str}.issuperset(map(type, labels)):
+        raise InvalidMetadataError(field=name, reason=f"must be a dict of str to str, not {labels!r:.40}")
+    return {**labels}
+
+
+def _checked_title(title: object) -> Any:
+    if title is not None and type(title) is not str:
+        raise InvalidMetadataError(field=TITLE, reason=f"must be a str or None, not {type(title).__name__}")
+    return title
+
+
+def changed(members: dict[str, Any], changes: MetadataChanges, *, with_messages: bool = False) -> dict[str, Any]:
     """The metadata with these changes.
 
     A provider that is set changes only within its family, because the messages have its form; to any other one only
     ``with_messages``, when all of them are replaced in the same commit.
     """
     recorded = members.get("provider")
-    provider = checked.get("provider", recorded)
-    is_other = provider != recorded is not None and (provider is None or family(provider) != family(recorded))
+    provider = changes.fields.get("provider", recorded)
+    is_other = recorded is not None and (provider is None or family(provider) != family(recorded))
     if is_other and (provider is None or not with_messages):
         others = ", ".join(name for name in CHANGEABLE if name != "provider")
         raise TypeError(f"cannot change 'provider', which is {recorded!r}; what can change: {others}")
-    return {**members, **checked}
+    return changes.applied_to(members)
 
 
 class Contents(NamedTuple):
@@ -267,7 +325,7 @@ class Storable:
         fields = checked_fields(given, self._max_bytes)
         return fields if self.redacting is None else self.redacting.fields(fields)
 
-    def changes(self, given: dict[str, Any]) -> dict[str, Any]:
+    def changes(self, given: dict[str, Any]) -> MetadataChanges:
         """Changes of the metadata that a caller makes."""
         found = changes(given, self._max_bytes)
-        return found if self.redacting is None else self.redacting.fields(found)
+        return found if self.redacting is None else found._replace(fields=self.redacting.fields(found.fields))

@@ -89,6 +89,12 @@ class StorageGuard:
         storage.begin_write()
         return storage
 
+    def loaded_id(self) -> str:
+        """The id of what was loaded or created last, also when it is closed. It never changes, so nothing is locked for it."""
+        if self.storage is None or "id" not in self.storage.members:
+            raise self._not_loaded()
+        return str(self.storage.members["id"])
+
     def _not_loaded(self) -> ConversationNotLoadedError:
         reason, way_out = "it is not loaded yet", WayOut.LOAD
         if self.storage is not None:

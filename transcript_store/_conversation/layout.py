@@ -242,10 +242,10 @@ def absence(names: set[str], path: str) -> ConversationNotFoundError | CorruptTr
         return CorruptTranscriptError(path=path, kind="missing", reason=what)
     if any(map(is_id, names)):
         what = "the folder is a library of conversations, each in a folder of its own"
-        return CorruptTranscriptError(path=path, kind="foreign", reason=what, way_out=WayOut.OPEN_ONE_OF_THEM)
+        return ConversationNotFoundError(path=path, kind="foreign", reason=what, way_out=WayOut.OPEN_ONE_OF_THEM)
     if others := _others(names):
         what = f"the folder holds {others}, and no conversation"
-        return CorruptTranscriptError(path=path, kind="foreign", reason=what, way_out=WayOut.CHOOSE_A_FOLDER)
+        return ConversationNotFoundError(path=path, kind="foreign", reason=what, way_out=WayOut.CHOOSE_A_FOLDER)
     return ConversationNotFoundError(path=path, reason="the folder is empty", way_out=WayOut.INITIALIZE)
 
 

@@ -14,6 +14,7 @@ from transcript_store._conversation.iteration import each_record
 from transcript_store._conversation.metadata import ConversationMetadata
 from transcript_store._conversation.reader import Reader, RefreshResult
 from transcript_store._conversation.storage import Storage
+from transcript_store._conversation.usage import TokenUsage, UsageCount
 from transcript_store._log.log import Recovery
 from transcript_store._log.record import Gap, Record
 
@@ -58,7 +59,7 @@ class Reads:
         with self._guard.locked():
             yield self._guard.reader()
 
-    def get_messages(self, *, last: int | None = None) -> list[dict[str, Any]]:
+    def get_messages(self, *, last: int | None = None, before_seq: int | None = None) -> list[dict[str, Any]]:
         """The messages in order, or only the ``last`` so many: fresh copies, which you may change.
 
         What was taken back (:meth:`retract`) is not among them.
@@ -67,21 +68,27 @@ class Reads:
 
         Args:
             last: how many messages, from the end; events and what was taken back do not count. None for all.
+            before_seq: only messages of records before the one with this number: the page before a page. (:meth:`get_records` has the
+                numbers.) What was taken back later is left out as well. None for no such limit.
 
         Raises:
             CorruptTranscriptError: older lines were damaged since the load. Newer messages can still be read with ``last``.
             StorageError: the system refuses to read older lines; the same holds.
         """
+        _require_before_seq(before_seq)
         with self._guard.locked():
-            return self._guard.reader(last).log.messages(last)
+            return self._guard.reader(last).log.messages(last, before_seq)
 
-    def get_records(self, *, last: int | None = None, generation: int | None = None) -> list[Record]:
+    def get_records(
+        self, *, last: int | None = None, before_seq: int | None = None, generation: int | None = None
+    ) -> list[Record]:
         """The records in order, or only the ``last`` so many: seq, time, message and extra; fresh copies.
 
         A message that was taken back is there too, with ``is_retracted``, and the record that took it back, with ``retracts``.
 
         Args:
             last: how many records, from the end, events included; None for all.
+            before_seq: only records before the one with this number; None for no such limit.
             generation: an earlier generation, with the records that it had when it was replaced: what a compaction left out,
                 or an undo dropped. Its file is read. None for the live one.
 
@@ -92,12 +99,13 @@ class Reads:
         """
         if generation is not None:
             arguments.require_count("generation", generation)
+        _require_before_seq(before_seq)
         with self._guard.locked():
             storage = self._guard.reader(last)
             if generation is None:
-                return storage.log.records(last)
+                return storage.log.records(last, before_seq)
             with storage.archived(generation) as log:
-                return log.records(last)
+                return log.records(last, before_seq)
 
     def iter_records(
         self, *, after_seq: int = 0, through_seq: int | None = None, generation: int | None = None
@@ -142,6 +150,22 @@ class Reads:
         with self._guard.locked():
             return self._guard.reader().generations()
 
+    def usage(self) -> TokenUsage:
+        """The tokens of all replies that are on record, by day and model, whatever client asked; what a client's ``usage`` counts
+        ends with the client.
+
+        They are read from the ``usage`` in each record's extra, where the chat clients, imports and ``messages.from_reply`` put it, also in
+        earlier generations and of what was taken back: those tokens were paid for. A reply that was copied (``keep_records``, a fork)
+        counts once. All records are read.
+
+        Raises:
+            CorruptTranscriptError: the live transcript is damaged. (An earlier generation that is damaged is in ``skipped``.)
+            TranscriptStoreError: as :meth:`get_records`.
+        """
+        count = UsageCount()
+        count.add_conversation(self)
+        return count.result()
+
     def get_metadata(self, *, at_start: bool = False) -> ConversationMetadata:
         """What the conversation is: a frozen value and a fresh copy.
 
@@ -153,9 +177,15 @@ class Reads:
 
     @property
     def id(self) -> str:
-        """The conversation's id, a canonical lower-case UUID. Every generation and every copy has it; a fork has another."""
-        with self._guard.locked():
-            return str(self._guard.reader().members["id"])
+        """The conversation's id, a canonical lower-case UUID. Every generation and every copy has it; a fork has another.
+
+        It is what was loaded or created last, and waits for no call: it can be read within a call of another thread, and after
+        ``close()``.
+
+        Raises:
+            ConversationNotLoadedError: nothing was loaded or created yet.
+        """
+        return self._guard.loaded_id()
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -267,3 +297,8 @@ def _metadata_at_start(storage: Storage) -> ConversationMetadata:
 def _position(storage: Storage) -> TranscriptPosition:
     end = storage.log.end
     return TranscriptPosition(end.seq, end.head.decode())
+
+
+def _require_before_seq(before_seq: int | None) -> None:
+    if before_seq is not None:
+        arguments.require_count("before_seq", before_seq, least=1)

@@ -114,9 +114,10 @@ def look(folder: Folder) -> Verification:
     return found
 
 
-def _not_ours(error: CorruptTranscriptError) -> Verification:
+def _not_ours(error: CorruptTranscriptError | ConversationNotFoundError) -> Verification:
     """What there is to say of a path where no part of a conversation stands."""
     assert error.way_out is not None
+    assert error.kind is not None
     finding = Finding(path=error.path, kind=error.kind, reason=error.reason, way_out=error.way_out)
     return Verification(directory=error.path, findings=(finding,))
 
@@ -145,7 +146,7 @@ class _Look:
     def everything(self) -> Verification:
         folder, names = self._folder, names_in(self._folder)
         absent = absence(names, folder.path)
-        if isinstance(absent, ConversationNotFoundError):
+        if absent is not None and absent.kind is None:
             raise absent
         if absent is not None:
             return _not_ours(absent)

@@ -12,6 +12,7 @@ What changes a conversation as a whole (a generation begins, the metadata, the a
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -24,6 +25,7 @@ from transcript_store._conversation.metadata import GONE, SEALS, encode_document
 from transcript_store._conversation.sealing import Sealing, with_gone
 from transcript_store._conversation.storage import Options, State, Storage
 from transcript_store._json.times import format_time
+from transcript_store._json.turns import begins_turn, call_ids, result_ids
 from transcript_store._log import quarantine
 from transcript_store._log.image import Image, begins_at
 from transcript_store._log.log import AppendResult, CannotCutBackError, Prepared
@@ -271,15 +273,44 @@ class Writer(Storage):
         self._ensure_writable()
         if not self.log.header.can_retract:
             raise FeatureNotEnabledError(path=self.path, feature=RETRACT)
-        seqs, tail = self.log.last_messages(count)
+        seqs, lines, tail = self.log.last_messages(count)
         if len(seqs) < count:
             raise ValueError(f"{many(count, 'message')} cannot be taken back: there are {len(seqs)}")
+        if open_calls := self._calls_left_open(lines):
+            logger.warning(
+                "%s: the result of %s is taken back, and the call stays: retract_turn() keeps them together",
+                self.path,
+                many(len(open_calls), "call"),
+            )
         self._require_seals(1)
         prepared = self.log.prepare_retraction(seqs[-1], seqs[0])
         self.store(prepared)
         tail.taken_back.add(seqs[-1], seqs[0])
         self.log.pass_over(tail._replace(through_seq=prepared.end.seq))
         return prepared.stored[0]
+
+    def retract_turn(self) -> AppendResult:
+        """Take back the messages from the last prompt on; raises ``ValueError`` if there is none."""
+        self._ensure_writable()
+        if not self.log.header.can_retract:
+            raise FeatureNotEnabledError(path=self.path, feature=RETRACT)
+        count = 8
+        while True:
+            messages = self.log.messages(count)
+            begins = [place for place, message in enumerate(messages) if begins_turn(message)]
+            if begins:
+                return self.retract(len(messages) - begins[-1])
+            if len(messages) < count:
+                raise ValueError("there is no turn to take back: no message is a prompt of the user")
+            count *= 4
+
+    def _calls_left_open(self, lines: Iterable[bytes | bytearray]) -> set[str]:
+        """The calls that stay without a result if the messages in these lines are taken back."""
+        results, made = Counter[str](), Counter[str]()
+        for message in self.log.messages_in(lines):
+            made.update(call_ids(message))
+            results.update(result_ids(message))
+        return set(results - made)
 
     def prepare(self, entries: Sequence[Entry]) -> Prepared:
         """The first half of an append, for a group: everything but the write."""

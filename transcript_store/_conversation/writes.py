@@ -110,7 +110,9 @@ class Writes:
         same call can be made again then: it never takes back more.
 
         Args:
-            n: how many messages that were not taken back yet, from the end.
+            n: how many messages that were not taken back yet, from the end. If a call of a tool stays and its result is taken back, the
+                log says so (``transcript_store.storage``): providers refuse such a history until the result is there again.
+                :meth:`retract_turn` keeps calls and results together.
             if_head: as in :meth:`append_message`. It says that the messages are those that you have seen.
 
         Returns:
@@ -130,6 +132,30 @@ class Writes:
             if if_head is not None:
                 storage.require_head(if_head)
             return storage.retract(n)
+
+    def retract_turn(self, *, if_head: str | None = None) -> AppendResult:
+        """Take back the last turn: the last prompt of the user, and all replies, calls and results that follow it.
+
+        It is :meth:`retract` of so many messages: one append, and nothing is removed. What was said before the prompt stays as it is.
+
+        Args:
+            if_head: as in :meth:`append_message`.
+
+        Returns:
+            What was appended, as :meth:`append_message`.
+
+        Raises:
+            FeatureNotEnabledError: as :meth:`retract`.
+            ValueError: there is no prompt: no message of a user that is more than results of tools. Nothing was written.
+            TranscriptStoreError: as :meth:`retract`.
+        """
+        if if_head is not None:
+            arguments.require_head("if_head", if_head)
+        with self._guard.locked():
+            storage = self._guard.writer()
+            if if_head is not None:
+                storage.require_head(if_head)
+            return storage.retract_turn()
 
     def replace_transcript(
         self,
@@ -217,10 +243,11 @@ class Writes:
         )
 
     def update_metadata(self, /, **changes: Any) -> None:
-        """Change ``model``, ``compaction_count``, ``system_prompt``, ``tools``, ``labels``, or ``provider``.
+        """Change ``model``, ``compaction_count``, ``system_prompt``, ``tools``, ``labels``, ``title``, or ``provider``.
 
-        All changes are made or none, and they are durable on return. ``labels`` and ``tools`` are replaced whole. Without
-        changes nothing is written.
+        All changes are made or none, and they are durable on return. ``tools`` are replaced whole. ``labels`` are merged with those
+        on record: ``labels={"pinned": "yes", "draft": None}`` sets one, removes another and keeps the rest.
+        ``replace_labels={…}`` replaces all of them. ``title`` is the label ``title``. Without changes nothing is written.
 
         Raises:
             TypeError: a name that cannot be changed, or a provider whose messages have another form. (``openai`` and
@@ -231,8 +258,17 @@ class Writes:
         checked = self._storable.changes(changes)
         with self._guard.locked():
             storage = self._guard.writer()
-            if checked:
+            if checked.fields:
                 storage.write_metadata(arguments.changed(storage.members, checked))
+
+    def set_title(self, title: str | None) -> None:
+        """Set the label ``title``, which lists, pages and searches show; None removes it. Other labels stay. Durable on return.
+
+        Raises:
+            InvalidMetadataError: it is no text. Nothing was written.
+            TranscriptStoreError: as :meth:`update_metadata`.
+        """
+        self.update_metadata(title=title)
 
     def delete_generation(self, generation: int) -> None:
         """Remove an earlier generation from ``archive/`` for good: messages that only it had are lost.

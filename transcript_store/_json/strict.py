@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 import orjson
 
+from transcript_store._json.replies import is_of_a_reply
 from transcript_store.errors import InvalidMessageError
 
 MAX_DEPTH = 200
@@ -234,14 +235,21 @@ def _type_name(value: Any) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
+FROM_REPLY = (
+    "transcript_store.messages.from_reply(reply) makes messages of an SDK's reply, and append_messages() takes them"
+)
+
+
 def _remedy(value: Any) -> str:
     """How to make JSON of what people most often try to store."""
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return "; append_messages() takes several"
     if isinstance(value, bytes | bytearray):
         return "; decode it, or store base64 text"
     if isinstance(value, Enum):
         return "; store its .value"
+    if is_of_a_reply(value):  # its dump has members that the provider refuses in the next request
+        return f"; {FROM_REPLY}"
     for method, call in (
         ("model_dump", '.model_dump(mode="json")'),
         ("isoformat", ".isoformat()"),

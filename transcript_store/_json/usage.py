@@ -38,6 +38,29 @@ def tokens_in(usage: Mapping[str, Any]) -> Tokens:
     return Tokens(taken, given, total)
 
 
+_CACHE_READS = (
+    "cache_read_input_tokens",
+    "cachedContentTokenCount",
+    "cached_content_token_count",
+    "prompt_cache_hit_tokens",
+)
+_CACHE_READ_DETAILS = ("prompt_tokens_details", "input_tokens_details")
+
+
+def cache_reads_in(usage: Mapping[str, Any]) -> int:
+    """How many input tokens of a reply's ``usage`` object came from the provider's cache; 0 if it does not say."""
+    details = (usage.get(name) for name in _CACHE_READ_DETAILS)
+    nested = [part.get("cached_tokens") for part in details if isinstance(part, Mapping)]
+    counts = [*(usage.get(name) for name in _CACHE_READS), *nested]
+    return next((count for count in counts if type(count) is int and count > 0), 0)
+
+
+def cache_writes_in(usage: Mapping[str, Any]) -> int:
+    """How many input tokens were written to the cache; 0 if it does not say."""
+    count = usage.get("cache_creation_input_tokens")
+    return count if type(count) is int and count > 0 else 0
+
+
 def cost_in(usage: Mapping[str, Any]) -> float | None:
     """What a reply cost in US dollars, where its ``usage`` object says so: ``cost``, as of OpenRouter and pi; None elsewhere."""
     cost = usage.get("cost")

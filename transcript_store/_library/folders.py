@@ -15,6 +15,7 @@ from transcript_store._conversation.reader import Reader
 from transcript_store._conversation.storage import Options
 from transcript_store._conversation.summary import ConversationSummary, summarize
 from transcript_store._conversation.writer import Writer
+from transcript_store._library.writers import ConversationWriter, writers_in
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import is_id, is_trash, stage_of
@@ -66,7 +67,7 @@ class Folders:
             except FileNotFoundError:
                 status = None
         if status is None:
-            raise self._not_found(name)
+            raise self.not_found(name)
         if not stat.S_ISDIR(status.st_mode):
             reason = f"{kind_of(status)} stands where a conversation's folder should be"
             raise CorruptTranscriptError(path=self.path_of(name), kind="foreign", reason=reason)
@@ -86,7 +87,8 @@ class Folders:
             reason = _in_another_folder(found, id)
             raise CorruptTranscriptError(path=self.path_of(id), kind="wrong-conversation", reason=reason)
 
-    def _not_found(self, name: str) -> ConversationNotFoundError:
+    def not_found(self, name: str) -> ConversationNotFoundError:
+        """The error for a conversation of this name, or one whose name begins so."""
         reason = "there is no such conversation in the library"
         return ConversationNotFoundError(path=self.path_of(name), reason=reason, way_out=WayOut.LIST_TELLS)
 
@@ -107,6 +109,26 @@ class Folders:
                 looked_at = (summarize(parent, name, last_extra) for name in names)
                 found = [summary for summary in looked_at if summary is not None]
         return sorted(found, key=_newest_first, reverse=True)
+
+    def writers(self) -> list[ConversationWriter]:
+        """Who holds the lock of which conversation; none if there is no such directory."""
+        with refusals(self.path, "look for writers"):
+            try:
+                parent = Folder.open(self.files, self.path)
+            except FileNotFoundError:
+                return []
+            with parent:
+                return list(writers_in(parent, [name for name in parent.names() if is_id(name)]))
+
+    def ids(self) -> list[str]:
+        """The ids by which folders are called; none if there is no such directory."""
+        with refusals(self.path, "list the conversations"):
+            try:
+                parent = Folder.open(self.files, self.path)
+            except FileNotFoundError:
+                return []
+            with parent:
+                return [name for name in parent.names() if is_id(name)]
 
     def summaries_by_id(self, last_extra: bool, before: ConversationSummary | None) -> list[ConversationSummary]:
         """Of those whose folders are called by ids, from behind ``before`` on; none if there is no such directory."""
@@ -181,7 +203,7 @@ class Folders:
             try:
                 folder = Folder.open(self.files, path)
             except FileNotFoundError:
-                raise self._not_found(name) from None
+                raise self.not_found(name) from None
             with folder:
                 done = shred(folder, id or id_of(folder))
                 with suppress(StorageError, OSError), Folder.open(self.files, self.path) as parent:

@@ -254,6 +254,23 @@ class Lines:
             yield block
             place, length = begin, min(2 * length, 4 * PIECE_BYTES)
 
+    def blocks_before(self, seq: int) -> Iterator[Block]:
+        """Those that hold records before the one with this number, the newest first.
+
+        Where this process verified the file, only they are read, whatever stands behind them; elsewhere what does is read too.
+        """
+        if self.verified and seq <= min(self.verified[-1].end.seq, self.cache.begin.seq):
+            with refusals(self.path, "read it"):
+                for stretch in reversed([*self.verified]):
+                    if stretch.begin.seq < seq - 1:
+                        begin, end = stretch.begin.offset_bytes, stretch.end.offset_bytes
+                        lines = self.read(begin, end - begin)
+                        if checksum(lines) != stretch.checksum:
+                            raise self.why_not(self.cache.begin)
+                        yield Block(stretch.begin, lines, stretch.end)
+            return
+        yield from (block for block in self.newest_blocks_first() if block.begin.seq < seq - 1)
+
     # ---- verify again --------------------------------------------------------------------------------------------
 
     @property

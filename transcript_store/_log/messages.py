@@ -47,9 +47,17 @@ class Messages(Lines):
 
     # ---- messages ------------------------------------------------------------------------------------------------
 
-    def messages(self, last: int | None = None) -> list[dict[str, Any]]:
-        """The messages in order, or the ``last`` so many; decoded anew."""
+    def messages(self, last: int | None = None, before_seq: int | None = None) -> list[dict[str, Any]]:
+        """The messages in order, or the ``last`` so many, of all records or of those before one; fresh copies."""
         found: list[dict[str, Any]] = []
+        if before_seq is not None:
+            taken_back = self.taken_back()
+            for seq, line in self._newest_before(before_seq):
+                if last is not None and len(found) >= last:
+                    break
+                if seq not in taken_back:
+                    self._decode((self.opened(seq, line),), found)
+            return found[::-1]
         if last is None:
             taken_back = self.taken_back() if self.header.can_retract else NOTHING
             for stretch in gathered(self.blocks()):
@@ -133,19 +141,27 @@ class Messages(Lines):
 
     # ---- which messages count ---------------------------------------------------------------------------------------
 
-    def last_messages(self, count: int) -> tuple[list[int], Tail]:
-        """The numbers of the last so many messages that count, the newest first, fewer if there are not so many; and what begins
-        with the first of them.
+    def last_messages(self, count: int) -> tuple[list[int], list[bytes | bytearray], Tail]:
+        """The numbers of the last so many messages that count, the newest first, fewer if there are not so many; their lines; and what
+        begins with the first of them.
         """
         found: list[int] = []
+        lines: list[bytes | bytearray] = []
         begin, place, taken_back = self.end[:2], self.end, TakenBack()
         for seq, line, line_begin, block_end in self._in_force_newest_first(taken_back):
             if self._has_message(line):
                 found.append(seq)
+                lines.append(line)
                 begin, place = line_begin, block_end
                 if len(found) == count:
                     break
-        return found, Tail(begin, place, self.end.seq, taken_back)
+        return found, lines, Tail(begin, place, self.end.seq, taken_back)
+
+    def messages_in(self, lines: Iterable[bytes | bytearray]) -> list[dict[str, Any]]:
+        """The messages of lines that can be decoded."""
+        found: list[dict[str, Any]] = []
+        self._decode(lines, found)
+        return found
 
     def pass_over(self, tail: Tail) -> None:
         """Note that no message counts in a tail, so that whoever takes back again and again need not look at it again."""
@@ -212,8 +228,11 @@ class Messages(Lines):
 
     # ---- records ----------------------------------------------------------------------------------------------------
 
-    def records(self, last: int | None = None) -> list[Record]:
-        """The records in order, or the ``last`` so many; decoded anew."""
+    def records(self, last: int | None = None, before_seq: int | None = None) -> list[Record]:
+        """The records in order, or the ``last`` so many, of all or of those before one; fresh copies."""
+        if before_seq is not None:
+            known = self.taken_back()
+            return [self._record_in(*each, known) for each in islice(self._newest_before(before_seq), last)][::-1]
         if last is None:
             return list(self.each_record())
         taken_back, found = TakenBack(), []
@@ -249,6 +268,13 @@ class Messages(Lines):
 
     def _newest_first(self) -> Iterator[tuple[int, bytes | bytearray]]:
         return ((seq, line) for block in self.newest_blocks_first() for seq, line, _ in newest_lines_first(block))
+
+    def _newest_before(self, before_seq: int) -> Iterator[tuple[int, bytes | bytearray]]:
+        """The lines of the records before the one with this number, the newest first."""
+        for block in self.blocks_before(before_seq):
+            for seq, line, _ in newest_lines_first(block):
+                if seq < before_seq:
+                    yield seq, line
 
     def copies(self, count: int) -> Iterator[Copied]:
         """The first so many records, to be put into another transcript."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from weakref import WeakValueDictionary
 
 import orjson
 
@@ -20,6 +22,14 @@ _HOLDER = {"pid", "host", "at"}
 """What a writer says of itself."""
 _NO_NAME = ValueError, KeyError, TypeError, OverflowError
 """What is raised when the time is read in a line that is no writer's name."""
+
+
+_LOCKS: WeakValueDictionary[int, Lock] = WeakValueDictionary()
+"""The locks of this process. They say who holds a file, where the name in it does not: it is the last holder's until the next one signs,
+and a process in another container may have our number."""
+_LONGEST_DECISION = 1000
+"""How many times a thread that is about to take a lock, or to find it taken, is looked at: a millisecond each."""
+_NOT_CALLERS = ("transcript_store", "concurrent", "threading", "contextlib", "asyncio", "anyio", "functools")
 
 
 class Lock:
@@ -54,6 +64,12 @@ class Lock:
         self._way_out = way_out
         self._poll_seconds = poll_seconds
         self._files = folder.files
+        self.opened_at = _caller()
+        """The line of the caller's program that opened the store."""
+        self._taken_by: int | None = None
+        """The process that took it, or is about to."""
+        self._is_locked = False
+        _LOCKS[id(self)] = self
         self._handle = -1
         """The file; it may be open while the lock is not taken."""
         self._inode: tuple[int, int] | None = None
@@ -81,7 +97,10 @@ class Lock:
                     except FileNotFoundError:
                         return False
             try:
+                self._inode = self._inode or identity(self._files.handle_status(self._handle))
+                self._taken_by = self._files.process_id()  # first: another thread may be about to say who has it
                 if self._files.try_lock(self._handle):
+                    self._is_locked = True
                     # The file may have been removed before it was locked. Then a second writer locks the next one of that
                     # name, and both hold a lock: so only the file that still has the name counts.
                     there = self._at_its_name()
@@ -92,8 +111,10 @@ class Lock:
                         self.is_taken = True
                         return True
                 elif waited_seconds >= timeout_seconds:
+                    self._taken_by = None
                     raise self._held_by_another()
                 else:
+                    self._taken_by = None
                     self._files.wait(self._poll_seconds)
                     waited_seconds += self._poll_seconds
             except BaseException:
@@ -132,13 +153,13 @@ class Lock:
             self._left = self._signature + leaving  # as it has to be: the next look sees whether it is
         try:
             self._files.unlock(self._handle)
-            self.is_taken = False
+            self.is_taken, self._is_locked, self._taken_by = False, False, None
         except OSError:
             self._let_go()
 
     def release(self) -> None:
         """Let go of the lock, if it is held. May be interrupted and called again."""
-        self.is_taken = False
+        self.is_taken, self._is_locked, self._taken_by = False, False, None
         if self._handle >= 0:
             try:
                 self._files.unlock(self._handle)
@@ -225,20 +246,60 @@ class Lock:
         end = content.find(b"\n") + 1 or len(content)
         return content[:end], content[end:]
 
+    def _holder_in_this_process(self) -> Lock | None:
+        """The lock of this process that holds the same file; one that is just being taken is waited for until that is decided."""
+        for _ in range(_LONGEST_DECISION):
+            locks = [
+                lock
+                for reference in _LOCKS.valuerefs()
+                if (lock := reference()) is not None and self._shares_file(lock)
+            ]
+            if not locks:
+                return None
+            if (holder := next((lock for lock in locks if lock._is_locked), None)) is not None:
+                return holder
+            self._files.wait(0.001)
+        return None
+
+    def _shares_file(self, other: Lock) -> bool:
+        is_ours = other._taken_by == self._files.process_id()
+        return is_ours and other is not self and other._inode == self._inode
+
     def _held_by_another(self) -> ConversationLockedError:
+        pid, host, opened_at = *self._name_in_the_file(), None
+        us = self._files.process_id(), self._files.host_name()
+        if (holder := self._holder_in_this_process()) is not None:
+            (pid, host), opened_at = us, holder.opened_at
+            by = "this process is writing to it, with a store that is not closed" + (
+                f", opened at {opened_at}" if opened_at else ""
+            )
+        else:
+            if (pid, host) == us:  # we left that name, or it is of another container
+                pid = host = None
+            by = f"process {pid}" + (f" on {host}" if host else "") if pid else "another process"
+            by += " is writing to it"
+        return ConversationLockedError(
+            path=self._folder.path,
+            reason=by,
+            holder_pid=pid,
+            holder_host=host,
+            holder_opened_at=opened_at,
+            way_out=self._way_out,
+        )
+
+    def _name_in_the_file(self) -> tuple[int | None, str | None]:
         pid = host = None
         with suppress(OSError, orjson.JSONDecodeError):
             holder = orjson.loads(self._content()[0])
             if type(holder) is dict:
                 pid = holder.get("pid") if type(holder.get("pid")) is int else None
                 host = holder.get("host") if type(holder.get("host")) is str else None
-        by = f"process {pid}" + (f" on {host}" if host else "") if pid else "another process"
-        if (pid, host) == (self._files.process_id(), self._files.host_name()):
-            by += " (this one: a store that was not closed)"
-        return ConversationLockedError(
-            path=self._folder.path,
-            reason=f"{by} is writing to it",
-            holder_pid=pid,
-            holder_host=host,
-            way_out=self._way_out,
-        )
+        return pid, host
+
+
+def _caller() -> str | None:
+    """The file and the line that called this package; None in a thread that is ours."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_CALLERS:
+        frame = frame.f_back  # type: ignore[assignment]
+    return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -90,7 +90,7 @@ def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> Non
         "tools": tool_members(snapshot.tools) or None,
     }
     if (labels := metadata.get(OURS + "labels")) is not None:
-        fields["labels"] = _labels(labels)
+        fields["replace_labels"] = _labels(labels)  # those of the snapshot's conversation, and no others
     if (count := _number(metadata, "compaction_count")) is not None:
         fields["compaction_count"] = count
 

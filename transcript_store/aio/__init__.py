@@ -1,4 +1,4 @@
-"""Conversations for asyncio and trio: the calls of ``ConversationStore`` and ``ConversationLibrary``, awaited.
+"""Conversations for asyncio and trio: the calls of ``ConversationStore``, ``ConversationLibrary`` and ``SearchIndex``, awaited.
 
 .. code-block:: python
 
@@ -30,5 +30,6 @@ except ModuleNotFoundError as _error:
 
 from transcript_store.aio._conversation import AsyncConversationStore
 from transcript_store.aio._library import AsyncConversationLibrary
+from transcript_store.aio._search import AsyncSearchIndex
 
-__all__ = ["AsyncConversationLibrary", "AsyncConversationStore"]
+__all__ = ["AsyncConversationLibrary", "AsyncConversationStore", "AsyncSearchIndex"]

@@ -46,8 +46,9 @@ class AsyncConversationStore:
     """A conversation in a directory of its own, for tasks of asyncio or trio: :class:`ConversationStore`, awaited.
 
     Each call has the arguments, the result and the errors of the call of that name there; ``await conversation.head``,
-    ``position`` and the like are awaited too. The calls are made in a thread of the store's own, in the order in which they
-    are called. Appends that wait for the disk at the same time share one write and one sync.
+    ``position`` and the like are awaited too. ``id`` and ``directory`` never change and are plain attributes. The calls are made in
+    a thread of the store's own, in the order in which they are called. Appends that wait for the disk at the same time share one
+    write and one sync.
 
     Cancellation: a call that has begun is made to its end, and then the cancellation is raised. So after a cancellation an append
     is stored; if it was refused, its error is raised instead. That also holds for ``asyncio.wait_for``, ``asyncio.timeout`` and
@@ -87,6 +88,15 @@ class AsyncConversationStore:
     def directory(self) -> str:
         """The absolute path of the conversation's folder."""
         return self._store.directory
+
+    @property
+    def id(self) -> str:
+        """As :attr:`ConversationStore.id`: an attribute, which waits for nothing, also after ``close()``.
+
+        Raises:
+            ConversationNotLoadedError: nothing was loaded or created yet.
+        """
+        return self._store.id
 
     @property
     def max_line_bytes(self) -> int:
@@ -204,6 +214,9 @@ class AsyncConversationStore:
     retract = _awaited(ConversationStore.retract)
     """As :meth:`ConversationStore.retract`."""
 
+    retract_turn = _awaited(ConversationStore.retract_turn)
+    """As :meth:`ConversationStore.retract_turn`."""
+
     replace_transcript = _awaited(ConversationStore.replace_transcript)
     """As :meth:`ConversationStore.replace_transcript`."""
 
@@ -215,6 +228,9 @@ class AsyncConversationStore:
 
     update_metadata = _awaited(ConversationStore.update_metadata)
     """As :meth:`ConversationStore.update_metadata`."""
+
+    set_title = _awaited(ConversationStore.set_title)
+    """As :meth:`ConversationStore.set_title`."""
 
     delete_generation = _awaited(ConversationStore.delete_generation)
     """As :meth:`ConversationStore.delete_generation`."""
@@ -229,6 +245,8 @@ class AsyncConversationStore:
     """As :meth:`ConversationStore.get_records`."""
     get_metadata = _awaited(ConversationStore.get_metadata)
     """As :meth:`ConversationStore.get_metadata`."""
+    usage = _awaited(ConversationStore.usage)
+    """As :meth:`ConversationStore.usage`."""
     generations = _awaited(ConversationStore.generations)
     """As :meth:`ConversationStore.generations`."""
     state = _awaited(ConversationStore.state)
@@ -263,9 +281,9 @@ class AsyncConversationStore:
                 return
 
     @property
-    def id(self) -> Coroutine[Any, Any, str]:
-        """As :attr:`ConversationStore.id`; await it."""
-        return self.call(lambda store: store.id)
+    def title(self) -> Coroutine[Any, Any, str | None]:
+        """As :attr:`ConversationStore.title`; await it. :meth:`set_title` sets it."""
+        return self.call(lambda store: store.title)
 
     @property
     def features(self) -> Coroutine[Any, Any, tuple[str, ...]]:

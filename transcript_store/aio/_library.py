@@ -5,11 +5,12 @@ from __future__ import annotations
 import builtins
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from transcript_store._os.filesystem import AnyPath, FileSystem
 from transcript_store._sealing.providers import EncryptionKey
 from transcript_store.aio._conversation import AsyncConversationStore
+from transcript_store.aio._search import AsyncSearchIndex
 from transcript_store.aio._worker import Worker, interruptions
 from transcript_store.conversation import ConversationStore, Redact, Verify
 from transcript_store.library import (
@@ -19,6 +20,9 @@ from transcript_store.library import (
     Home,
     StoreOptions,
 )
+
+if TYPE_CHECKING:
+    from transcript_store.search import Answer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -60,9 +64,8 @@ class AsyncConversationLibrary:
         retired_keys: Iterable[EncryptionKey] = (),
         file_system: FileSystem | None = None,
     ) -> None:
-        self._library = ConversationLibrary(
-            directory, redact=redact, encryption_key=encryption_key, retired_keys=retired_keys, file_system=file_system
-        )
+        self._keys: dict[str, Any] = {"encryption_key": encryption_key, "retired_keys": tuple(retired_keys)}
+        self._library = ConversationLibrary(directory, redact=redact, **self._keys, file_system=file_system)
 
     @property
     def directory(self) -> str:
@@ -119,6 +122,18 @@ class AsyncConversationLibrary:
     deleted_ids = _awaited(ConversationLibrary.deleted_ids)
     """As :meth:`ConversationLibrary.deleted_ids`."""
 
+    writers = _awaited(ConversationLibrary.writers)
+    """As :meth:`ConversationLibrary.writers`."""
+
+    usage = _awaited(ConversationLibrary.usage)
+    """As :meth:`ConversationLibrary.usage`."""
+
+    find = _awaited(ConversationLibrary.find)
+    """As :meth:`ConversationLibrary.find`."""
+
+    rename = _awaited(ConversationLibrary.rename)
+    """As :meth:`ConversationLibrary.rename`."""
+
     list = _awaited(ConversationLibrary.list)
     """As :meth:`ConversationLibrary.list`."""
 
@@ -133,6 +148,27 @@ class AsyncConversationLibrary:
             for summary in page:
                 yield summary
             page = await self.list(last_extra=last_extra, limit=_PAGE, before=page[-1])
+
+    async def search(self, query: str = "", *, cache: AnyPath | None = None, **options: Any) -> Answer:
+        """The messages that match a query, with the library's keys: one call of :class:`AsyncSearchIndex`, which is made and closed.
+
+        Make an ``AsyncSearchIndex`` yourself to search often: then its file stays open.
+
+        Args:
+            query: as of ``SearchIndex.search``.
+            cache: the directory of the index's file, as of ``SearchIndex``.
+            options: as of ``SearchIndex.search``: ``limit``, ``sort``, ``regex``, ``redact``, ``wait``, ``refresh``.
+
+        Raises:
+            ValueError: as ``SearchIndex.search``.
+            TranscriptStoreError: as ``SearchIndex`` and its ``search``.
+        """
+        async with AsyncSearchIndex(self._library, cache=cache, **self._keys) as index:
+            return await index.search(query, **options)
+
+    def __aiter__(self) -> AsyncIterator[ConversationSummary]:
+        """``async for summary in library``: :meth:`iter_list`."""
+        return self.iter_list()
 
     verify = _awaited(ConversationLibrary.verify)
     """As :meth:`ConversationLibrary.verify`."""

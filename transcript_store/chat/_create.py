@@ -243,6 +243,7 @@ def _attach(
             model=config.model or provider.default_model,
             system_prompt=None if callable(prompt) else prompt,
             messages=initial_history,
+            features=["retract"],
         ):
             return
         metadata = conversation.get_metadata()

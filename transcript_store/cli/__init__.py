@@ -80,6 +80,7 @@ _COMMANDS = {
     "shred": ("shred", "destroy the key of a sealed conversation: nobody can read it again"),
     "rotate-key": ("rotate_key", "give the sealed conversations of a library another key"),
     "new-key": ("new_key", "write a new key for sealed conversations to a file"),
+    "writers": ("writers", "say who has which conversations of a library open to write"),
     "doctor": ("doctor", "try what conversations need of a directory, and say which promises hold there"),
     "demo": ("demo.command", "kill a writer with SIGKILL again and again, and count what was lost"),
 }
@@ -280,7 +281,11 @@ def _find(arguments: argparse.Namespace) -> None:
     The name may also be given in two words, the library and the id.
     """
     from transcript_store.cli._shared.conversations import existing
+    from transcript_store.cli._shared.places import is_address, taken_apart
 
+    named = arguments.directory
+    if arguments.or_library and arguments.id is None and is_address(named) and taken_apart(named).what is None:
+        return
     arguments.directory = existing(arguments.directory, getattr(arguments, "id", None))
     if not arguments.on_places:
         from transcript_store.cli._shared.places import refuse

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from transcript_store import doctor
 from transcript_store.cli._shared.arguments import add_json, path
-from transcript_store.cli._shared.places import refuse
+from transcript_store.cli._shared.places import examined, is_address
 from transcript_store.cli._shared.progress import Working
 from transcript_store.cli._shared.sealed import counted_sealed
 from transcript_store.cli._shared.terminal import columns, one_line, say, say_json, say_wrapped, wrapped
@@ -15,6 +15,8 @@ from transcript_store.cli._shared.terminal import columns, one_line, say, say_js
 DESCRIPTION = """\
 Try what conversations need of the directory DIR: file system, syncs, locks, renames, cache, space, clock; and say which of
 the promises of docs/durability.md hold there. It works in a folder of its own inside DIR and removes it.
+Of a backend (its address): settings, rights, the version of the tables, how long a commit takes, the clock; of a bucket
+conditional writes, lists and removal. What is written for that is removed again.
 It cannot prove a disk honest: only a power cut shows whether a sync reached the medium.
 """
 EPILOG = """\
@@ -22,6 +24,7 @@ exit code: 0 if nothing stands against a promise, 1 if anything does
 
 examples:
   transcript-store doctor chats
+  transcript-store doctor postgresql://keeper@db.example/agents
   transcript-store doctor /mnt/shared --json | jq '.checks[] | select(.result == "ill")'
 """
 _WORDS = {"well": "ok", "note": "note", "ill": "NO", "untried": "?"}
@@ -36,16 +39,16 @@ def configure(parser: ArgumentParser) -> None:
         type=path,
         nargs="?",
         default=".",
-        help="where conversations are kept (default: here)",
+        help="where conversations are kept, or the address of a backend (default: here)",
     )
     add_json(parser, "one JSON object")
 
 
 def run(arguments: Namespace) -> int:
     """Run every check, and print what was found. The exit code is 1 if a check is ``ill``."""
-    refuse(arguments.directory or "", "doctor")
+    is_backend = is_address(arguments.directory)
     with Working("trying what conversations need of it"):
-        found = doctor(arguments.directory)
+        found = examined(arguments.directory) if is_backend else doctor(arguments.directory)
     if arguments.json:
         say_json({**asdict(found), "not_held": found.not_held, "is_well": found.is_well})
         return 0 if found.is_well else 1
@@ -56,9 +59,16 @@ def run(arguments: Namespace) -> int:
         for line, _ in wrapped(check.found, (), None if width is None else max(_LEAST_COLUMNS, width - len(beside))):
             say(f"{beside}{line}")
             beside = " " * len(beside)
-    if there := counted_sealed(found.directory):
+    if not is_backend and (there := counted_sealed(found.directory)):
         say(f"  {there}")
     say()
+    if is_backend:
+        say(
+            "nothing found that stands against a promise"
+            if found.is_well
+            else "conversations are not safe here as it is"
+        )
+        return 0 if found.is_well else 1
     if found.checks[-1].name == "writing":
         say("no conversation can be kept here")
     elif found.not_held:

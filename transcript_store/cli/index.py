@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from transcript_store.cli._shared.arguments import add_json, path
 from transcript_store.cli._shared.libraries import libraries
+from transcript_store.cli._shared.places import is_address, library_at, shown
 from transcript_store.cli._shared.queries import say_not_read
 from transcript_store.cli._shared.terminal import has_status, many, one_line, say, say_json, size, status
 from transcript_store.search import SearchIndex, Status
@@ -40,8 +41,8 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Update, rebuild, purge, and say what there is. The exit code is 1 if an index is damaged."""
     worst = 0
-    for directory in libraries(arguments.libraries):
-        with SearchIndex(directory) as index:
+    for directory in libraries(arguments.libraries, on_places=True):
+        with SearchIndex(library_at(directory)) if is_address(directory) else SearchIndex(directory) as index:
             if arguments.rebuild or arguments.purge:
                 index.purge()
             if not (arguments.status or arguments.purge):
@@ -49,7 +50,7 @@ def run(arguments: Namespace) -> int:
             found = index.status()
         worst = max(worst, 0 if found.is_whole else 1)
         if arguments.json:
-            say_json({"library": directory, **asdict(found)})
+            say_json({"library": shown(directory), **asdict(found)})
         else:
             _say(directory, found)
     return worst
@@ -66,7 +67,7 @@ def _update(index: SearchIndex) -> None:
 
 
 def _say(directory: str, found: Status) -> None:
-    say(one_line(directory))
+    say(one_line(shown(directory)))
     facts = {
         "index": one_line(found.path or "none is kept: its place is locked, or cannot be written"),
         "size": size(found.size_bytes),

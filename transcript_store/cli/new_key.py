@@ -17,7 +17,7 @@ sealed with a key can be read with that key and in no other way: keep a copy of 
 """
 EPILOG = """\
 examples:
-  mkdir -m 700 ~/.keys && transcript-store new-key ~/.keys/chats
+  transcript-store new-key ~/.keys/chats         its folder is made if it is missing, for its owner alone
   transcript-store record chats/today --key-file ~/.keys/chats
 """
 
@@ -30,6 +30,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Write the key, and say what to do with it."""
     file = absolute_path(arguments.file)
+    os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
     write_key_file(file)
     say(f"{one_line(file)}: keep a copy of this key apart; without it nothing that is sealed with it can be read")
     beside = os.path.dirname(file)

@@ -20,7 +20,6 @@ examples:
   transcript-store rename chats/0b8f Moving house
   transcript-store rename 0b8f ''                  takes the title away
 """
-_LABEL = "title"
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -37,8 +36,5 @@ def run(arguments: Namespace) -> int:
     title = " ".join(words).strip()
     with conversation_at(directory, **keys_of(arguments).options) as conversation:
         conversation.load(verify="tail")
-        labels = {name: text for name, text in conversation.get_metadata().labels.items() if name != _LABEL}
-        if title:
-            labels[_LABEL] = title
-        conversation.update_metadata(labels=labels)
+        conversation.title = title or None
     return 0

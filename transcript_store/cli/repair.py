@@ -29,6 +29,7 @@ from transcript_store.cli._shared.terminal import (
     say_on,
 )
 from transcript_store.cli._shared.ways_out import as_members
+from transcript_store.cli._shared.whole_libraries import all_of, each_of
 from transcript_store.words import place
 
 DESCRIPTION = """\
@@ -45,6 +46,8 @@ until --accept-unkeyed-repair, because somebody without the key may have taken r
 
 On a place what is written stays as it is. This says what could be kept; --into DIR writes what is left of it into a folder, damaged as
 it is. Repair that, and `fork DIR --into URL` brings it back under another id.
+
+Of a library it says of each conversation that is damaged what each mode would keep, and a sum; nothing is changed.
 
 Where the modes keep different records, --apply needs one of them: at a terminal it asks.
 """
@@ -66,11 +69,12 @@ _MODES = ("prefix", "salvage", "accept-edits")
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser, on_places=True)
+    add_conversation(parser, on_places=True, or_library=True)
     what = "of a conversation on a place: write what is left of it into this folder, which is not there yet"
     parser.add_argument("--into", metavar="DIR", type=folder_path, help=what)
     parser.add_argument("--mode", choices=_MODES, help="what to keep; without it all are shown")
     parser.add_argument("--apply", action="store_true", help="do it")
+    parser.add_argument("--dry-run", action="store_true", help="change nothing, which is so without --apply")
     parser.add_argument(
         "--accept-unkeyed-repair", action="store_true", help="of a sealed conversation: take it as a repair has left it"
     )
@@ -84,6 +88,12 @@ def run(arguments: Namespace) -> int:
     The exit code is 1 if there is damage and nothing was repaired, and 2 if ``--apply`` needs a mode and has none.
     """
     keys = keys_of(arguments)
+    if arguments.dry_run and arguments.apply:
+        raise Misuse("--dry-run changes nothing, and --apply does")
+    if (names := all_of(arguments.directory)) is not None:
+        if arguments.apply or arguments.accept_unkeyed_repair or arguments.into:
+            raise Misuse(f"{shown(arguments.directory)} is a library: one conversation is repaired at a time")
+        return each_of(arguments, names, lambda name: _needs(name, arguments), "looking", "whole")
     if is_address(arguments.directory):
         return _on_a_place(arguments)
     if arguments.into is not None:
@@ -114,6 +124,20 @@ def run(arguments: Namespace) -> int:
     # lock, examines them again, and its own result is reported.
     _report(arguments, [mend(arguments.directory, mode=chosen.mode, dry_run=False)])
     return 0
+
+
+def _needs(name: str, arguments: Namespace) -> str | None:
+    """What each mode would keep of a damaged conversation of a library, in a line; None if it is whole."""
+    if is_address(name):
+        library, own_id = with_id(name)
+        found = library_at(library).verify(own_id)
+        return None if found.is_whole else f"{many(len(found.findings), 'finding')}; {_WRITTEN_ONCE}"
+    chosen: Sequence[Any] = _MODES if arguments.mode is None else (arguments.mode,)
+    first, *others = (mend(name, mode=mode) for mode in chosen)
+    if not first.findings:
+        return None
+    kept = ", ".join(f"{one.mode} keeps {many(one.records_kept, 'record')}" for one in (first, *others))
+    return f"{many(len(first.findings), 'finding')}: {kept}; to repair it: `transcript-store repair {one_line(for_shell(name))} --apply`"
 
 
 def _on_a_place(arguments: Namespace) -> int:

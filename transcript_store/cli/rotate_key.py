@@ -59,10 +59,19 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         say_json({"rotated": done.rotated, "already": done.already, "left_alone": left})
     else:
-        say(f"wrapped with the new key: {many(len(done.rotated), 'conversation')}, and {len(done.already):,} before")
+        say(_in_words(len(done.rotated), len(done.already)))
     for name, why in left:
         complain(f"{name}: left alone: {why}; keep its earlier key (or name it, if its folder is not called by its id)")
     return 1 if left else 0
+
+
+def _in_words(rotated: int, already: int) -> str:
+    if rotated:
+        before = f"; {many(already, 'other')} had it already" if already else ""
+        return f"{many(rotated, 'conversation')} now {'opens' if rotated == 1 else 'open'} with the new key{before}"
+    if already:
+        return f"nothing to do: {many(already, 'conversation')} had the new key already"
+    return "nothing to do: no conversation is sealed"
 
 
 def _meant(named: str | None) -> tuple[str, list[str] | None]:

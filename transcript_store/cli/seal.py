@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 
 from transcript_store.cli._shared.arguments import NAMES, add_conversation
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, keys_of
-from transcript_store.cli._shared.places import conversation_at, is_address, library_of, shown
+from transcript_store.cli._shared.places import conversation_at, is_address, library_of, shown, summary_at
 from transcript_store.cli._shared.progress import Working
 from transcript_store.cli._shared.terminal import Misuse, one_line, say
+from transcript_store.cli._shared.whole_libraries import all_of, each_of
 
 DESCRIPTION = f"""\
-Seal a conversation with a key: messages, system prompt, tools and labels cannot be read without it. The records, byte for byte, become
-its next generation. Then what is plain is removed: the earlier generations, the quarantine, and the index of its library in your
+Seal a conversation with a key, or all those of a library that are plain: messages, system prompt, tools and labels cannot be
+read without it. The records, byte for byte, become its next generation. Then what is plain is removed: the earlier
+generations, the quarantine, and the index of its library in your
 cache directory, which has its words (the next search builds it anew, without them).
 
 A medium may keep what was in deleted files (flash, snapshots of the file system, backups), and copies, snapshots and exports that were
@@ -31,7 +34,7 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser, on_places=True)
+    add_conversation(parser, on_places=True, or_library=True)
     parser.add_argument("--keep-plain", action="store_true", help="leave the plain generations and the quarantine")
     add_keys(parser)
 
@@ -43,6 +46,8 @@ def run(arguments: Namespace) -> int:
     keys = keys_of(arguments)
     if not keys:
         raise Misuse(f"seal needs a key, in --key-file or {VARIABLE} (`transcript-store new-key FILE` makes one)")
+    if (names := all_of(arguments.directory)) is not None:
+        return _seal_all(arguments, names)
     with Working("sealing"), conversation_at(arguments.directory, **keys.options) as conversation:
         conversation.seal(keep_plain=arguments.keep_plain)
     with SearchIndex(library_of(arguments.directory)) as index:
@@ -57,3 +62,22 @@ def run(arguments: Namespace) -> int:
     else:
         say("what is plain of it was deleted; a medium may keep deleted bytes, and copies made before are as they were")
     return 0
+
+
+def _seal_all(arguments: Namespace, names: Sequence[str]) -> int:
+    from transcript_store.search import SearchIndex
+
+    options = keys_of(arguments).options
+
+    def seal(name: str) -> str | None:
+        summary = summary_at(name)
+        if summary is not None and summary.sealed and arguments.keep_plain:
+            return "-"
+        with conversation_at(name, **options) as conversation:
+            conversation.seal(keep_plain=arguments.keep_plain)
+        return None
+
+    code = each_of(arguments, names, seal, "sealing", "sealed")
+    with SearchIndex(library_of(names[0])) as index:
+        index.purge()
+    return code

@@ -31,7 +31,7 @@ is an earlier state of what is there goes on from that; one that went on by itse
 
 A copy that went on by itself is left alone, and both heads are named. A writer at work on the place is not disturbed,
 except with --take-over. Of a sealed conversation key.json stays where it is, except with --with-key: a copy without
-it cannot be opened, and need not be shredded. Back key files up elsewhere.
+it cannot be opened, and need not be shredded. Back key files up elsewhere. The way back brings key.json if it is there.
 """
 EPILOG = """\
 exit code: 0 if all of it went, 1 if something did not
@@ -54,7 +54,7 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="send nothing, and say what is not there yet")
     parser.add_argument("--take-over", action="store_true", help="claim what somebody else is writing to there")
-    parser.add_argument("--with-key", action="store_true", help="take key.json of sealed conversations along")
+    parser.add_argument("--with-key", action="store_true", help="send key.json of sealed conversations too")
     parser.add_argument("-f", "--follow", action="store_true", help="go on with what is new, until Ctrl-C")
     parser.add_argument(
         "--every", metavar="SECONDS", type=seconds, default=1.0, help="how often --follow looks (default: 1)"
@@ -64,6 +64,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Ship there, or back."""
+    arguments.without_key = []
     if is_address(arguments.source):
         return _bring_back(arguments)
     if not is_address(arguments.to):
@@ -72,6 +73,11 @@ def run(arguments: Namespace) -> int:
         raise Misuse(f"{shown(arguments.to)}: name the place alone; a conversation has there the id that it has here")
     place = place_at(arguments.to, creates=not arguments.dry_run)
     return _follow(arguments, place) if arguments.follow else _send(arguments, place)
+
+
+def _tell_ends(arguments: Namespace) -> None:
+    """Name both ends before anything begins: one database has several libraries, and one of them is meant."""
+    complain(f"from {one_line(shown(arguments.source))} to {one_line(shown(arguments.to))}")
 
 
 def _shipper(arguments: Namespace, place: Any) -> Shipper | LibraryShipper:
@@ -98,10 +104,13 @@ def _reports(shipper: Any, arguments: Namespace) -> Iterator[Shipped | NotShippe
 
 def _send(arguments: Namespace, place: Any) -> int:
     status = 0
-    with _shipper(arguments, place) as shipper, Working("looking" if arguments.dry_run else "shipping") as working:
-        for report in _reports(shipper, arguments):
-            with working.paused():
-                status |= _tell(report, arguments)
+    with _shipper(arguments, place) as shipper:
+        _tell_ends(arguments)
+        with Working("looking" if arguments.dry_run else "shipping") as working:
+            for report in _reports(shipper, arguments):
+                with working.paused():
+                    status |= _tell(report, arguments)
+    _tell_of_keys(arguments)
     return status
 
 
@@ -113,6 +122,7 @@ def _follow(arguments: Namespace, place: Any) -> int:
 
     known: dict[str, str] = {}
     with _shipper(arguments, place) as shipper:
+        _tell_ends(arguments)
         while True:
             try:
                 for report in _reports(shipper, arguments):
@@ -123,6 +133,7 @@ def _follow(arguments: Namespace, place: Any) -> int:
                     elif report.sent_records or known.pop(report.directory, ""):
                         _tell(report, arguments)
                 known.pop("", None)
+                _tell_of_keys(arguments)
             except PlaceError as error:
                 if "" not in known:
                     complain(sentence(error, "ship"))
@@ -144,9 +155,30 @@ def _tell(report: Shipped | NotShipped | Restored, arguments: Namespace) -> int:
     else:
         facts = _of_restored(report) if isinstance(report, Restored) else _of_shipped(report, arguments)
         say(f"{one_line(report.id)}  {facts}", now=True)
-    if report.key_is_missing and not (isinstance(report, Restored) or arguments.dry_run):
-        complain(f"{report.id}: it is sealed, and its key.json is not there; without that nobody can open the copy")
+    if report.key_is_missing and not arguments.dry_run:
+        arguments.without_key.append(report.id)
     return 0
+
+
+def _tell_of_keys(arguments: Namespace) -> None:
+    """One line for all sealed conversations whose key did not come along."""
+    ids = arguments.without_key
+    if not ids:
+        return
+    which = (
+        f"{ids[0]} is sealed, and its key.json is"
+        if len(ids) == 1
+        else f"{len(ids):,} conversations are sealed, and their key.json are"
+    )
+    if is_address(arguments.source):
+        complain(
+            f"{which} not on the place: put them into the folders from your backup; without them these cannot be opened"
+        )
+    else:
+        complain(
+            f"{which} not on the place: without them the copy cannot be opened. --with-key sends them; else back them up elsewhere"
+        )
+    ids.clear()
 
 
 def _of_shipped(report: Shipped, arguments: Namespace) -> str:
@@ -163,8 +195,7 @@ def _of_restored(report: Restored) -> str:
     what = "" if report.is_new else "was there already: "
     if report.added_records and not report.is_new:
         what = f"{many(report.added_records, 'record')} added: "
-    key = ", without its key" if report.key_is_missing else ""
-    return f"{what}{many(report.record_count, 'record')} in {one_line(report.directory)}{key}"
+    return f"{what}{many(report.record_count, 'record')} in {one_line(report.directory)}"
 
 
 def _bring_back(arguments: Namespace) -> int:
@@ -175,15 +206,19 @@ def _bring_back(arguments: Namespace) -> int:
     from transcript_store.places import restore, restore_library
 
     to = absolute_path(arguments.to)
+    _tell_ends(arguments)
     status = 0
     with Working("bringing back") as working:
         if taken_apart(arguments.source).what is None:
             place = place_at(arguments.source)
-            with closing(restore_library(place, to, with_key=arguments.with_key)) as reports:
+            with closing(restore_library(place, to, with_key=True)) as reports:
                 for report in reports:
                     with working.paused():
                         status |= _tell(report, arguments)
+            _tell_of_keys(arguments)
             return status
         library, conversation = with_id(arguments.source)
-        restored = restore(place_at(library), conversation, to, with_key=arguments.with_key)
-    return _tell(restored, arguments)
+        restored = restore(place_at(library), conversation, to, with_key=True)
+    status = _tell(restored, arguments)
+    _tell_of_keys(arguments)
+    return status

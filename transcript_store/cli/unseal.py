@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from typing import Any
 
 from transcript_store.cli._shared.arguments import NAMES, add_conversation
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, keys_of
-from transcript_store.cli._shared.places import conversation_at, shown
+from transcript_store.cli._shared.places import conversation_at, shown, summary_at
 from transcript_store.cli._shared.progress import Working
 from transcript_store.cli._shared.terminal import Misuse, one_line, say
+from transcript_store.cli._shared.whole_libraries import all_of, each_of
 
 DESCRIPTION = f"""\
-Make a sealed conversation plain again, as its next generation. From then on whoever has its files can read it. Its earlier
-generations stay sealed, and `generations --delete` removes them; on a place they stay.
+Make a sealed conversation, or all those of a library, plain again, as its next generation. From then on everybody who has its
+files can read it. Its earlier generations stay sealed, and `generations --delete` removes them; on a place they stay.
 
 {NAMES}"""
 EPILOG = """\
@@ -23,7 +25,7 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser, on_places=True)
+    add_conversation(parser, on_places=True, or_library=True)
     add_keys(parser)
 
 
@@ -32,8 +34,20 @@ def run(arguments: Namespace) -> int:
     keys = keys_of(arguments)
     if not keys:
         raise Misuse(f"unseal needs the key, in --key-file or {VARIABLE}")
+    if (names := all_of(arguments.directory)) is not None:
+        return each_of(arguments, names, lambda name: _unseal(name, keys.options), "unsealing", "plain")
     with Working("unsealing"), conversation_at(arguments.directory, **keys.options) as conversation:
         conversation.load()
         conversation.unseal()
     say(f"plain {one_line(shown(arguments.directory))}")
     return 0
+
+
+def _unseal(name: str, options: dict[str, Any]) -> str | None:
+    summary = summary_at(name)
+    if summary is not None and not summary.sealed and summary.damage is None:
+        return "-"
+    with conversation_at(name, **options) as conversation:
+        conversation.load()
+        conversation.unseal()
+    return None

@@ -12,12 +12,15 @@ from transcript_store.cli._shared.keys import Keys, add_keys, keys_of
 from transcript_store.cli._shared.places import conversation_at, is_address, library_at, summary_at, with_id
 from transcript_store.cli._shared.terminal import many, one_line, say, say_json
 from transcript_store.cli._shared.ways_out import as_members, in_the_shell
+from transcript_store.cli._shared.whole_libraries import all_of, each_of
 from transcript_store.words import place
 
 DESCRIPTION = """\
 Check every line of the conversation in DIR, its archived generations and its metadata, and say what is whole and what
 is not: where, what kind of damage, and the way out. Nothing is changed and no lock is taken. Beside a live writer, the
 line that is being written may show as a torn tail.
+
+Of a library all conversations: a line for each that is not whole, and a sum.
 
 Of a sealed conversation all that needs no key. With the key every record is opened besides.
 """
@@ -26,19 +29,24 @@ exit code: 0 if everything is whole, 1 if anything is not
 
 examples:
   transcript-store verify chats/today
+  transcript-store verify chats                                  all of them
   transcript-store verify chats/today --json | jq '.findings[].way_out'
 """
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser, on_places=True)
+    add_conversation(parser, on_places=True, or_library=True)
     add_keys(parser, what="the key, to look also at what is sealed")
-    add_json(parser, "one JSON object")
+    add_json(parser, "one JSON object a conversation")
 
 
 def run(arguments: Namespace) -> int:
     """Verify, and print the findings. The exit code is 1 if anything is damaged."""
+    if (names := all_of(arguments.directory)) is not None:
+        return each_of(
+            arguments, names, lambda name: _problem(name, keys_of(arguments), arguments), "verifying", "whole"
+        )
     keys = keys_of(arguments)
     found, is_sealed = _look_at(arguments.directory)
     if arguments.json:
@@ -49,6 +57,22 @@ def run(arguments: Namespace) -> int:
     if found.is_whole and (keys or is_sealed):
         _open(arguments.directory, found, keys, is_json=arguments.json)
     return 0 if found.is_whole else 1
+
+
+def _problem(name: str, keys: Keys, arguments: Namespace) -> str | None:
+    """What is wrong with a conversation of a library, in a line; None if nothing is."""
+    found, is_sealed = _look_at(name)
+    if arguments.json:
+        findings = [as_members(finding, found.directory) for finding in found.findings]
+        say_json({**asdict(found), "is_whole": found.is_whole, "findings": findings, "is_sealed": is_sealed})
+    if found.is_whole:
+        if keys and is_sealed:
+            _open(name, found, keys, is_json=True)
+        return None
+    first, *others = found.findings
+    where = place(first.line_number, first.offset_bytes)
+    more = f", and {many(len(others), 'finding')} more" if others else ""
+    return f"{first.path}{where}: {first.kind}: {first.reason}{more}; {in_the_shell(first.way_out, found.directory)}"
 
 
 def _look_at(name: str) -> tuple[Verification, bool]:

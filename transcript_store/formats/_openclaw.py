@@ -80,7 +80,7 @@ def _unpacked(packed: bytes) -> tuple[bytes | None, str]:
     try:
         import zstandard
     except ImportError:
-        return None, "is packed with zstandard: pip install 'transcript-store[zstd]'"
+        return None, "is packed with zstandard: install the extra zstd"
     try:
         if zstandard.frame_content_size(packed) > _LONGEST_BYTES:
             return None, f"unpacks to more than {_LONGEST_BYTES:,} bytes"

@@ -326,7 +326,7 @@ class _Work:
             name: text for name, text in self._metadata["labels"].items() if now.labels.get(name) == was.get(name)
         }
         if labels.items() - now.labels.items():
-            changes["labels"] = {**now.labels, **labels}
+            changes["labels"] = labels
         return changes
 
     def _replace_from(self, store: ConversationStore, first: int, **changes: Any) -> None:

@@ -30,6 +30,7 @@ if _typing.TYPE_CHECKING:
     from transcript_store.places._cells import *
     from transcript_store.places._conversation import *
     from transcript_store.places._errors import *
+    from transcript_store.places._examining import *
     from transcript_store.places._library import *
     from transcript_store.places._objects import *
     from transcript_store.places._place import *
@@ -48,6 +49,7 @@ else:
         "_place",
         "_cells",
         "_conversation",
+        "_examining",
         "_library",
         "_objects",
         "_postgres",

@@ -20,6 +20,10 @@ __all__ = [
 ]
 
 
+_READS = ("list", "read", "look", "load", "fetch")
+"""How the name of a call that writes nothing begins."""
+
+
 class UnavailableError(Exception):
     """A place raises it when it does not know whether a call was done: no answer, a lost answer, a server that is not there.
 
@@ -74,7 +78,8 @@ class PlaceError(StorageError):
     ) -> None:
         self.outcome = outcome
         self.slot_hash = slot_hash
-        consequence = "Nothing was stored" if outcome == "not stored" else _UNKNOWN
+        nothing = "Nothing was read" if doing.startswith(_READS) else "Nothing was stored"
+        consequence = nothing if outcome == "not stored" else _UNKNOWN
         super().__init__(errno=_errno.EIO, strerror=safe(reason), path=path, doing=doing, consequence=consequence)
 
     def _what(self) -> str:

@@ -33,6 +33,7 @@ from transcript_store._library.pruning import (
     snapshot_to_keep,
     with_what_save_raised,
 )
+from transcript_store._library.writers import ConversationWriter
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.refusals import refusals
@@ -311,6 +312,31 @@ class PlacedLibrary(ConversationLibrary):
                 else:
                     if slots.state.is_sealed:
                         found[each] = KEY_IS_GONE
+        return found
+
+    def writers(self) -> builtins.list[ConversationWriter]:
+        """As :meth:`ConversationLibrary.writers`."""
+        found = []
+        for each in self._ids():
+            slots = self._slots(each)
+            try:
+                slots.load_patiently()
+            except (ConversationNotFoundError, CorruptTranscriptError, UnsupportedVersionError):
+                continue  # it was deleted; or it cannot be written to
+            state = slots.state
+            if state.claim is not None and not state.is_released:
+                name, pid, host = (state.claim.holder.get(part) for part in ("name", "pid", "host"))
+                found.append(
+                    ConversationWriter(
+                        id=each,
+                        name=str(name) if name else None,
+                        pid=pid if type(pid) is int else None,
+                        host=str(host) if host else None,
+                        since=state.claim.at,
+                        last_write_at=state.at,
+                        takes_turns=bool(state.claim.holder.get("turns")),
+                    )
+                )
         return found
 
     def _ids(self) -> Iterator[str]:

@@ -22,7 +22,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from heapq import nlargest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -32,6 +32,9 @@ from transcript_store.places._cells import Cells
 from transcript_store.places._errors import PlaceError, UnavailableError, UnsuitablePlaceError
 from transcript_store.places._object_cells import ObjectCells
 from transcript_store.places._place import PackingPlace, Piece, Summary
+
+if TYPE_CHECKING:
+    from transcript_store._doctor.probes import Check
 
 __all__ = ["ObjectPlace"]
 
@@ -146,6 +149,12 @@ class ObjectPlace(PackingPlace):
     def delete_slots(self, id: str, slots: Iterable[int]) -> None:
         """Remove slots, each with a request."""
         self._bucket.delete(_slot_key(id, slot) for slot in slots)
+
+    def examined(self) -> tuple[list[Check], list[float]]:
+        """Conditional writes, lists, removal, and how long a write takes; what is written is removed again."""
+        from transcript_store.places._object_checks import object_checks
+
+        return object_checks(self._bucket)
 
     @property
     def identity(self) -> str:

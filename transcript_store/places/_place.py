@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, cast
 
 if TYPE_CHECKING:
+    from transcript_store._doctor.probes import Check
     from transcript_store.library import ConversationLibrary
 
 __all__ = ["PackingPlace", "Piece", "Place", "Summary"]
@@ -60,6 +61,13 @@ class Place(Protocol):
         It is inherited, and None then: nothing that is derived from the place is kept.
         """
         return None
+
+    def examined(self) -> tuple[list[Check], list[float]]:
+        """What ``doctor`` finds: the checks, and how many microseconds each committed write of 1 KB took.
+
+        It is inherited, and empty then.
+        """
+        return [], []
 
     def ends(self, *, after: str = "", limit: int = 1000) -> list[tuple[str, int]] | None:  # noqa: ARG002
         """The ids behind ``after`` that have slot 1, each with its last slot, in the order of their text, at most ``limit``.

@@ -12,6 +12,7 @@ Q4  No text of the server or of the connection string is in an error.
 from __future__ import annotations
 
 import json
+import re
 import threading
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,6 +25,7 @@ from transcript_store.places._slots import slot_hash
 if TYPE_CHECKING:
     import psycopg
 
+    from transcript_store._doctor.probes import Check
     from transcript_store.places._cells import Cells
     from transcript_store.places._postgres_connections import Connection
 
@@ -137,6 +139,8 @@ class PostgresPlace(Place):
         conninfo: a connection string as libpq has them: ``postgresql://user@host/database``, or ``host=… dbname=…``. What is missing comes
             from the environment (``PGPASSWORD``, ``PGPASSFILE``, ``PGSERVICE``) as it does for ``psql``.
         create: make the tables when they are missing, or of an earlier version. Otherwise that is refused.
+        schema: the schema that the tables are in: one library for each. ``create=True`` makes it. An address names it with
+            ``?schema=copies``. None: the first of the role's ``search_path``, ``public`` by default.
         name: what errors call the place.
         connections: as many are open at most; a call waits for one.
         timeout_seconds: for so long a call waits for a connection, and for a server that says nothing.
@@ -144,8 +148,9 @@ class PostgresPlace(Place):
             transaction another session and does not know of prepared statements.
 
     Raises:
-        MissingExtraError: psycopg is not installed: ``pip install 'transcript-store[postgres]'``.
-        ValueError: this is no connection string. Its text is not repeated.
+        MissingExtraError: psycopg is not installed, which the extra ``postgres`` installs.
+        ValueError: this is no connection string, whose text is not repeated; or the schema is no name of lower-case letters, digits and
+            ``_``, or another one than the address has.
     """
 
     def __init__(
@@ -153,6 +158,7 @@ class PostgresPlace(Place):
         conninfo: str,
         *,
         create: bool = False,
+        schema: str | None = None,
         name: str = "postgresql",
         connections: int = 4,
         timeout_seconds: float = 10.0,
@@ -162,11 +168,13 @@ class PostgresPlace(Place):
             from transcript_store.places._postgres_connections import Connections
         except ModuleNotFoundError as error:
             raise MissingExtraError(feature="a place on PostgreSQL", extra="postgres") from error
+        conninfo, self._schema = _with_schema(conninfo, schema)
         self.name = name
         self._may_create = create
         self._connections = Connections(
             conninfo,
             name=name,
+            schema=self._schema,
             most=connections,
             timeout_seconds=timeout_seconds,
             prepare_threshold=prepare_threshold,
@@ -223,6 +231,17 @@ class PostgresPlace(Place):
             _ENDS.format(beyond=">" if after else ">="), (after or _LEAST, limit), "look at the conversations"
         )
         return [(found, slot) for found, slot in rows]
+
+    def examined(self) -> tuple[list[Check], list[float]]:
+        """Settings, tables, rights, the clock, and a hundred committed inserts, which are removed again."""
+        from transcript_store.places._postgres_checks import postgres_checks
+
+        def ask(statement: str, given: Any) -> list[tuple[Any, ...]]:  # whatever tables there are
+            return self._connections.run(
+                lambda connection: connection.execute(statement, given).fetchall(), "look at the server"
+            )
+
+        return postgres_checks(ask, len(schema.MIGRATIONS))
 
     @property
     def identity(self) -> str:
@@ -310,6 +329,8 @@ class PostgresPlace(Place):
     def _migrate(self, connection: Connection) -> None:
         with connection.transaction():
             connection.execute(schema.LOCKED)
+            if self._schema is not None:
+                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")  # a plain name: see _with_schema
             if connection.execute("SELECT to_regclass('ts_migration')").fetchall()[0][0] is None:
                 connection.execute(schema.BEGIN)
             applied = connection.execute(schema.APPLIED).fetchall()[0][0]
@@ -331,6 +352,25 @@ class PostgresPlace(Place):
 
     def _refusal(self, doing: str, reason: str) -> PlaceError:
         return PlaceError(path=self.name, doing=doing, reason=reason, outcome="not stored")
+
+
+_PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
+def _with_schema(conninfo: str, schema: str | None) -> tuple[str, str | None]:
+    """The connection string without the option ``schema``, which libpq does not know, and the schema that is meant."""
+    if "://" in conninfo and (named := _SCHEMA.search(conninfo)):
+        if schema not in (None, named[2]):
+            raise ValueError("the address names another schema than schema= does")
+        schema = named[2]
+        rest = conninfo[named.end() :]
+        conninfo = f"{conninfo[: named.start()]}{named[1]}{rest[1:]}" if rest else conninfo[: named.start()]
+    if schema is not None and not _PLAIN_NAME.fullmatch(schema):
+        raise ValueError("a schema is called by lower-case letters, digits and _, and begins with no digit")
+    return conninfo, schema
+
+
+_SCHEMA = re.compile(r"([?&])schema=([^&]*)")
 
 
 def _storable(text: str) -> str:

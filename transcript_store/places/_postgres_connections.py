@@ -102,7 +102,14 @@ class Connections:
     """At most ``most`` connections at the same time, each in autocommit. ``doing`` of a call is for its error."""
 
     def __init__(
-        self, conninfo: str, *, name: str, most: int, timeout_seconds: float, prepare_threshold: int | None
+        self,
+        conninfo: str,
+        *,
+        name: str,
+        schema: str | None = None,
+        most: int,
+        timeout_seconds: float,
+        prepare_threshold: int | None,
     ) -> None:
         readable = False
         try:
@@ -113,6 +120,8 @@ class Connections:
         if not readable:
             raise ValueError("this is no connection string of PostgreSQL, such as postgresql://user@host/database")
         self._conninfo = conninfo
+        if schema is not None:  # alone: what stands in another schema under the same names is another library's
+            given["options"] = " ".join(filter(None, [str(given.get("options") or ""), f"-csearch_path={schema}"]))
         where = {part: given.get(part) or os.environ.get(variable) for part, variable in _WHERE.items()}
         self.identity = "postgresql:" + sha256(json.dumps(where).encode()).hexdigest()
         self._options: dict[str, Any] = {
@@ -121,6 +130,8 @@ class Connections:
             "application_name": "transcript_store",
         }
         self._options = {key: value for key, value in self._options.items() if key not in given}
+        if schema is not None:
+            self._options["options"] = given["options"]
         self._options["prepare_threshold"] = prepare_threshold
         self._name = name
         self._timeout_seconds = timeout_seconds

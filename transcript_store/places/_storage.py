@@ -39,6 +39,7 @@ from transcript_store.errors import (
     ConversationExistsError,
     ConversationLockedError,
     ConversationNotFoundError,
+    CorruptKeyFileError,
     CorruptMetadataError,
     CorruptTranscriptError,
     NotSealedError,
@@ -52,6 +53,7 @@ from transcript_store.places._slots import LogState, encoded
 from transcript_store.places._spool import Spool
 from transcript_store.places._summary import keep_summary
 from transcript_store.ways_out import WayOut
+from transcript_store.words import safe
 
 _DATA = frozenset({"generation", "append", "metadata"})
 """The kinds of slots that change what is read."""
@@ -87,8 +89,12 @@ class Fetched(Storage):
         with Folder.make(self.spool, self.path) as folder:
             if data is None:
                 folder.discard(KEY)
-            else:
-                folder.replace_file(KEY, [data])
+                # Not of the spool's file: its path is none that a person can look at.
+                reason = (
+                    "the backend does not have the key; ship() with with_key=True, or `ship --with-key`, puts it there"
+                )
+                raise CorruptKeyFileError(path=self.slots.key.path, kind="missing", reason=reason)
+            folder.replace_file(KEY, [data])
             self.sealing = Sealing.of(keys, folder, self.slots.id, self.sealing)
 
     def look(self) -> bool:
@@ -488,6 +494,14 @@ def _checked(sealing: Sealing | None, stored: dict[str, Any], mark: Mark) -> dic
     return {} if sealing is None else {"check": sealing.key.check(document_body(stored, mark)).decode()}
 
 
+def holder_shown(holder: dict[str, Any]) -> str:
+    """A writer on a place as it calls itself, for a message: its name, its process and its host."""
+    name, pid, host = (holder.get(part) for part in ("name", "pid", "host"))
+    by = f"process {pid}" if type(pid) is int else "a process"
+    by += f" on {str(host)[:80]}" if host else ""
+    return safe(f"{str(name)[:80]!r}, {by}," if name else by)
+
+
 def require_nobody_at_work(state: LogState, now_us: int, path: str) -> None:
     """Raise ``ConversationLockedError`` if a conversation was neither released nor idle, and its writer does not take turns."""
     claim = state.claim
@@ -496,7 +510,7 @@ def require_nobody_at_work(state: LogState, now_us: int, path: str) -> None:
     if now_us - parse_time(state.at) < IDLE_SECONDS * 1_000_000:
         raise ConversationLockedError(
             path=path,
-            reason=f"it has a writer since {claim.at}",
+            reason=f"{holder_shown(claim.holder)} writes to it since {claim.at}, and wrote last at {state.at}",
             holder_pid=claim.holder.get("pid"),
             holder_host=claim.holder.get("host"),
             way_out=WayOut.TAKE_OVER,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from urllib.parse import SplitResult, urlsplit
 
 from transcript_store.places._place import Place
@@ -16,7 +17,8 @@ _OBJECTS = frozenset({"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", 
 def open_place(url: str, *, create: bool = False) -> Place:
     """The place at an address, as it stands in a variable of the environment or on a command line.
 
-    ``postgresql://user@host/database`` is a :class:`PostgresPlace`; ``s3://bucket/prefix``, ``gs://…`` and ``az://…`` are an
+    ``postgresql://user@host/database`` is a :class:`PostgresPlace`; ``?schema=copies`` behind it names a schema, and so another
+    library in the same database. ``s3://bucket/prefix``, ``gs://…`` and ``az://…`` are an
     :class:`ObjectPlace`. What the address does not say comes from the environment, as the client libraries have it: ``PGPASSWORD``,
     ``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT`` … Nobody is asked for anything yet. Errors call the place by its address without the user,
     the password and the options.
@@ -38,13 +40,22 @@ def open_place(url: str, *, create: bool = False) -> Place:
         _require_an_end(parts, told := told_address(url))
         from transcript_store.places._postgres import PostgresPlace
 
-        return PostgresPlace(url, create=create, name=f"postgresql{told[len(parts.scheme) :]}")
+        return PostgresPlace(url, create=create, name=_named(f"postgresql{told[len(parts.scheme) :]}"))
     if parts.scheme in _OBJECTS:
         from transcript_store.places._objects import ObjectPlace
 
         return ObjectPlace(url)
     reason = f"there is no engine for {parts.scheme}://" if parts.scheme else "it has no scheme"
     raise ValueError(f"this is no address of a place: {reason}; there are postgresql://, s3://, gs:// and az://")
+
+
+def _named(address: str) -> str:
+    """The name of a database, with what the environment adds to an address that names no host or no database."""
+    scheme, _, rest = address.partition("://")
+    place, mark, options = rest.partition("?")
+    host, _, database = place.partition("/")
+    host, database = host or os.environ.get("PGHOST", ""), database or os.environ.get("PGDATABASE", "")
+    return f"{scheme}://{host}{'/' if database else ''}{database}{mark}{options}"
 
 
 def _require_an_end(parts: SplitResult, told: str) -> None:

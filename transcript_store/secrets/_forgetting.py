@@ -137,6 +137,8 @@ def _redact_live(store: ConversationStore, redactor: SecretRedactor, *, is_neede
     now = metadata_values(metadata)
     clean = redactor.redact(now).value
     changes = {name: value for name, value in clean.items() if value is not now[name]}
+    if "labels" in changes:
+        changes["replace_labels"] = changes.pop("labels")  # a label whose name was a secret must not stay
     if not (changed or changes or is_needed):
         return None
     store.keep_records(range(1, store.record_count + 1), changed=changed, if_head=head, **changes)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import IO, cast
 
+from transcript_store.installation import install_command
 from transcript_store.sources._files import FileSource, Stamp, UnreadableSourceError, private_copy
 
 ZIP, ZSTANDARD = b"PK\x03\x04", b"\x28\xb5\x2f\xfd"
@@ -65,9 +66,7 @@ def unpacked(name: str, handle: int, stamp: Stamp) -> Iterator[FileSource]:
     try:
         import zstandard
     except ImportError:
-        raise UnreadableSourceError(
-            path=name, reason="is packed with zstandard: pip install 'transcript-store[zstd]'"
-        ) from None
+        raise UnreadableSourceError(path=name, reason=f"is packed with zstandard: {install_command('zstd')}") from None
     try:
         with (
             os.fdopen(os.dup(handle), "rb") as packed,

@@ -44,7 +44,12 @@ class History(NamedTuple):
 
     def with_metadata(self, changes: Mapping[str, Any]) -> History:
         """After ``update_metadata(**changes)``."""
-        return self._replace(metadata=json.dumps({**json.loads(self.metadata), **changes}, sort_keys=True))
+        before = json.loads(self.metadata)
+        after = {**before, **changes}
+        if "labels" in changes:
+            merged = {**before.get("labels", {}), **changes["labels"]}
+            after["labels"] = {name: text for name, text in merged.items() if text is not None}
+        return self._replace(metadata=json.dumps(after, sort_keys=True))
 
     def replaced_by(self, *entries: tuple[Any, Any]) -> History:
         """After a replace by these messages and extras: what was there is archived."""

@@ -1,6 +1,6 @@
 """Profiles for Hypothesis: how long to look, and whether to look elsewhere each time.
 
-This needs Hypothesis: ``pip install 'transcript-store[testing]'``.
+This needs Hypothesis, which the extra ``testing`` installs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Strategies for Hypothesis: what a conversation may hold, what may be wrong with it, and where its process may be stopped.
 
-This needs Hypothesis: ``pip install 'transcript-store[testing]'``. Each function returns a strategy. What it draws shrinks: a failing
+This needs Hypothesis, which the extra ``testing`` installs. Each function returns a strategy. What it draws shrinks: a failing
 test ends with the shortest text, the fewest messages, and an exchange in which nothing is missing unless that is the failure.
 
 .. code-block:: python

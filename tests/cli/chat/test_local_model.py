@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from transcript_store.cli.chat.local import MODELS, QWEN, SMOLLM, Model, Wheel
 from transcript_store.cli.chat.local.context import newest_turns, rendered
 from transcript_store.cli.chat.local.server import CONTEXT_TOKENS, LocalServer
 from transcript_store.cli.chat.local.weights import LocalModelError, fetched, weights_path
+from transcript_store.installation import install_command
 
 # ---- what fits -----------------------------------------------------------------------------------------------------
 
@@ -213,7 +215,7 @@ def test_weights_without_pip(cache: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_server_without_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(MissingExtraError, match=r"transcript-store\[local\]"):
+    with pytest.raises(MissingExtraError, match=re.escape(install_command("local"))):
         LocalServer(QWEN, tmp_path / "weights")
 
 

@@ -29,6 +29,7 @@ from transcript_store.cli.chat import servers as running_server
 from transcript_store.cli.chat.command import PROVIDERS
 from transcript_store.cli.chat.local import QWEN, SMOLLM, Model
 from transcript_store.cli.chat.local.weights import LocalModelError
+from transcript_store.installation import install_command
 
 # ---- which provider --------------------------------------------------------------------------------------------------
 
@@ -192,7 +193,7 @@ def test_a_key_whose_sdk_is_not_installed_is_passed_over(
     (line,) = [line for line in result.err.splitlines() if "ANTHROPIC_API_KEY" in line]
     assert line == (
         "transcript-store: ANTHROPIC_API_KEY is set, but the SDK of claude is not installed: "
-        "pip install 'transcript-store[claude]'"
+        + install_command("claude")
     )
     assert "sk-the-key" not in str(server.requests[0].headers) + result.err
     result = cli("chat", str(local), stdin=b"and?\n")  # on record by then: nothing is passed over
@@ -223,11 +224,11 @@ def test_a_server_that_nothing_installed_can_speak_to(without: Callable[..., Non
     """It is passed over as a key is; and if the local model cannot be served either, the error says what to install for it."""
     without("openai")
     running = [running_server.Server("Ollama", 11434, ("qwen3:14b",))]
-    with pytest.raises(MissingExtraError, match=r"transcript-store\[local\]"):
+    with pytest.raises(MissingExtraError, match=re.escape(install_command("local"))):
         chosen(servers=lambda: running)
     choice = chosen(servers=lambda: running, is_installed=lambda name: name == "local")
     assert choice.passed_over == (
-        "Ollama runs here, but what speaks to it is not installed: pip install 'transcript-store[openai]'",
+        "Ollama runs here, but what speaks to it is not installed: " + install_command("openai"),
     )
     assert (choice.is_local, choice.why) == (True, "nothing else that could answer is installed")
 
@@ -259,7 +260,7 @@ def test_what_is_named_and_not_installed_is_said_before_anything_else(
     for stdin in (b"", b"hi\n"):
         result = cli("chat", *arguments, stdin=stdin)
         assert (result.code, result.out) == (1, "")
-        assert f"pip install 'transcript-store[{extra}]'" in result.err
+        assert install_command(extra) in result.err
         assert not home.exists()
 
 

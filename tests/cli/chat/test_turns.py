@@ -26,6 +26,7 @@ from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, Result, conversation, o
 from transcript_store import ConversationLibrary, ConversationStore, FileStore, snapshot_of
 from transcript_store.cli._shared import progress as _working
 from transcript_store.cli.chat import terminal
+from transcript_store.installation import install_command
 
 __all__ = ["aimock"]
 
@@ -378,12 +379,12 @@ def test_missing_packages(cli: Cli, chat: Chat, home: Path, monkeypatch: pytest.
         for arguments in ((), (str(home / "c"),)):
             result = chat(*arguments, lines="hi\n")
             assert result.code == 1
-            assert "transcript-store[openai]'; or without a key: --provider local goes on" in result.err
+            assert f"{install_command('openai')}; or without a key: --provider local goes on" in result.err
     assert not home.exists()
     with monkeypatch.context() as patch:
         patch.setitem(__import__("sys").modules, "platformdirs", None)
         result = cli("chat")
-    assert (result.code, "transcript-store[chat]" in result.err) == (1, True)
+    assert (result.code, install_command("chat") in result.err) == (1, True)
 
 
 def test_an_answer_that_ran_out_of_tokens_says_so(chat: Chat, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from transcript_store.transcripts import summary_of
 from transcript_store.words import told_address
 
 if TYPE_CHECKING:
-    from transcript_store import FileStore
+    from transcript_store import Diagnosis, FileStore
     from transcript_store.places import PlacedSnapshotStore
 
     Snapshots = FileStore | PlacedSnapshotStore
@@ -234,6 +234,20 @@ def _shortened(names: Sequence[str], own_id: str) -> str:
     )
     length = max(_SHORT, same + 1)
     return own_id[:length].rstrip("-") if length <= _SHORT else own_id[:length]
+
+
+def examined(address: str) -> Diagnosis:
+    """What ``doctor`` finds at an address.
+
+    Raises:
+        Misuse: the address names a conversation.
+    """
+    from transcript_store.places import examine
+
+    library, what = taken_apart(address)
+    if what is not None:
+        raise Misuse(f"{shown(address)} is a conversation: doctor tries all that is at {shown(library)}")
+    return examine(place_at(library))
 
 
 def place_at(address: str, *, creates: bool = False) -> Any:

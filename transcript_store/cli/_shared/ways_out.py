@@ -80,7 +80,7 @@ _IN_THE_SHELL = {
     WayOut.ALLOW_INSECURE: "use https, or --allow-insecure-base-url for a server on this machine",
     WayOut.SET_THE_TOKEN: "set that variable",
 }
-"""The ways out in words of the shell. One that is missing here is said in the library's words: they name no call."""
+"""The hints in words of the shell. One that is missing here is said in the library's words: they name no call."""
 
 _WITHOUT_A_KEY = (
     "or without a key: --provider local goes on with a conversation in OpenAI's form, `transcript-store chat --new --provider local` "
@@ -108,7 +108,7 @@ _IN_A_COMMAND = {
     "snapshot": {WayOut.LIST_TELLS: "`transcript-store snapshot list` shows what there is"},
     "chat": {
         WayOut.WAIT_OR_READ: "--new begins another conversation, in the library",
-        WayOut.INSTALL_EXTRA: f"pip install 'transcript-store[{{error.extra}}]'; {_WITHOUT_A_KEY}",
+        WayOut.INSTALL_EXTRA: f"{{error.install}}; {_WITHOUT_A_KEY}",
         WayOut.SET_THE_TOKEN: f"set that variable; {_WITHOUT_A_KEY}",
     },
 }

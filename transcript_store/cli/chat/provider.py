@@ -26,6 +26,7 @@ from transcript_store.cli._shared.providers import LOCAL, wire_of
 from transcript_store.cli._shared.terminal import Misuse
 from transcript_store.cli.chat.local import MODELS
 from transcript_store.cli.chat.servers import Server, find
+from transcript_store.installation import install_command
 from transcript_store.messages import provider_family
 
 COMPATIBLE = "openai-compatible"
@@ -200,13 +201,15 @@ def _named(
         if is_installed(name):
             return _Named(name=name, why=f"{variable} is set", passed_over=tuple(passed_over))
         passed_over.append(
-            f"{variable} is set, but the SDK of {name} is not installed: {_installs(PROVIDERS[name].extra)}"
+            f"{variable} is set, but the SDK of {name} is not installed: {install_command(PROVIDERS[name].extra)}"
         )
     if running := servers():
         if is_installed(COMPATIBLE):
             return _Named(name=COMPATIBLE, why="", passed_over=tuple(passed_over), servers=running)
         extra = PROVIDERS[COMPATIBLE].extra
-        passed_over.append(f"{running[0].name} runs here, but what speaks to it is not installed: {_installs(extra)}")
+        passed_over.append(
+            f"{running[0].name} runs here, but what speaks to it is not installed: {install_command(extra)}"
+        )
     why = "nothing else that could answer is installed" if passed_over else "no provider's key is in the environment"
     return _Named(name=LOCAL, why=why, passed_over=tuple(passed_over))
 
@@ -233,10 +236,6 @@ def _is_installed(name: str) -> bool:
     if name == LOCAL:
         return importlib.util.find_spec("xllamacpp") is not None and PROVIDERS[COMPATIBLE].is_installed
     return PROVIDERS[name].is_installed
-
-
-def _installs(extra: str) -> str:
-    return f"pip install 'transcript-store[{extra}]'"
 
 
 def _checked_url(url: str | None, allow_insecure: bool) -> str | None:

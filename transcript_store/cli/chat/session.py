@@ -364,10 +364,9 @@ class Turns:
         """
         conversation = self._place.conversation
         assert conversation is not None
-        labels = conversation.get_metadata().labels
-        if conversation.record_count == 0 and "title" not in labels:
+        if conversation.record_count == 0 and "title" not in conversation.get_metadata().labels:
             # Before it is cut: the half of a secret at the end of a title has no form that shows what it is.
             line = " ".join(self._place.clean(prompt.encode("utf-8", "backslashreplace").decode()).split())
             title = line if len(line) <= _TITLE_CHARACTERS else f"{line[: _TITLE_CHARACTERS - 1]}…"
             with suppress(StorageError):
-                conversation.update_metadata(labels={**labels, "title": title})
+                conversation.title = title

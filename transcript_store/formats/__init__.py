@@ -10,7 +10,7 @@ from transcript_store.formats._blocks import Block, Call, Media, Other, Result, 
 from transcript_store.formats._format import Format, Place
 from transcript_store.formats._left import with_branches
 from transcript_store.formats._lines import Line, Lines, head_of
-from transcript_store.formats._nearly import nearly_lines
+from transcript_store.formats._nearly import in_another_encoding, nearly_lines
 from transcript_store.formats._original import original, pack, unpack
 from transcript_store.formats._plan import Entry, Finding, Head, Loss, Plan, Reader, Source, Tables, Writer, Written
 from transcript_store.formats._redacted import redacted_extra, redacted_plan, redacted_record, redaction_of
@@ -47,6 +47,7 @@ __all__ = [
     "Writer",
     "Written",
     "head_of",
+    "in_another_encoding",
     "is_form_known",
     "nearly_lines",
     "original",

@@ -16,16 +16,15 @@ from functools import partial
 
 from transcript_store.formats._blocks import Losses
 from transcript_store.formats._document import (
-    HALF_CHARACTER,
     LONGEST_BYTES,
     TOO_DEEP,
+    Oddity,
     Span,
-    has_half_characters,
     is_too_deep,
     objects_of,
-    parsed,
     pieces_within,
     read_all,
+    read_object,
 )
 from transcript_store.formats._generations import Draft
 from transcript_store.formats._left import left_entry, left_finding
@@ -115,7 +114,7 @@ class Export(ABC):
             finding = Finding(kind, message, 1, span.offset)
             session = hashlib.sha256(raw).hexdigest()
             return Plan(self.name, session, 1, (partial(_unread, source, whole),), findings=(finding,))
-        conversation, lines, nodes = read
+        conversation, lines, nodes, odd = read
         path, findings = _path(nodes, self.leaf(conversation, nodes), in_order=self.in_order)
         if not isinstance(conversation.get(self.member), (dict, list)):
             findings.append(
@@ -125,8 +124,7 @@ class Export(ABC):
                     "in the document is read if it is taken out into a file of its own",
                 )
             )
-        if any(has_half_characters(line.raw) for line in lines):
-            findings.append(HALF_CHARACTER)
+        findings += odd
         losses = Losses()
         said = sum(len(drafts) for drafts in self.told(path, losses))
         on_the_way = set(map(id, path))
@@ -154,7 +152,7 @@ class Export(ABC):
         if read is None:  # somebody changed it since it was planned
             yield from _unread(source, whole)
             return
-        conversation, lines, nodes = read
+        conversation, lines, nodes, _ = read
         path, _ = _path(nodes, self.leaf(conversation, nodes), in_order=self.in_order)
         places = {id(node): number for number, node in enumerate(nodes, 1)}
         told = {places[id(node)]: drafts for node, drafts in zip(path, self.told(path, Losses()), strict=True)}
@@ -183,10 +181,12 @@ class Export(ABC):
         """What a node beside the way says."""
         return self.told([node], Losses())[0]
 
-    def _read(self, source: Source, span: Span, whole: Span) -> tuple[Json, list[Line], list[Node]] | None:
-        """The conversation; its first line and one for each node; the nodes."""
+    def _read(
+        self, source: Source, span: Span, whole: Span
+    ) -> tuple[Json, list[Line], list[Node], tuple[Oddity, ...]] | None:
+        """The conversation; its first line and one for each node; the nodes; in which ways its text is no strict JSON."""
         raw = read_all(source, span)
-        conversation = parsed(raw)
+        conversation, odd = read_object(raw)
         if conversation is None:
             return None
         nodes = self.nodes(conversation)
@@ -202,7 +202,7 @@ class Export(ABC):
             Line(number, span.offset + offset, piece, value)
             for number, ((offset, piece), value) in enumerate(zip(pieces, values, strict=True), 1)
         ]
-        return conversation, lines, nodes
+        return conversation, lines, nodes, odd
 
 
 def _beside(source: Source, spans: list[Span]) -> Iterator[Finding]:

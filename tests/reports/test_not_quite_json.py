@@ -100,7 +100,10 @@ def test_what_is_no_number_is_null(tmp_path: Path, number: str) -> None:
     ("data", "name"),
     [
         (b'[{"uuid":"c","name":"N","chat_messages":[{"uuid":"a","sender":"human","text":"zebra ODD"}]}]', "c.json"),
-        (b'{\n"sessionId":"s","projectHash":"h","messages":[{"id":"a","type":"user","content":"zebra ODD"}]}', "s.json"),
+        (
+            b'{\n"sessionId":"s","projectHash":"h","messages":[{"id":"a","type":"user","content":"zebra ODD"}]}',
+            "s.json",
+        ),
         (
             b'[{"conversation_id":"c","create_time":1,"current_node":"a","mapping":{"a":{"id":"a","message":{"author":'
             b'{"role":"user"},"content":{"content_type":"text","parts":["zebra ODD"]}}}}}]',

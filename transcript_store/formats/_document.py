@@ -135,17 +135,16 @@ def read_object(raw: bytes) -> tuple[dict[str, Any] | None, tuple[Oddity, ...]]:
 def _read_leniently(raw: bytes) -> tuple[dict[str, Any] | None, tuple[Oddity, ...]]:
     odd: dict[Oddity, None] = {}
 
-    def no_number(_: str) -> None:
+    def number(said: str) -> float | None:
+        found = float(said)
+        if isfinite(found):
+            return found
         odd[NO_NUMBER] = None
+        return None
 
-    def number(digits: str) -> int | float | None:
-        if len(digits) <= _MOST_DIGITS and _SMALLEST <= int(digits) <= _LARGEST:
-            return int(digits)
-        found = float(digits)
-        return found if isfinite(found) else no_number(digits)
-
-    def fraction(digits: str) -> float | None:
-        return found if isfinite(found := float(digits)) else no_number(digits)
+    def integer(said: str) -> float | None:
+        fits = len(said) <= _MOST_DIGITS and _SMALLEST <= int(said) <= _LARGEST
+        return int(said) if fits else number(said)
 
     try:
         said = raw.decode()
@@ -157,7 +156,7 @@ def _read_leniently(raw: bytes) -> tuple[dict[str, Any] | None, tuple[Oddity, ..
         whole = _ESCAPE.sub(_whole_character, said)
         if whole != said:
             said, odd[HALF_CHARACTER] = whole, None
-    decoder = json.JSONDecoder(strict=False, parse_constant=no_number, parse_int=number, parse_float=fraction)
+    decoder = json.JSONDecoder(strict=False, parse_constant=number, parse_int=integer, parse_float=number)
     try:
         value = decoder.decode(said)
     except (ValueError, RecursionError):

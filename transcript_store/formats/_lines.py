@@ -183,7 +183,9 @@ def head_of(source: Source) -> Head:
     """How a source begins."""
     start = source.read(0, min(HEAD_BYTES, source.size))
     whole = start if len(start) == source.size else start[: start.rfind(b"\n") + 1]
-    lines = (line for line in whole.split(b"\n")[:_HEAD_LINES] if not_utf8_at(line) is None)  # or it is in another encoding
+    lines = (
+        line for line in whole.split(b"\n")[:_HEAD_LINES] if not_utf8_at(line) is None
+    )  # or it is in another encoding
     found = [value for line in lines if (value := object_on(line)) is not None]
     if not found and len(start) < source.size and start.removeprefix(_MARK).lstrip(b"\x00 \t\r\n")[:1] in (b"{", b""):
         # The first line is longer than the head: a message with a picture, or a run of NUL. The first object stands for all.

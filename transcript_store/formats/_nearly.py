@@ -23,7 +23,9 @@ def in_another_encoding(head: Head) -> str | None:
     is_whole = bool(end) or len(head.start) < HEAD_BYTES
     if head.objects or not is_whole or (at := not_utf8_at(first)) is None:
         return None
-    return f"is not UTF-8 (byte 0x{first[at]:02x} on its first line): if it is Latin-1, iconv -f LATIN1 -t UTF-8 {_MAKES}"
+    return (
+        f"is not UTF-8 (byte 0x{first[at]:02x} on its first line): if it is Latin-1, iconv -f LATIN1 -t UTF-8 {_MAKES}"
+    )
 
 
 def nearly_lines(head: Head) -> str | None:

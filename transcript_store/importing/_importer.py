@@ -28,10 +28,19 @@ from transcript_store.errors import (
     TranscriptStoreError,
 )
 from transcript_store.formats import Entry, Finding, Loss, Plan
-from transcript_store.importing._note import conversation_id, file_facts, new_note, plain
+from transcript_store.import_notes import covers
+from transcript_store.importing._note import conversation_id, file_facts, new_note, plain, tail_of
 from transcript_store.importing._records import Batch, Lists, as_stored, batches, lines_in, refused_of, time_of
 from transcript_store.importing._report import ImportReport, counted
-from transcript_store.importing._standing import WRITTEN, Standing, has_another_form, is_of_this_source, standing_of
+from transcript_store.importing._standing import (
+    WRITTEN,
+    Standing,
+    file_of,
+    has_another_form,
+    is_gone_on_with,
+    is_of_this_source,
+    standing_of,
+)
 from transcript_store.library import ConversationGroup, ConversationLibrary
 from transcript_store.messages import encode_message
 from transcript_store.sources import FileSource, Rows
@@ -47,6 +56,8 @@ _LONGEST_TOOL_BYTES = 1 << 20
 _SPEAKER = re.compile(rb'"(?:role|sender|type|author)"\s*:\s*"(?:user|human|assistant|model|gemini|ai|bot)"')
 """Somebody speaks on a line, whatever the program that wrote it."""
 _SUM = "the SHA-256 of the source is on record now, so that its bytes can be exported"
+_TAIL = "what stands behind the last line end of the source is another now"
+_LABELS = "the source, or what stands beside it, says other labels now, such as the title"
 _T = TypeVar("_T")
 
 
@@ -205,6 +216,7 @@ class _Work:
             try:
                 with self._library.open(self._id, read_only=True, verify="tail") as reader:
                     found, position = standing_of(reader, self._plan, self._source), reader.position
+                    found = self._with_note(reader, found)
             except ConversationNotFoundError:
                 if not may_create:
                     return _Done("empty")
@@ -222,8 +234,6 @@ class _Work:
                         continue  # else another thread is still adding it
                 time.sleep(_WAIT_SECONDS / _TRIES)
             else:
-                if self._lacks_sum(found):
-                    found = found._replace(action="grew", reason=_SUM)
                 if found.may_lack_some:
                     self.findings = self._refused_before()
                 if not dry_run and found.action in WRITTEN:
@@ -231,19 +241,26 @@ class _Work:
                 return _Done(found.action, found.reason)
         raise AssertionError("the last try returns or raises")
 
-    def _lacks_sum(self, found: Standing) -> bool:
-        """Whether all is on record except the sum of the file: its bytes changed while it was imported, and are as on record now."""
-        if found.action != "unchanged" or found.noted is None or not self._is_alone:
-            return False
-        return (found.noted.get("file") or {}).get("sha256") is None and self._file["sha256"] is not None
+    def _with_note(self, store: ConversationStore, found: Standing) -> Standing:
+        """The same; or ``grew`` by a note alone, where all lines are on record and the last note is not true of the source any more."""
+        note = found.noted
+        if found.action != "unchanged" or note is None:
+            return found
+        reason = None
+        if file_of(note) == plain(self._source.name) and covers(self._plan.redaction, note.get("redaction")):
+            if note.get("tail_base64") != tail_of(self._plan):
+                reason = _TAIL
+            elif self._changes(store, note).get("labels") and not is_gone_on_with(store):
+                reason = _LABELS
+        if self._is_alone and (note.get("file") or {}).get("sha256") is None and self._file["sha256"] is not None:
+            reason = _SUM  # its bytes changed while it was imported, and are as on record now
+        return found if reason is None else found._replace(action="grew", reason=reason)
 
     def _go_on_behind(self, position: TranscriptPosition, found: Standing) -> Standing:
         """Write what is to be done, if the conversation still ends where it did; else look again."""
         with self._library.open(self._id, verify="tail", lock_timeout_seconds=_WAIT_SECONDS) as store:
             if store.position != position:
-                found = standing_of(store, self._plan, self._source)
-                if self._lacks_sum(found):
-                    found = found._replace(action="grew", reason=_SUM)
+                found = self._with_note(store, standing_of(store, self._plan, self._source))
             if found.action in WRITTEN:
                 self._go_on(store, found)
         return found
@@ -273,7 +290,7 @@ class _Work:
         if found.action != "grew":
             self._replace_from(store, found.first, **provider)
             return
-        if (first := next(found.rest, None)) is not None or found.reason == _SUM:
+        if (first := next(found.rest, None)) is not None or found.reason is not None:
             not_before = time_of(store.get_records(last=1)[0].at)
             entries = found.rest if first is None else chain((first,), found.rest)
             self._append(store, found.first, batches(entries, self._source.stamp.size, not_before))

@@ -133,7 +133,9 @@ class _Import:
         is_only_one = sum(not plan.is_part for plan in first) == 1
 
         def put(plan: Plan) -> ImportReport:
-            return self._importer.put(plan, source, is_alone=is_only_one and not plan.is_part)
+            report = self._importer.put(plan, source, is_alone=is_only_one and not plan.is_part)
+            beside = source.seen_beside if isinstance(source, FileSource) else {}
+            return replace(report, beside=beside) if beside else report
 
         seen: set[str] = set()
         twice: set[str] = set()

@@ -96,6 +96,29 @@ def same(record: Record, entry: Entry) -> bool:
     return _equals(record, entry) or _equals(record, storable(entry))
 
 
+def behind(record: Record, entry: Entry) -> tuple[Entry, ...] | None:
+    """What of an entry is not on record behind this record: nothing if the record is what an import made of it.
+
+    Of a run of empty lines that grew it is the lines that came. None if the record is of another entry.
+    """
+    if same(record, entry):
+        return ()
+    run, grown = _empty_lines(record.message, record.extra), _empty_lines(entry.message, entry.extra)
+    if run is None or grown is None or run[0] != grown[0] or not grown[1].startswith(run[1]):
+        return None
+    at, rest = run[0] + run[1].count(b"\n"), grown[1][len(run[1]) :]
+    return (Entry(None, {"source": {"lines": [pack(at, rest, None)]}}, entry.at, range(at, at + rest.count(b"\n"))),)
+
+
+def _empty_lines(message: object, extra: Mapping[str, Any] | None) -> tuple[int, bytes] | None:
+    """The number of the first of the empty lines that a record or an entry keeps, and their bytes; None if it keeps anything else."""
+    found = [*lines_in(extra, None)] if message is None else []
+    if len(found) != 1 or not found[0][1].isspace():
+        return None
+    (number, _), raw = found[0]
+    return number, raw
+
+
 def storable(entry: Entry) -> Entry:
     """The entry, or an event with its lines as they are, where the store does not take the message: too deep, too long, no JSON.
 

@@ -45,6 +45,8 @@ class FileSource:
     def __init__(self, name: str, handle: int, *, folder: str | None = None) -> None:
         status = os.fstat(handle)
         self._folder = folder
+        self.seen_beside: dict[str, tuple[int, int, int] | None] = {}
+        """The files that :meth:`beside` was asked for, each with its size, mtime and inode as it was then; None if there was none."""
         self.name = name
         self.stamp = Stamp(status.st_size, status.st_mtime_ns, status.st_ino)
         self.size = status.st_size
@@ -87,8 +89,10 @@ class FileSource:
         """
         if self._folder is None:
             return None
+        there = os.path.normpath(os.path.join(self._folder, path))
+        self.seen_beside[there] = how_it_looks(there)
         try:
-            with opened(os.path.normpath(os.path.join(self._folder, path))) as handle:
+            with opened(there) as handle:
                 size = os.fstat(handle).st_size
                 return None if size > _LONGEST_BESIDE_BYTES else os.pread(handle, size, 0)
         except (UnreadableSourceError, OSError, ValueError):
@@ -117,6 +121,15 @@ class FileSource:
         walked = self._walked.hexdigest() if self._walked_bytes == self.size else None
         now = self.sha256()
         return now if now == walked or not self.is_rewritten else None
+
+
+def how_it_looks(path: str) -> tuple[int, int, int] | None:
+    """The size, the mtime and the inode of what stands at a path; None if nothing does, or nobody may look."""
+    try:
+        status = os.lstat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from transcript_store.formats._redacted import redacted_extra, redacted_plan, re
 from transcript_store.formats._turns import is_form_known, turns_of
 
 if _typing.TYPE_CHECKING:
-    from transcript_store.formats._known import READERS, WRITERS
+    from transcript_store.formats._known import READERS, WRITERS, generic_sessions
 else:
     __getattr__, __dir__ = _opened(__name__, "_known")
 
@@ -46,6 +46,7 @@ __all__ = [
     "Turn",
     "Writer",
     "Written",
+    "generic_sessions",
     "head_of",
     "in_another_encoding",
     "is_form_known",

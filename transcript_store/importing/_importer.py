@@ -41,6 +41,7 @@ from transcript_store.importing._standing import (
     is_of_this_source,
     standing_of,
 )
+from transcript_store.importing._superseded import supersede
 from transcript_store.library import ConversationGroup, ConversationLibrary
 from transcript_store.messages import encode_message
 from transcript_store.sources import FileSource, Rows
@@ -143,6 +144,7 @@ class Importer:
                     action=done.action,
                     id=own_id,
                     reason=done.reason,
+                    findings=(*report.findings, *work.superseded),
                     losses=(*report.losses, *(work.losses if done.action == "created" else ())),
                 )
         raise AssertionError("count() does not end")
@@ -205,6 +207,8 @@ class _Work:
         self._metadata, self.losses = _metadata_of(plan)
         self.findings: list[Finding] = []
         """The messages that the store did not take."""
+        self.superseded: list[Finding] = []
+        """The conversations that another format made of this source."""
 
     def run(self, *, dry_run: bool, may_create: bool = True) -> _Done:
         """Look, and then write unless nothing is to be done. A reader looks first: it writes nothing at all (F2)."""
@@ -223,6 +227,8 @@ class _Work:
                 if dry_run or self._group is None:
                     return _Done("created")
                 try:
+                    # First the label: what a kill leaves in between, the next import brings to the same end.
+                    self.superseded += supersede(self._library, self._id, self._plan, self._source)
                     self._create(self._group)
                     return _Done("created")
                 except (ConversationExistsError, ConversationLockedError):  # another process is creating it just now

@@ -122,8 +122,8 @@ def _of_a_live_one(
     number, last = note["generation"], len(plan.generations) - 1
     is_redacted_enough = covers(note.get("redaction"), plan.redaction)
     is_reread = note.get("reader", 1) < plan.revision
-    begins_as_noted = _begins_as_noted(source, note)
-    has_only_grown = begins_as_noted and is_redacted_enough and not is_reread
+    is_beginning = begins_as_noted(source, note)
+    has_only_grown = is_beginning and is_redacted_enough and not is_reread
     if has_only_grown and note.get("complete") and number == last and source.stamp.size == note["file"]["size"]:
         return Standing("unchanged", number, noted=note)
     if not covers(plan.redaction, note.get("redaction")):
@@ -137,9 +137,9 @@ def _of_a_live_one(
         first = number if has_only_grown else _first_that_differs(conversation, plan, number)
         if first == number:
             return _of_a_prefix(compared, number, last, note)
-    is_same = begins_as_noted and source.stamp.size == note["file"]["size"]
-    has_all = begins_as_noted
-    if other_file or (is_reread and not begins_as_noted):
+    is_same = is_beginning and source.stamp.size == note["file"]["size"]
+    has_all = is_beginning
+    if other_file or (is_reread and not is_beginning):
         has, had = _planned_lines(plan), _recorded_lines(conversation, number)
         is_same, has_all = is_same or has == had, has_all or had <= has
         if other_file and has <= had and not (is_reread and is_same):
@@ -248,7 +248,7 @@ def _compare_export(conversation: ConversationStore, plan: Plan) -> tuple[bool, 
     return is_prefix, any(entry.message is not None for entry in rest), [*restated(changed), *rest], has_ours
 
 
-def _begins_as_noted(source: FileSource | Rows, note: dict[str, Any]) -> bool:
+def begins_as_noted(source: FileSource | Rows, note: dict[str, Any]) -> bool:
     """Whether a file has the bytes that were imported, and perhaps more behind them."""
     file = note.get("file") or {}
     size, sha256 = file.get("size"), file.get("sha256")
@@ -268,7 +268,7 @@ def _of_a_replaced_one(conversation: ConversationStore, plan: Plan, source: File
         if note is not None:
             if isinstance(note.get("edition"), list) and plan.edition and tuple(note["edition"]) >= plan.edition:
                 return Standing("unchanged")
-            is_as_it_was = _begins_as_noted(source, note) and source.stamp.size == note["file"]["size"]
+            is_as_it_was = begins_as_noted(source, note) and source.stamp.size == note["file"]["size"]
             if is_as_it_was and note.get("reader", 1) < plan.revision:
                 return Standing("unchanged")
             if note["generation"] == len(plan.generations) - 1:

@@ -19,6 +19,7 @@ from tests.reports.sessions import SESSION, ClaudeLines, imported, lines, told
 from transcript_store import ConversationLibrary
 from transcript_store.importing import import_conversations
 from transcript_store.search import SearchIndex
+from transcript_store.testing import SimulatedPlace
 
 ASKED = "Why is the build red?"
 
@@ -262,3 +263,44 @@ def test_a_title_that_changes_beside_a_session_is_seen_by_the_next_import(
         store.update_metadata(labels={**store.get_metadata().labels, "title": "Mine"})
     _renamed(tmp_path / beside, said.replace("TITLE", "The third title"))
     assert [imported_as() for _ in range(2)] == [("unchanged", "Mine")] * 2
+
+
+def test_a_backend_lists_by_when_something_was_last_said_too(tmp_path: Path) -> None:
+    """As a folder does, whatever was done to a conversation since; and prune keeps what was imported or renamed just now."""
+    session = ClaudeLines()
+    session.user(ASKED)
+    path = tmp_path / f"{SESSION}.jsonl"
+    path.write_bytes(lines(session.lines))
+    libraries = [ConversationLibrary(tmp_path / "folder"), ConversationLibrary(SimulatedPlace())]
+    ids = []
+    for library in libraries:
+        (report,) = import_conversations([path], library)
+        ids.append(str(report.id))
+        with library.create(labels={"title": "now"}) as store:
+            store.append_message({"role": "user", "content": "now"})
+        assert [one.title for one in library.list()] == ["now", None]
+        with library.open(ids[-1]) as store:
+            store.update_metadata(labels={**store.get_metadata().labels, "title": "old"})
+        assert [one.title for one in library.list()] == ["now", "old"]
+        assert [one.title for one in library.list(limit=1)] == ["now"]
+        assert [one.title for one in library.list(before=library.list(limit=1)[0])] == ["old"]
+    in_folder, on_backend = (next(one for one in library.list() if one.title == "old") for library in libraries)
+    assert (on_backend.updated_at, on_backend.updated_at) == (in_folder.updated_at, "2026-09-01T10:00:05.000000Z")
+    assert str(on_backend.touched_at) > "2026-09-02"
+    for library in libraries:
+        assert library.prune(older_than=timedelta(minutes=30)).pruned == ()
+        assert library.prune(older_than=timedelta(minutes=30), dry_run=False).pruned == ()
+        assert len(library.prune(older_than=timedelta(0)).pruned) == 2
+
+
+def test_a_backend_keeps_what_was_imported_just_now(tmp_path: Path) -> None:
+    """Nothing was changed since the import, whose records are months old."""
+    session = ClaudeLines()
+    session.user(ASKED)
+    path = tmp_path / f"{SESSION}.jsonl"
+    path.write_bytes(lines(session.lines))
+    library = ConversationLibrary(SimulatedPlace())
+    assert [report.action for report in import_conversations([path], library)] == ["created"]
+    assert library.prune(older_than=timedelta(minutes=30)).pruned == ()
+    assert library.prune(older_than=timedelta(0), dry_run=False).pruned != ()
+    assert library.list() == []

@@ -43,9 +43,18 @@ class ChatGpt(Export):
         return first_text(conversation.get("conversation_id"), conversation.get("id"))
 
     def nodes(self, conversation: Json) -> list[Node]:
-        mapping = obj(conversation.get("mapping"))
+        """A node may name its children alone: some exports leave out the one link, some the other."""
+        mapping = {name: value for name, value in obj(conversation.get("mapping")).items() if isinstance(value, dict)}
+        above = {
+            child: name
+            for name, value in mapping.items()
+            for child in (value["children"] if isinstance(value.get("children"), list) else ())
+            if isinstance(child, str)
+        }
+        parents = ((name, text(value.get("parent")), value) for name, value in mapping.items())
         return [
-            Node(name, text(value.get("parent")), value) for name, value in mapping.items() if isinstance(value, dict)
+            Node(name, parent if parent in mapping else above.get(name, parent), value)
+            for name, parent, value in parents
         ]
 
     def leaf(self, conversation: Json, nodes: list[Node]) -> str | None:

@@ -57,6 +57,8 @@ def said_in(value: Any) -> Iterator[str]:
         return
     if value.get("isApiErrorMessage") is True or value.get("isVisibleInTranscriptOnly") is True:
         return
+    if str(value.get("type")).startswith("api-request"):  # Claude Code's own copy of what it sends
+        return
     metadata = value.get("metadata")
     if isinstance(metadata, dict) and metadata.get("is_visually_hidden_from_conversation") is True:
         return

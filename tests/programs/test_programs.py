@@ -83,7 +83,8 @@ def test_a_real_session_comes_in_whole_and_grows(lab: Lab, program: str, tmp_pat
     assert again.action == "unchanged"
 
     lab.ask(program, "And once more, please.", session=_name_of(program, report, path))
-    [grown] = imported(lab, program, library)
+    # Gemini CLI may begin another file with the context alone when it resumes: it has the minute in its name.
+    [grown] = [each for each in imported(lab, program, library) if each.action != "empty"]
     assert (grown.action, grown.id) == ("grew", report.id), grown
     with library.open(report.id, read_only=True) as store:
         assert [kind for kind, _ in exchanges(store.get_messages())] == [

@@ -39,7 +39,7 @@ from transcript_store.view.served import first_prompt
 
 ENDINGS = (".jsonl", ".json", ".zst", ".zip", ".db", ".sqlite")
 _SPEAKERS = frozenset({"user", "human", "assistant", "model", "gemini"})
-_WORD = re.compile(r"[A-Za-z0-9]{3,40}")
+_WORD = re.compile(r"(?<!\w)[A-Za-z0-9]{3,40}(?!\w)")
 _NOT_SHOWN = re.compile("\ue200[^\ue201]*\ue201|```\\w+")
 """What ChatGPT writes for a citation, whose address stands elsewhere; the language of code, which a page shows by its colours."""
 _OWN_WORDS = ("No response requested.", "(no content)")

@@ -34,7 +34,7 @@ class Attached(NamedTuple):
     name: str
     """What the user called it, or what it is called in the export."""
     type: str
-    """``text/plain`` of a text, whatever it is; empty if nobody knows."""
+    """``text/plain`` of a text, whatever it is; empty if it is of no known type."""
     data: bytes
 
     def part(self) -> Json | None:

@@ -100,7 +100,7 @@ class _Talk:
             return []
         at = time_of(value.get("create_time"))
         shown = [part for each in attached if (part := each.part()) is not None]
-        # Nobody but the user may show a picture: what a tool or the model made stands behind its message.
+        # Only a user's message may show a picture: what a tool or the model made stands behind its message.
         behind = [Draft({"role": "user", "content": shown}, marked("", is_said=True), at)] if shown else []
         if role == "tool":
             message = self._answer(part_of(value, "author", "name"), said)

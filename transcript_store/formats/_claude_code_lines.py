@@ -219,7 +219,7 @@ def _link_one(look: Look, far: _Said, node: Node, parent: Node | None) -> None:
             look.findings.append(look.lines.finding("broken-chain", told, node.place))
             node.parent, node.anchor = tip.id, _said_at(tip)
         elif node.answers and not _is_side_by_side(node.anchor, _said_at(tip)):
-            return  # it stands behind its call, and what follows goes on behind what was said last
+            return  # it stands behind its call; what follows continues behind what was said last
     if node.is_prompt:
         far.prompts.add(-1 if node.anchor is None else node.anchor.place)
     if node.boundary:

@@ -50,11 +50,11 @@ class Codex:
         return _kind(first) == "session_meta" or {"timestamp", "type", "payload"} <= first.keys()
 
     def plans(self, source: Source) -> Iterable[Plan]:
-        lines, session = Lines(source), _Session()
-        said = told(source, _walk(lines, session), lambda: _walk(Lines(source), _Session()))
-        if session.is_heard and not session.speaks:
-            lines, session = Lines(source), _Session(hears=True)
-            said = told(source, _walk(lines, session), lambda: _walk(Lines(source), _Session(hears=True)))
+        for hears in (False, True):
+            lines, session = Lines(source), _Session(hears=hears)
+            said = told(source, _walk(lines, session), partial(_walked, source, hears=hears))
+            if session.speaks or not session.is_heard:
+                break
         if not lines.count:
             return
         meta = session.meta
@@ -150,6 +150,10 @@ class _Session:
         self.context = kept
         self.speaks = self.speaks or bool(kept)
         yield Begins(partial(islice, kept, len(kept)), taken_back)
+
+
+def _walked(source: Source, *, hears: bool) -> Steps:
+    return _walk(Lines(source), _Session(hears=hears))
 
 
 def _walk(lines: Iterable[Line], session: _Session) -> Steps:

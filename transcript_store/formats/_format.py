@@ -26,7 +26,7 @@ class Place:
     mac_folder: str | None = None
     """On macOS instead of ``folder``."""
     not_sessions: tuple[str, ...] = ()
-    """Names of files that match, and hold no session: the program's own logs. Nobody looks at them."""
+    """Names of files that match, and hold no session: the program's own logs. They are passed over."""
 
 
 @dataclass(frozen=True, slots=True)

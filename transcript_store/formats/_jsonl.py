@@ -29,7 +29,7 @@ _ROLES = ("user", "assistant", "system", "developer", "tool", "model", "function
 _PROMPTS = ("system", "developer")
 _TIMES = ("timestamp", "created_at")
 _MOST_PROMPTS = 20
-"""Lines before the first message that is no prompt of the system, in a file that nobody knows as JSON lines."""
+"""Lines before the first message that is no prompt of the system, in a file of an unknown format."""
 _CALLS = frozenset({"tool_calls", "function_call", "refusal"})
 _ITEM_MEMBERS = frozenset({"call_id", "content", "summary", "encrypted_content", "action", "output", "id"})
 _SECONDS_FROM, _MILLISECONDS_FROM = 10**8, 10**11
@@ -61,7 +61,7 @@ class JsonLines:
         items = Items()
         if has_items:
             deque(_entries(source, items), maxlen=0)  # what is lost is known when it was read
-        session, former_session = sessions_of(source)
+        session, former_session = jsonl_sessions(source)
         yield Plan(
             format=self.name,
             session=session,
@@ -75,7 +75,7 @@ class JsonLines:
         )
 
 
-def sessions_of(source: Source, most_lines: int | None = None) -> tuple[str, str]:
+def jsonl_sessions(source: Source, most_lines: int | None = None) -> tuple[str, str]:
     """The id of the session that a file of JSON lines is, and the one that an earlier version gave it. Reads the file's beginning."""
     first, beginning = b"", hashlib.sha256()
     for line in islice(Lines(source), most_lines):
@@ -91,7 +91,7 @@ def sessions_of(source: Source, most_lines: int | None = None) -> tuple[str, str
 
 def generic_sessions(source: Source) -> list[tuple[str, str]]:
     """The format and the ids of a file that may have been taken for JSON lines, because no reader of that time claimed it."""
-    return [(JsonLines.name, session) for session in dict.fromkeys(sessions_of(source, _MOST_PROMPTS))]
+    return [(JsonLines.name, session) for session in dict.fromkeys(jsonl_sessions(source, _MOST_PROMPTS))]
 
 
 def _whole(raw: bytes) -> bytes:

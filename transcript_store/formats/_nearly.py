@@ -18,7 +18,7 @@ _MAKES = "makes a file of it that can be imported"
 
 
 def in_another_encoding(head: Head) -> str | None:
-    """What a source is whose first line is not UTF-8, and the way out; None if it is, or if lines behind it can be read."""
+    """What a source is whose first line is not UTF-8, and a command that helps; None if it is UTF-8, or if other lines can be read."""
     first, end, _ = head.start.partition(b"\n")
     is_whole = bool(end) or len(head.start) < HEAD_BYTES
     if head.objects or not is_whole or (at := not_utf8_at(first)) is None:

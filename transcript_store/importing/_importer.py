@@ -35,10 +35,10 @@ from transcript_store.importing._report import ImportReport, counted
 from transcript_store.importing._standing import (
     WRITTEN,
     Standing,
-    file_of,
     has_another_form,
-    is_gone_on_with,
+    is_continued,
     is_of_this_source,
+    noted_file,
     standing_of,
 )
 from transcript_store.importing._superseded import supersede
@@ -253,10 +253,10 @@ class _Work:
         if found.action != "unchanged" or note is None:
             return found
         reason = None
-        if file_of(note) == plain(self._source.name) and covers(self._plan.redaction, note.get("redaction")):
+        if noted_file(note) == plain(self._source.name) and covers(self._plan.redaction, note.get("redaction")):
             if note.get("tail_base64") != tail_of(self._plan):
                 reason = _TAIL
-            elif self._changes(store, note).get("labels") and not is_gone_on_with(store):
+            elif self._changes(store, note).get("labels") and not is_continued(store):
                 reason = _LABELS
         if self._is_alone and (note.get("file") or {}).get("sha256") is None and self._file["sha256"] is not None:
             reason = _SUM  # its bytes changed while it was imported, and are as on record now

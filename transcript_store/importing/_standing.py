@@ -52,7 +52,7 @@ class Standing(NamedTuple):
     rest: Iterator[Entry] = iter(())
     """Of ``grew``: what is appended to it."""
     noted: dict[str, Any] | None = None
-    """The note that was looked at; None of ``unchanged`` if it is known that somebody went on here."""
+    """The note that was looked at; None of ``unchanged`` if a user is known to have continued here."""
     reason: str | None = None
     may_lack_some: bool = False
     """Whether there may be messages that the store did not take, as an earlier import noted: they are events on record."""
@@ -107,7 +107,7 @@ def is_of_this_source(conversation: ConversationStore, plan: Plan, source: FileS
         return False
     if found.action == "unchanged" or found.noted is None:
         return found.action == "unchanged"
-    name = file_of(found.noted)
+    name = noted_file(found.noted)
     return name == plain(source.name) or (found.action == "grew" and not _is_there(name))
 
 
@@ -127,8 +127,8 @@ def _of_a_live_one(
     if has_only_grown and note.get("complete") and number == last and source.stamp.size == note["file"]["size"]:
         return Standing("unchanged", number, noted=note)
     if not covers(plan.redaction, note.get("redaction")):
-        raise RedactedBeforeError(id=conversation.get_metadata().id, source=file_of(note))
-    other_file = file_of(note) != plain(source.name)
+        raise RedactedBeforeError(id=conversation.get_metadata().id, source=noted_file(note))
+    other_file = noted_file(note) != plain(source.name)
     planned = plan.generations[number]() if number <= last else ()
     compared = _compare(conversation.iter_records(), planned, is_reread=is_reread)
     first = number
@@ -153,7 +153,7 @@ def _of_a_live_one(
         other_file = False  # that file was imported first
     if compared.has_ours:
         return _diverged(note)
-    if other_file and _is_there(where := file_of(note)):
+    if other_file and _is_there(where := noted_file(note)):
         return Standing(
             "diverged",
             reason=f"{where} has the same session id, and is another session; both are left as they are: "
@@ -176,14 +176,14 @@ def _of_a_prefix(compared: _Compared, number: int, last: int, note: dict[str, An
 def _of_an_export(
     conversation: ConversationStore, plan: Plan, source: FileSource | Rows, note: dict[str, Any]
 ) -> Standing:
-    other_is_there = file_of(note) != plain(source.name) and _is_there(file_of(note))
+    other_is_there = noted_file(note) != plain(source.name) and _is_there(noted_file(note))
     age = _age(conversation, plan, source, note)
     if age < 0:
         return Standing("unchanged")
     if not covers(plan.redaction, note.get("redaction")):
         if age == 0:
             return Standing("unchanged")
-        raise RedactedBeforeError(id=conversation.get_metadata().id, source=file_of(note))
+        raise RedactedBeforeError(id=conversation.get_metadata().id, source=noted_file(note))
     is_redacted_enough = covers(note.get("redaction"), plan.redaction)
     is_prefix, says_more, rest, has_ours = _compare_export(
         conversation, as_stored(plan, ()) if _may_lack_some(note) else plan
@@ -206,7 +206,7 @@ def _age(conversation: ConversationStore, plan: Plan, source: FileSource | Rows,
     assert plan.edition is not None
     noted = note.get("edition")
     if not isinstance(noted, list):  # an earlier version imported it
-        if file_of(note) == plain(source.name):
+        if noted_file(note) == plain(source.name):
             return 1
         noted = ["", max((record.at for record in conversation.iter_records() if record.message), default="")]
     for ours, theirs in zip(plan.edition, noted, strict=False):
@@ -276,7 +276,7 @@ def _of_a_replaced_one(conversation: ConversationStore, plan: Plan, source: File
                 if compared.is_prefix and next(compared.rest, None) is None:
                     return Standing("unchanged")
             if not covers(plan.redaction, note.get("redaction")):
-                raise RedactedBeforeError(id=conversation.get_metadata().id, source=file_of(note))
+                raise RedactedBeforeError(id=conversation.get_metadata().id, source=noted_file(note))
             return _diverged(note)
     return Standing("diverged", reason="a conversation with this id is there, and no import of ours wrote it")
 
@@ -368,12 +368,12 @@ def _speaks(message: Any, extra: Mapping[str, Any] | None) -> bool:
     return message is not None and not (extra or {}).get("scaffolding")
 
 
-def is_gone_on_with(conversation: ConversationStore) -> bool:
+def is_continued(conversation: ConversationStore) -> bool:
     """Whether the live generation has a record that no import wrote."""
     return any(note_of(record) is None and not is_imported(record) for record in conversation.iter_records())
 
 
-def file_of(note: dict[str, Any]) -> str:
+def noted_file(note: dict[str, Any]) -> str:
     return str((note.get("file") or {}).get("name"))
 
 

@@ -14,7 +14,7 @@ from transcript_store.errors import TranscriptStoreError
 from transcript_store.formats import READERS, Finding, Plan, generic_sessions
 from transcript_store.import_notes import note_of
 from transcript_store.importing._note import conversation_id, plain
-from transcript_store.importing._standing import begins_as_noted, file_of, is_gone_on_with
+from transcript_store.importing._standing import begins_as_noted, is_continued, noted_file
 from transcript_store.library import ConversationLibrary
 from transcript_store.sources import FileSource, Rows
 
@@ -26,7 +26,7 @@ _WAIT_SECONDS = 10.0
 def supersede(library: ConversationLibrary, its_id: str, plan: Plan, source: FileSource | Rows) -> Iterator[Finding]:
     """Label what another format made of this source, before the conversation ``its_id`` is made of it; a finding for each.
 
-    One with which somebody went on is left alone, and so is one that cannot be opened.
+    One that a user continued is left alone, and so is one that cannot be opened.
     """
     for name, session in _misread(plan, source):
         other = conversation_id(name, session)
@@ -51,9 +51,9 @@ def _is_superseded(library: ConversationLibrary, other: str, its_id: str, source
     with library.open(other, lock_timeout_seconds=_WAIT_SECONDS) as store:
         notes = [note for record in store.iter_records() if (note := note_of(record)) is not None]
         labels = store.get_metadata().labels
-        if not notes or SUPERSEDED in labels or is_gone_on_with(store):
+        if not notes or SUPERSEDED in labels or is_continued(store):
             return False
-        if file_of(notes[-1]) != plain(source.name) and not begins_as_noted(source, notes[-1]):
+        if noted_file(notes[-1]) != plain(source.name) and not begins_as_noted(source, notes[-1]):
             return False
         store.update_metadata(labels={**labels, SUPERSEDED: its_id})
         return True

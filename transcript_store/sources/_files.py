@@ -48,7 +48,7 @@ class FileSource:
     def __init__(self, name: str, handle: int, *, folder: str | None = None) -> None:
         status = os.fstat(handle)
         self.neighbours: Neighbours | None = None if folder is None else _Folder(folder)
-        """What stands beside it; None if nobody can tell."""
+        """What stands beside it; None if that is not known."""
         self.seen_beside: dict[str, tuple[int, int, int] | None] = {}
         """The files of its folder that :meth:`beside` was asked for, each with its size, mtime and inode as it was then; None if there was
         none."""
@@ -154,7 +154,7 @@ class _Folder:
 
     def names(self) -> Iterator[str]:
         if not any(os.path.lexists(os.path.join(self._folder, name)) for name in _OF_AN_EXPORT):
-            return  # somebody's folder of downloads, say
+            return  # a folder of downloads, say
         for path, folders, files in os.walk(self._folder):
             below = os.path.relpath(path, self._folder)
             if below.count(os.sep) >= _DEEPEST_OF_AN_EXPORT:
@@ -163,7 +163,7 @@ class _Folder:
 
 
 def how_it_looks(path: str) -> tuple[int, int, int] | None:
-    """The size, the mtime and the inode of what stands at a path; None if nothing does, or nobody may look."""
+    """The size, the mtime and the inode of what stands at a path; None if nothing does, or if the system refuses."""
     try:
         status = os.lstat(path)
     except (OSError, ValueError):

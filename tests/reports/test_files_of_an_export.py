@@ -90,8 +90,7 @@ def brought(folder: Path, path: Path) -> Imported:
 
 
 @pytest.mark.parametrize("is_zip", [True, False])
-@pytest.mark.parametrize("pointer", POINTERS)
-@pytest.mark.parametrize("stored", STORED)
+@pytest.mark.parametrize(("pointer", "stored"), [*zip(POINTERS, STORED, strict=True), ("service", "dat")])
 @pytest.mark.parametrize("kind", FILES)
 def test_what_the_user_uploaded_is_a_part_of_his_message(
     tmp_path: Path, kind: str, stored: str, pointer: str, is_zip: bool
@@ -110,14 +109,12 @@ def test_what_the_user_uploaded_is_a_part_of_his_message(
     assert "Grevy.bin" in record.message["content"][0]["text"]
     assert its_id not in record.message["content"][0]["text"]
     assert got.report.losses == ()
-    if kind == "a picture":
+    if kind == "a picture" and stored == "dat":
         assert base64.b64encode(PNG).decode() in got.page()
-    if kind == "a text":
+    if kind == "a text" and stored == "dat":
         assert "What is it?" in str(typed_of(record.extra, "x"))
         assert "quagga" not in str(typed_of(record.extra, "x"))
-        assert len(got.found("quagga")) == 1
-    assert "Grevy.bin" in got.show()
-    assert len(got.found("Grevy")) == 1
+        assert len(got.found("quagga")) == len(got.found("Grevy")) == 1
 
 
 @pytest.mark.parametrize("author", [{"role": "tool", "tool": "dalle.text2im"}, {"role": "assistant"}])
@@ -171,7 +168,7 @@ def test_what_is_nothing_that_is_known_keeps_its_name(tmp_path: Path, data: byte
 def test_one_that_unpacks_to_too_much_is_not_read(tmp_path: Path) -> None:
     asset = {"content_type": "image_asset_pointer", "asset_pointer": POINTERS["service"]}
     said = conversation(node("u", None, "user", [asset], 0))
-    files = {f"{the_id(POINTERS['service'])}.dat": PNG + bytes(40 << 20)}
+    files = {f"{the_id(POINTERS['service'])}.dat": PNG + bytes(17 << 20)}
     got = brought(tmp_path, exported(tmp_path / "export", said, files, is_zip=True))
     assert [loss.kind for loss in got.report.losses] == ["media"]
 

@@ -300,7 +300,6 @@ def test_tools_that_ran_side_by_side_are_all_there(
     numbers = [line["n"] for record in records for line in (record.extra or {})["source"]["lines"]]
     assert (numbers if one_reply else sorted(numbers)) == [*range(1, 19)]
     assert got.report.events == 0
-    assert all(len(got.found(f"quagga{n}")) == 1 for n in range(7))
     assert got.has_its_bytes()
     if one_reply:  # one message has all calls, and what answers them stands behind it
         assert [record.message["role"] for record in records if record.message] == [

@@ -258,6 +258,7 @@ def test_a_title_that_changes_beside_a_session_is_seen_by_the_next_import(
         _renamed(tmp_path / beside, said.replace("TITLE", title))
         assert [imported_as() for _ in range(3)] == [("grew", title), ("unchanged", title), ("unchanged", title)]
     (summary,) = library.list()
+    assert str(summary.updated_at) < "2026-09-02"  # nothing was said since
     with library.open(str(summary.id)) as store:
         assert store.get_metadata().generation == 0
         store.update_metadata(labels={**store.get_metadata().labels, "title": "Mine"})

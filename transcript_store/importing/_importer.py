@@ -256,7 +256,7 @@ class _Work:
         if noted_file(note) == plain(self._source.name) and covers(self._plan.redaction, note.get("redaction")):
             if note.get("tail_base64") != tail_of(self._plan):
                 reason = _TAIL
-            elif self._changes(store, note).get("labels") and not is_continued(store):
+            elif self._has_other_labels(store, note) and not is_continued(store):
                 reason = _LABELS
         if self._is_alone and (note.get("file") or {}).get("sha256") is None and self._file["sha256"] is not None:
             reason = _SUM  # its bytes changed while it was imported, and are as on record now
@@ -324,6 +324,15 @@ class _Work:
         if labels.items() - now.labels.items():
             changes["labels"] = {**now.labels, **labels}
         return changes
+
+    def _has_other_labels(self, store: ConversationStore, note: dict[str, Any]) -> bool:
+        """Whether the source says a label that is not noted, unless a user gave it another value."""
+        now, noted = store.get_metadata().labels, (note.get("metadata") or {}).get("labels") or {}
+        return any(
+            text != noted.get(name)
+            and now.get(name) in (text, noted.get(name))  # the text: a kill came before the note
+            for name, text in self._metadata["labels"].items()
+        )
 
     def _replace_from(self, store: ConversationStore, first: int, **changes: Any) -> None:
         def replace_all(lists: Lists) -> None:

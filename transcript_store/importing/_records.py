@@ -42,6 +42,8 @@ class Batch(NamedTuple):
     """What each entry says itself, as far as that is a time."""
     times: list[datetime | None]
     is_last: bool
+    not_before: datetime | None = None
+    """The time of the record before it."""
 
     def lists(self, note: dict[str, Any], *, checked: bool = False) -> Lists:
         """The records, and the note behind them. ``checked`` replaces what the store would refuse."""
@@ -52,7 +54,7 @@ class Batch(NamedTuple):
             for entry, own, time in zip(entries, self.own_times, self.times, strict=True)
         ]
         # The note stands at the time of the record before it: records of that moment may follow in the next batch.
-        noted_at = self.times[-1] if self.times else None
+        noted_at = self.times[-1] if self.times else self.not_before
         return Lists([*(entry.message for entry in entries), None], [*extras, note], [*self.times, noted_at])
 
 
@@ -83,7 +85,7 @@ def batches(entries: Iterable[Entry], source_size: int, not_before: datetime | N
     while True:
         following = [] if size is None else list(islice(remaining, size))
         own_times = [time_of(entry.at) for entry in taken]
-        batch = Batch(taken, own_times, _times(taken, own_times, not_before), not following)
+        batch = Batch(taken, own_times, _times(taken, own_times, not_before), not following, not_before)
         not_before = batch.times[-1] if taken else not_before
         yield batch
         if not following:

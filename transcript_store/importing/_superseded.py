@@ -30,8 +30,8 @@ def supersede(library: ConversationLibrary, its_id: str, plan: Plan, source: Fil
     """
     for name, session in _misread(plan, source):
         other = conversation_id(name, session)
-        if os.path.isabs(library.directory) and not os.path.lexists(os.path.join(library.directory, other)):
-            continue
+        if os.path.isdir(library.directory) and not os.path.lexists(os.path.join(library.directory, other)):
+            continue  # a look is cheaper than an open, where the library is a directory here
         with suppress(TranscriptStoreError):
             if _is_superseded(library, other, its_id, source):
                 message = f"the conversation {other}, which was made of it as {name}, has the label {SUPERSEDED} now"

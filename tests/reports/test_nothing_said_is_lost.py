@@ -317,3 +317,19 @@ def test_seven_replies_with_one_parent_are_all_there(tmp_path: Path) -> None:
     session.user("And the horse?")
     got = imported(tmp_path, session.lines)
     assert (got.report.messages, {*got.findings()}) == (9, {"broken-chain"})
+
+
+def test_an_event_is_called_by_what_it_says_or_has(tmp_path: Path) -> None:
+    """A line of no program's tree was "node"."""
+    values = [
+        {"role": "user", "content": "hi"},
+        {"event": "begun"},
+        {"role": "user", "content": "x"},
+        {"foo": 1, "bar": 2},
+    ]
+    got = imported(tmp_path, [*values, {"role": "user", "content": "y"}, {}])
+    assert [line.split("UTC  ")[1] for line in got.show().splitlines() if "  event  " in line][:3] == [
+        "begun",
+        "foo, bar",
+        "empty object",
+    ]

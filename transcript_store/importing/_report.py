@@ -107,8 +107,8 @@ def refused(source: str, reason: str) -> ImportReport:
 
 
 def is_blank(head: Head) -> bool:
-    """True if a source that begins so has no byte but white space, as far as its beginning says."""
-    return not head.tables and not head.start.strip()
+    """True if a source that begins so has no byte but white space, or an array of nothing, as far as its beginning says."""
+    return not head.tables and head.start.strip(b"\xef\xbb\xbf \t\r\n\v\f") in (b"", b"[]")
 
 
 def unknown(head: Head, name: str, *, is_expected: bool) -> ImportReport:

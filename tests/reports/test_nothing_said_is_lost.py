@@ -262,13 +262,13 @@ def _side_by_side(
     session = ClaudeLines()
     session.user("Look for all")
     first = session.reply("I will look")
-    calls = []
+    calls: list[int] = []
     for number in range(7):
         above = first if one_parent or not calls else calls[-1]
         calls.append(session.reply(call(number=f"toolu_{number}"), parent=above))
     if one_reply:
-        for line in (first, *calls):
-            session.lines[line - 1]["message"]["id"] = "msg_a"
+        for place in (first, *calls):
+            session.lines[place - 1]["message"]["id"] = "msg_a"
     answers = {n: session.user(result(f"found quagga{n}", f"toolu_{n}"), parent=calls[n]) for n in results}
     session.reply("All seven zebra", parent=answers[leaf])
     session.user("And the horse?")

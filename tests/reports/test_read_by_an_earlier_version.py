@@ -201,7 +201,7 @@ def test_what_0_2_0_imported_of_an_export_goes_on(tmp_path: Path) -> None:
     assert actions == ["grew", "unchanged", "unchanged", *["unchanged"] * 3]
 
 
-MISREAD = {
+MISREAD: dict[str, list[dict[str, Any]]] = {
     "claude-code": [
         {"uuid": "a", "parentUuid": None, "sessionId": "s9", "type": "user", "notebook": "s9", "say": "zebra",
          "message": {"role": "user", "content": "zebra"}},

@@ -39,7 +39,7 @@ from transcript_store.view import render_page
 
 ENDINGS = (".jsonl", ".json", ".zst", ".zip", ".db", ".sqlite")
 _SPEAKERS = frozenset({"user", "human", "assistant", "model", "gemini"})
-_WORD = re.compile(r"[A-Za-z0-9]{3,40}")
+_WORD = re.compile(r"(?<!\w)[A-Za-z0-9]{3,40}(?!\w)")
 _NOT_SHOWN = re.compile("\ue200[^\ue201]*\ue201|```\\w+")
 """What ChatGPT writes for a citation, whose address stands elsewhere; the language of code, which a page shows by its colours."""
 _OWN_WORDS = ("No response requested.", "(no content)")
@@ -56,6 +56,8 @@ def said_in(value: Any) -> Iterator[str]:
     if not isinstance(value, dict):
         return
     if value.get("isApiErrorMessage") is True or value.get("isVisibleInTranscriptOnly") is True:
+        return
+    if str(value.get("type")).startswith("api-request"):  # Claude Code's own copy of what it sends
         return
     metadata = value.get("metadata")
     if isinstance(metadata, dict) and metadata.get("is_visually_hidden_from_conversation") is True:

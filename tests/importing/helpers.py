@@ -12,6 +12,7 @@ import pytest
 
 from transcript_store import ConversationLibrary, Record
 from transcript_store.formats import READERS, Entry, Head, Lines, Plan, Source, pack
+from transcript_store.formats._sidecars import text_beside
 from transcript_store.import_notes import note_of
 from transcript_store.importing import ImportReport, import_conversations
 
@@ -19,7 +20,7 @@ from transcript_store.importing import ImportReport, import_conversations
 class Notebook:
     """A format for tests: ``{"session"}`` begins one; ``{"say"}`` is a message; ``{"compact"}`` begins a generation with a summary.
 
-    ``{"title"}`` is an event that names the session. Anything else is an event.
+    ``{"title"}`` is an event that names the session, and so does a file ``title.txt`` beside it. Anything else is an event.
     """
 
     name = "notebook"
@@ -35,6 +36,7 @@ class Notebook:
             session = session or str(value.get("notebook", ""))
             title = value.get("title", title)
             count += "compact" in value
+        title = text_beside(source, "title.txt").decode() or title
         labels = {} if title is None else {"title": title}
         yield Plan(
             format=self.name,

@@ -97,6 +97,47 @@ def test_f4_killed_anywhere_and_run_again_it_is_as_if_it_had_not_been(
     assert stops > 80 // step
 
 
+MISREAD = {"uuid": "a", "sessionId": "s1", "type": "user", "message": {"role": "user", "content": "a"},
+           "timestamp": "2026-01-01T10:00:00Z"}  # fmt: skip
+
+
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("action", ["grew", "created"])
+def test_f4_killed_while_labels_change(action: str, step: int, tmp_path: Path) -> None:
+    """A title that changed beside a session, and the label of a conversation that another format made of the source."""
+    source, title = tmp_path / "s.jsonl", tmp_path / "title.txt"
+    source.write_text(line(notebook="s1", say="a", at="2026-01-01T10:00:00Z", **MISREAD))
+
+    def begun(seed: int) -> SimulatedFileSystem:
+        disk = SimulatedFileSystem(seed=seed)
+        title.write_text("First")
+        imported(source, on(disk), format="claude-code" if action == "created" else None)
+        title.write_text("Second")
+        return disk
+
+    undisturbed = begun(0)
+    assert imported(source, on(undisturbed)).action == action
+    expected = seen(undisturbed)
+    assert ("superseded" in str(expected), "Second" in str(expected)) == (action == "created", True)
+    stops = 0
+    for stop in itertools.count(1, step):
+        disk = begun(stop)
+        stopped_at(stop, disk)
+        try:
+            imported(source, on(disk))
+        except SimulatedStop:
+            stops += 1
+        else:
+            break
+        finally:
+            disk.on_call = None
+        for left in (disk.kill_process(), *disk.power_failures(limit=2)):
+            imported(source, on(left))
+            assert seen(left) == expected, f"stopped at call {stop}"
+            assert imported(source, on(left)).action == "unchanged"
+    assert stops > 40 // step
+
+
 @pytest.mark.parametrize("step", [5, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("in_between", ["kill", "power loss"])
 def test_f4_what_was_reported_of_a_group_stays_and_the_rest_comes_the_next_time(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.reports.sessions import ClaudeLines, imported
 from tests.search.libraries import begun, user
 from transcript_store import ConversationLibrary
 from transcript_store.mcp import Past, Scope
@@ -352,3 +353,38 @@ def test_of_two_copies_one_that_may_be_read_is_read(chats: ConversationLibrary, 
     shutil.copytree(f"{chats.directory}/{own_id}", f"{chats.directory}/copy")
     with Past(chats, cache=tmp_path / "cache") as past:
         assert past.read_conversation(own_id)["records"] == 1
+
+
+def test_what_a_compaction_took_out_of_sight_is_found_and_marked(tmp_path: Path) -> None:
+    """Its number is that of another message now, so it has none."""
+    session = ClaudeLines()
+    session.user("Where does the zebra sleep?")
+    session.reply("In the zebra stable.")
+    session.compact()
+    session.user("And the zebra?")
+    imported(tmp_path, session.lines)
+    with Past(ConversationLibrary(tmp_path / "library"), cache=tmp_path / "cache") as past:
+        hits = past.search_conversations("zebra")["hits"]
+    assert [(hit["beside"], hit["seq"]) for hit in hits] == [(None, 3), *[("earlier-generation", None)] * 2]
+
+
+def test_a_branch_that_was_left_is_found_and_read(tmp_path: Path) -> None:
+    session = ClaudeLines()
+    session.user("alpha one")
+    session.reply("alpha reply")
+    session.user("wrong turn zebra", parent=2)
+    session.reply(f"wrong zebra {SECRET} reply")
+    session.user("beta two", parent=2)
+    session.reply("beta zebra reply")
+    imported(tmp_path, session.lines)
+    with Past(ConversationLibrary(tmp_path / "library"), cache=tmp_path / "cache") as past:
+        hits = past.search_conversations("zebra")["hits"]
+        assert [hit["beside"] for hit in hits] == [None, "left-branch", "left-branch"]
+        told = [past.read_record(hit["id"], hit["seq"])["quoted"] for hit in hits]
+        assert SECRET not in json.dumps([hits, told])
+        assert [one["role"] for one in told] == [hit["quoted"]["role"] for hit in hits]
+        assert all("zebra" in one["parts"][0]["text"] for one in told)
+        read = past.read_conversation(hits[0]["id"])["messages"]
+        assert "wrong" not in json.dumps(read)
+        with pytest.raises(ValueError, match="there is no message"):
+            past.read_record(hits[0]["id"], 7)  # what the import noted

@@ -92,9 +92,39 @@ def test_a_run_that_is_longer_than_a_record_may_be(tmp_path: Path, monkeypatch: 
     assert (report.action, report.events, report.lines.in_events) == ("created", 3, 2 * longest + 5)
     with source.open("ab") as file:
         file.write(b'\n\n{"role": "assistant", "content": "ho"}\n')
-    for action in ("replaced", "unchanged"):
+    for action in ("grew", "unchanged"):
         (report,) = import_conversations([source], library)
         assert (report.action, report.messages) == (action, 2)
     stream = io.BytesIO()
     export(library, str(report.id), to="original", output=stream)
     assert stream.getvalue() == source.read_bytes()
+
+
+GROWN = (b"\n", b"\n\n\n", b" \r\n", b"\nLINE", b"LINE", b"\nLINE\n", b"  ", b"\n ", b"\n")
+
+
+@pytest.mark.parametrize("format", SESSIONS)
+def test_a_run_at_the_end_of_a_file_that_grows(format: str, tmp_path: Path) -> None:
+    """It grew, and begins no generation; an older copy of the file changes nothing, and the bytes come out each time."""
+    first, second = (json.dumps(value).encode() + b"\n" for value in SESSIONS[format])
+    source, older = tmp_path / "s.jsonl", tmp_path / "copy" / "s.jsonl"
+    source.write_bytes(first + second + b"\n\n")
+    older.parent.mkdir()
+    older.write_bytes(source.read_bytes())
+    library = ConversationLibrary(tmp_path / "library")
+
+    def imported(path: Path) -> str:
+        (report,) = import_conversations([path], library, format=format)
+        with library.open(str(report.id), read_only=True) as store:
+            assert store.get_metadata().generation == 0
+        return report.action
+
+    assert [imported(source), imported(source)] == ["created", "unchanged"]
+    for grown in GROWN:
+        with source.open("ab") as file:
+            file.write(grown.replace(b"LINE", b'{"type": "summary", "role": "user", "content": "again"}\n'))
+        assert [imported(source), imported(older), imported(source)] == ["grew", "unchanged", "unchanged"], grown
+        (summary,) = library.list()
+        stream = io.BytesIO()
+        export(library, str(summary.id), to="original", output=stream)
+        assert stream.getvalue() == source.read_bytes()

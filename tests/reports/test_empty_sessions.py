@@ -139,3 +139,11 @@ def test_a_second_file_in_which_something_is_said_is_still_told(tmp_path: Path, 
     gemini(folder, "1", *SAID)
     gemini(folder, "2", {**SAID[0], "content": [{"text": "gamma"}]})
     assert [report.action for report in import_conversations([folder], library)] == ["created", "diverged"]
+
+
+@pytest.mark.parametrize("data", [b"[]", b"[]\n", b"\xef\xbb\xbf []\r\n"])
+def test_an_export_without_a_conversation_is_empty(data: bytes, tmp_path: Path, library: ConversationLibrary) -> None:
+    """A part of an export (`conversations-001.json`) in which there is none; it was of no known format, exit 1."""
+    path = tmp_path / "conversations-001.json"
+    path.write_bytes(data)
+    assert [report.action for report in import_conversations([path], library)] == ["empty"]

@@ -8,14 +8,18 @@ NousResearch/hermes-agent#90652 (Kimi's state.json).
 from __future__ import annotations
 
 import json
+import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.reports.sessions import SESSION, ClaudeLines, imported, told
+from tests.reports.sessions import SESSION, ClaudeLines, imported, lines, told
+from transcript_store import ConversationLibrary
+from transcript_store.importing import import_conversations
 from transcript_store.search import SearchIndex
+from transcript_store.testing import SimulatedPlace
 
 ASKED = "Why is the build red?"
 
@@ -25,6 +29,14 @@ def claude(*said: Any, **members: Any) -> list[Any]:
     for one in said:
         session.user(one, **(members if one != ASKED else {}))
     return session.lines
+
+
+def kimi(said: str) -> list[Any]:
+    message = {"role": "user", "content": [{"type": "text", "text": said}], "origin": {"kind": "user"}}
+    return [
+        {"type": "metadata", "protocol_version": "1.4"},
+        {"type": "context.append_message", "message": message, "time": 1788256800000},
+    ]
 
 
 def codex(*texts: str) -> list[Any]:
@@ -194,12 +206,7 @@ def test_kimis_state_has_title_and_parent(tmp_path: Path, agent: str, title: str
     folder.mkdir(parents=True)
     agents = {"main": {"parentAgentId": None}, "agent-0": {"parentAgentId": "main"}}
     (folder / "state.json").write_text(json.dumps({"title": "Zebra plan", "agents": agents}))
-    said = {"role": "user", "content": [{"type": "text", "text": agent}], "origin": {"kind": "user"}}
-    values = [
-        {"type": "metadata", "protocol_version": "1.4"},
-        {"type": "context.append_message", "message": said, "time": 1788256800000},
-    ]
-    got = imported(tmp_path, values, f"sessions/wd/session_1/agents/{agent}/wire.jsonl")
+    got = imported(tmp_path, kimi(agent), f"sessions/wd/session_1/agents/{agent}/wire.jsonl")
     with got.library.open(str(got.report.id), read_only=True) as store:
         labels = store.get_metadata().labels
     assert (labels.get("title"), labels.get("part_of")) == (title, part_of)
@@ -212,3 +219,89 @@ def test_a_file_beside_a_session_that_is_a_link_is_not_opened(tmp_path: Path) ->
     (tmp_path / SESSION).mkdir()
     (tmp_path / SESSION / "custom-title.json").symlink_to(tmp_path / "secret.json")
     assert imported(tmp_path, session.lines).report.title is None
+
+
+def _renamed(path: Path, title: str) -> None:
+    """The file beside a session says another title, written at another time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(title)
+    os.utime(path, (1_788_000_000 + len(title), 1_788_000_000 + len(title)))
+
+
+BESIDE = {
+    "claude-code": (f"p/{SESSION}.jsonl", f"p/{SESSION}/custom-title.json", '{"customTitle": "TITLE"}'),
+    "kimi": ("s/session_1/agents/main/wire.jsonl", "s/session_1/state.json", '{"title": "TITLE"}'),
+}
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+@pytest.mark.parametrize("program", BESIDE)
+def test_a_title_that_changes_beside_a_session_is_seen_by_the_next_import(
+    tmp_path: Path, program: str, is_cached: bool
+) -> None:
+    """No line of the session changed. A title that you give here stays; what is the same twice is written once."""
+    name, beside, said = BESIDE[program]
+    session, library = ClaudeLines(), ConversationLibrary(tmp_path / "library")
+    session.user("Where does the zebra sleep?")
+    path, cache = tmp_path / name, tmp_path / "cache" if is_cached else None
+    path.parent.mkdir(parents=True)
+    path.write_bytes(lines(kimi("main") if program == "kimi" else session.lines))
+    os.utime(path, (1_788_000_000, 1_788_000_000))
+
+    def imported_as() -> tuple[str, str | None]:
+        (report,) = import_conversations([path], library, cache=cache)
+        with library.open(str(report.id), read_only=True) as store:
+            return report.action, store.get_metadata().labels.get("title")
+
+    assert imported_as() == ("created", None)
+    for title in ("First", "Another one"):
+        _renamed(tmp_path / beside, said.replace("TITLE", title))
+        assert [imported_as() for _ in range(3)] == [("grew", title), ("unchanged", title), ("unchanged", title)]
+    (summary,) = library.list()
+    assert str(summary.updated_at) < "2026-09-02"  # nothing was said since
+    with library.open(str(summary.id)) as store:
+        assert store.get_metadata().generation == 0
+        store.update_metadata(labels={**store.get_metadata().labels, "title": "Mine"})
+    _renamed(tmp_path / beside, said.replace("TITLE", "The third title"))
+    assert [imported_as() for _ in range(2)] == [("unchanged", "Mine")] * 2
+
+
+def test_a_backend_lists_by_when_something_was_last_said_too(tmp_path: Path) -> None:
+    """As a folder does, whatever was done to a conversation since; and prune keeps what was imported or renamed just now."""
+    session = ClaudeLines()
+    session.user(ASKED)
+    path = tmp_path / f"{SESSION}.jsonl"
+    path.write_bytes(lines(session.lines))
+    libraries = [ConversationLibrary(tmp_path / "folder"), ConversationLibrary(SimulatedPlace())]
+    ids = []
+    for library in libraries:
+        (report,) = import_conversations([path], library)
+        ids.append(str(report.id))
+        with library.create(labels={"title": "now"}) as store:
+            store.append_message({"role": "user", "content": "now"})
+        assert [one.title for one in library.list()] == ["now", None]
+        with library.open(ids[-1]) as store:
+            store.update_metadata(labels={**store.get_metadata().labels, "title": "old"})
+        assert [one.title for one in library.list()] == ["now", "old"]
+        assert [one.title for one in library.list(limit=1)] == ["now"]
+        assert [one.title for one in library.list(before=library.list(limit=1)[0])] == ["old"]
+    in_folder, on_backend = (next(one for one in library.list() if one.title == "old") for library in libraries)
+    assert (on_backend.updated_at, on_backend.updated_at) == (in_folder.updated_at, "2026-09-01T10:00:05.000000Z")
+    assert str(on_backend.touched_at) > "2026-09-02"
+    for library in libraries:
+        assert library.prune(older_than=timedelta(minutes=30)).pruned == ()
+        assert library.prune(older_than=timedelta(minutes=30), dry_run=False).pruned == ()
+        assert len(library.prune(older_than=timedelta(0)).pruned) == 2
+
+
+def test_a_backend_keeps_what_was_imported_just_now(tmp_path: Path) -> None:
+    """Nothing was changed since the import, whose records are months old."""
+    session = ClaudeLines()
+    session.user(ASKED)
+    path = tmp_path / f"{SESSION}.jsonl"
+    path.write_bytes(lines(session.lines))
+    library = ConversationLibrary(SimulatedPlace())
+    assert [report.action for report in import_conversations([path], library)] == ["created"]
+    assert library.prune(older_than=timedelta(minutes=30)).pruned == ()
+    assert library.prune(older_than=timedelta(0), dry_run=False).pruned != ()
+    assert library.list() == []

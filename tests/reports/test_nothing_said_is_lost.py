@@ -7,12 +7,14 @@ Reports: what was written when the user pressed Esc (CherryHQ/cherry-studio#2079
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.reports.sessions import ClaudeLines, call, imported, result
+from transcript_store.messages import parts_of
 
 
 def test_what_the_model_had_written_when_the_user_stopped_it_is_the_assistants(tmp_path: Path) -> None:
@@ -248,3 +250,86 @@ def test_a_branch_that_a_sub_agent_left_is_kept_in_its_own_conversation(tmp_path
     ]
     (hit,) = got.found("zebra")
     assert (hit["beside"], hit["conversation"]) == ("left-branch", part.id)
+
+
+def _side_by_side(
+    *, results: Sequence[int], leaf: int, in_a_sub_agent: bool, one_reply: bool, one_parent: bool
+) -> list[Any]:
+    """A reply that calls seven tools: each call is a line of its own, all with one parent, or each with the one before.
+
+    Each result names its call as its parent. What follows names one of the results.
+    """
+    session = ClaudeLines()
+    session.user("Look for all")
+    first = session.reply("I will look")
+    calls: list[int] = []
+    for number in range(7):
+        above = first if one_parent or not calls else calls[-1]
+        calls.append(session.reply(call(number=f"toolu_{number}"), parent=above))
+    if one_reply:
+        for place in (first, *calls):
+            session.lines[place - 1]["message"]["id"] = "msg_a"
+    answers = {n: session.user(result(f"found quagga{n}", f"toolu_{n}"), parent=calls[n]) for n in results}
+    session.reply("All seven zebra", parent=answers[leaf])
+    session.user("And the horse?")
+    if in_a_sub_agent:
+        for line in session.lines:
+            line.update(isSidechain=True, agentId="ab12")
+    return session.lines
+
+
+@pytest.mark.parametrize("in_a_sub_agent", [True, False])
+@pytest.mark.parametrize("one_reply", [True, False])
+@pytest.mark.parametrize("one_parent", [True, False])
+@pytest.mark.parametrize(
+    ("results", "leaf"), [(range(7), 6), (range(7), 3), (range(6, -1, -1), 0), ((3, 1, 6, 0, 2, 5, 4), 2)]
+)
+def test_tools_that_ran_side_by_side_are_all_there(
+    tmp_path: Path, results: Sequence[int], leaf: int, in_a_sub_agent: bool, one_reply: bool, one_parent: bool
+) -> None:
+    """anthropics/claude-code#37779: each line has one child on the way, and its siblings were passed over. In the file's order."""
+    values = _side_by_side(
+        results=results, leaf=leaf, in_a_sub_agent=in_a_sub_agent, one_reply=one_reply, one_parent=one_parent
+    )
+    got = imported(tmp_path, values)
+    with got.library.open(str(got.report.id), read_only=True) as store:
+        records = [record for record in store.get_records() if record.message is not None]
+    blocks = [block for record in records for block in parts_of(record.message)]
+    assert sorted(block.text for block in blocks if block.kind == "result") == [f"found quagga{n}" for n in range(7)]
+    assert sum(block.kind == "call" for block in blocks) == 7
+    numbers = [line["n"] for record in records for line in (record.extra or {})["source"]["lines"]]
+    assert (numbers if one_reply else sorted(numbers)) == [*range(1, 19)]
+    assert got.report.events == 0
+    assert got.has_its_bytes()
+    if one_reply:  # one message has all calls, and what answers them stands behind it
+        assert [record.message["role"] for record in records if record.message] == [
+            *("user", "assistant"), *["user"] * 7, *("assistant", "user"),
+        ]  # fmt: skip
+        assert not any("at" in (record.extra or {})["source"] for record in records)
+
+
+def test_seven_replies_with_one_parent_are_all_there(tmp_path: Path) -> None:
+    """Siblings without a result between them: two of sixteen stayed."""
+    session = ClaudeLines()
+    first = session.user("Look for all")
+    for number in range(7):
+        session.reply(f"quagga{number}", parent=first)
+    session.user("And the horse?")
+    got = imported(tmp_path, session.lines)
+    assert (got.report.messages, {*got.findings()}) == (9, {"broken-chain"})
+
+
+def test_an_event_is_called_by_what_it_says_or_has(tmp_path: Path) -> None:
+    """A line of no program's tree was "node"."""
+    values = [
+        {"role": "user", "content": "hi"},
+        {"event": "begun"},
+        {"role": "user", "content": "x"},
+        {"foo": 1, "bar": 2},
+    ]
+    got = imported(tmp_path, [*values, {"role": "user", "content": "y"}, {}])
+    assert [line.split("UTC  ")[1] for line in got.show().splitlines() if "  event  " in line][:3] == [
+        "begun",
+        "foo, bar",
+        "empty object",
+    ]

@@ -199,3 +199,61 @@ def test_what_0_2_0_imported_of_an_export_goes_on(tmp_path: Path) -> None:
     sources = [tmp_path / "later.json", MADE / "chatgpt.zip", tmp_path / "later.json", MADE / "claude.json"]
     actions = [report.action for source in sources for report in import_conversations([source], library)]
     assert actions == ["grew", "unchanged", "unchanged", *["unchanged"] * 3]
+
+
+MISREAD: dict[str, list[dict[str, Any]]] = {
+    "claude-code": [
+        {"uuid": "a", "parentUuid": None, "sessionId": "s9", "type": "user", "notebook": "s9", "say": "zebra",
+         "message": {"role": "user", "content": "zebra"}},
+    ],
+    "jsonl": [{"role": "user", "content": "zebra", "notebook": "s9", "say": "zebra"}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+@pytest.mark.parametrize("is_moved", [True, False])
+@pytest.mark.parametrize("format", MISREAD)
+def test_a_conversation_of_a_misread_source_is_superseded(
+    format: str,
+    is_moved: bool,
+    goes_on: bool,
+    tmp_path: Path,
+    library: ConversationLibrary,
+    read_by: Callable[..., str],
+) -> None:
+    """It has a label with the id of the one that is read right, and is as it was else. One with which you went on is left alone."""
+    source = tmp_path / "s.jsonl"
+    source.write_text("".join(json.dumps(value) + "\n" for value in MISREAD[format]))
+    (misread,) = import_conversations([source], library)
+    assert misread.format == format
+    if goes_on:
+        with library.open(str(misread.id)) as store:
+            store.append_message({"role": "user", "content": "mine"})
+    if is_moved:
+        source = source.rename(tmp_path / "moved.jsonl")
+    other = tmp_path / "other.jsonl"
+    other.write_text(SESSION)
+    assert [read_by(Later(), one, dry_run=True) for one in (other, source)] == ["created"] * 2
+    before = files_of(Path(library.directory))
+    assert [read_by(Later(), one) for one in (other, source)] == ["created"] * 2
+    assert [read_by(Later(), one) for one in (other, source)] == ["unchanged"] * 2
+    right = {str(one.id) for one in library.list() if (one.labels or {}).get("source") == "notebook"}
+    with library.open(str(misread.id), read_only=True) as store:
+        label = store.get_metadata().labels.get("superseded")
+        said = [message["content"] for message in store.get_messages()]
+    assert (label in right, said) == (not goes_on, ["zebra", "mine"] if goes_on else ["zebra"])
+    changed = {name for name, was in before.items() if files_of(Path(library.directory))[name] != was}
+    assert changed <= {f"{misread.id}/metadata.json", f"{misread.id}/lock"}
+
+
+def test_another_file_of_the_same_session_id_is_not_superseded(
+    tmp_path: Path, library: ConversationLibrary, read_by: Callable[..., str]
+) -> None:
+    """Two programs may give two sessions one id."""
+    mine, theirs = tmp_path / "mine.jsonl", tmp_path / "theirs.jsonl"
+    mine.write_text("".join(json.dumps(value) + "\n" for value in MISREAD["claude-code"]))
+    theirs.write_text(notebook("s9") + line(say="quagga", role="user"))
+    (report,) = import_conversations([mine], library)
+    assert read_by(Later(), theirs) == "created"
+    with library.open(str(report.id), read_only=True) as store:
+        assert "superseded" not in store.get_metadata().labels

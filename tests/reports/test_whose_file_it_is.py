@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from tests.formats.of_others import Bytes
-from tests.reports.sessions import SESSION, imported, lines
+from tests.reports.sessions import SESSION, ClaudeLines, call, imported, lines, result
 from transcript_store.cli import main
 from transcript_store.formats import READERS, head_of
+from transcript_store.importing import import_conversations
 
 AT = "2026-09-01T10:00:00.000Z"
 QWEN: list[Any] = [
@@ -35,11 +36,34 @@ CURSOR = [{"role": "user", "message": {"content": [{"type": "text", "text": "Whe
 ANTIGRAVITY = [{"step_index": 0, "source": "MODEL", "type": "PLANNER_RESPONSE", "created_at": AT, "content": "stable"}]
 GROK = [{"type": "user", "content": [{"type": "text", "text": "Where?"}]}, {"type": "assistant", "content": "There."}]
 OPENCODE = [{"id": "msg_1", "sessionID": "ses_1", "role": "user", "time": {"created": 1790000000000}}]
+CURSOR_STREAM = [
+    {"type": "system", "subtype": "init", "session_id": "s", "cwd": "/tmp/p", "model": "m"},
+    {"type": "user", "session_id": "s", "message": {"role": "user", "content": [{"type": "text", "text": "Where?"}]}},
+]
+QWEN_STREAM = [
+    {"type": "system", "subtype": "init", "uuid": "a", "session_id": "s", "qwen_code_version": "0.9"},
+    {"type": "assistant", "uuid": "b", "session_id": "s", "parent_tool_use_id": None,
+     "message": {"role": "assistant", "content": [{"type": "text", "text": "There."}]}},
+]  # fmt: skip
 STREAM = [{"type": "message", "session_id": "s", "timestamp": AT, "role": "user", "text": "Do it"}]
 
 
 @pytest.mark.parametrize(
-    "values", [QWEN, QWEN_COMMAND, DROID, DROID[1:], CURSOR, ANTIGRAVITY, GROK, OPENCODE, STREAM, QWEN[::-1]]
+    "values",
+    [
+        QWEN,
+        QWEN_COMMAND,
+        DROID,
+        DROID[1:],
+        CURSOR,
+        ANTIGRAVITY,
+        GROK,
+        OPENCODE,
+        STREAM,
+        CURSOR_STREAM,
+        QWEN_STREAM,
+        QWEN[::-1],
+    ],
 )
 def test_no_other_programs_reader_claims_it(tmp_path: Path, values: list[Any]) -> None:
     claimed = [reader.name for reader in READERS if reader.recognizes(head_of(Bytes(lines(values))))]
@@ -97,3 +121,48 @@ def test_a_header_that_is_younger_than_the_messages_does_not_hold_them_back(tmp_
     got = imported(tmp_path, [header, *messages])
     with got.library.open(str(got.report.id), read_only=True) as store:
         assert [record.at[:13] for record in store.get_records() if record.message] == [at[:13] for at in said]
+
+
+def streamed(kind: str, number: int, content: Any, **members: Any) -> dict[str, Any]:
+    """A line that Claude Code prints with --output-format stream-json."""
+    message = {"role": kind, "content": content, **({"id": f"msg_{number}"} if kind == "assistant" else {})}
+    about = {"session_id": SESSION, "uuid": f"u{number}", "parent_tool_use_id": None}
+    return {"type": kind, "message": message, **about, **members}
+
+
+def test_what_claude_code_prints_is_its_own_and_no_second_file_of_the_session(tmp_path: Path) -> None:
+    """Saved output was refused. What a sub-agent said is a conversation of its own."""
+    agent = {"parent_tool_use_id": "toolu_1"}
+    values = [
+        {"type": "system", "subtype": "init", "session_id": SESSION, "claude_code_version": "2.1.278", "cwd": "/tmp/p"},
+        streamed("user", 1, "Where is the zebra?"),
+        streamed("assistant", 2, [call()]),
+        streamed("user", 3, "Look for it", **agent),
+        streamed("assistant", 4, [{"type": "text", "text": "quagga"}], **agent),
+        streamed("user", 5, result()),
+        streamed("assistant", 6, [{"type": "text", "text": "In the stable."}]),
+        {"type": "result", "session_id": SESSION, "result": "In the stable."},
+    ]
+    session = ClaudeLines()
+    session.user("Where is the zebra?")
+    library = imported(tmp_path, session.lines).library
+    path = tmp_path / "printed.jsonl"
+    path.write_bytes(lines(values))
+    whole, part = import_conversations([path], library)
+    assert [(one.action, one.messages, one.is_part) for one in (whole, part)] == [
+        ("created", 4, False),
+        ("created", 2, True),
+    ]
+    with library.open(str(part.id), read_only=True) as store:
+        assert store.get_metadata().labels["part_of"] == whole.session
+    assert [report.action for report in import_conversations([tmp_path], library)] == ["unchanged"] * 3
+
+
+def test_lines_that_a_tool_left_without_a_session_are_claude_codes(tmp_path: Path) -> None:
+    """They were refused: with --format claude-code they came in, in their order."""
+    session = ClaudeLines()
+    session.user("Where is the zebra?")
+    session.reply("In the stable.")
+    kept = [{name: line[name] for name in ("type", "uuid", "message", "timestamp")} for line in session.lines]
+    got = imported(tmp_path, kept, "cut.jsonl")
+    assert (got.report.format, got.report.messages, got.findings()) == ("claude-code", 2, [])

@@ -46,9 +46,10 @@ class ConversationSummary:
     created_at: str | None = None
     updated_at: str | None = None
     """When something was last said: the time of the last record, RFC 3339 in UTC; without a record when it was created. A rename, a
-    label or an import does not change it. On a backend it is ``touched_at``."""
+    label or an import does not change it."""
     touched_at: str | None = None
-    """When it was last written to: the later of the time of the last record and of the last change of the metadata."""
+    """When it was last written to: the later of the time of the last record and of the last change of the metadata. On a backend an
+    import counts too."""
     record_count: int | None = None
     """How many records the live generation has, events included: the number of its last whole one."""
     generation: int | None = None
@@ -110,13 +111,13 @@ def summary_of(directory: filesystem.AnyPath) -> ConversationSummary | None:
     return summary_in(filesystem.REAL, filesystem.absolute_path(directory))
 
 
-def summary_in(files: FileSystem, path: str) -> ConversationSummary | None:
+def summary_in(files: FileSystem, path: str, *, last_extra: bool = False) -> ConversationSummary | None:
     """As :func:`summary_of`, on any file system."""
     parent, _, name = path.rpartition("/")
     with refusals(path, "look at it"):
         try:
             with Folder.open(files, parent or "/") as folder:
-                return summarize(folder, name)
+                return summarize(folder, name, last_extra)
         except FileNotFoundError:
             return None
 

@@ -1,9 +1,11 @@
-"""What a reader notes beside a message: what of it the user typed, and what was said on a branch that was left."""
+"""What an import notes beside a message: what of it the user typed, what was said on a branch that was left, when it was imported."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+from transcript_store._json.times import is_time
 
 
 def typed_of(extra: Mapping[str, Any] | None, said: str) -> str:
@@ -17,6 +19,15 @@ def typed_of(extra: Mapping[str, Any] | None, said: str) -> str:
         typed = mark.get("typed")
         return typed if isinstance(typed, str) else ""
     return "" if mark is True else said
+
+
+def imported_at(extra: Mapping[str, Any] | None) -> str:
+    """When an import wrote the record with this ``extra``, if it is one of its notes; empty otherwise. Its records have the times of the
+    source.
+    """
+    note = (extra or {}).get("import")
+    at = note.get("at") if isinstance(note, dict) else None
+    return at if isinstance(at, str) and is_time(at) else ""
 
 
 def left_of(extra: Mapping[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]] | None:

@@ -19,6 +19,7 @@ from transcript_store._conversation.deleting import delete
 from transcript_store._conversation.layout import strangers
 from transcript_store._conversation.metadata import checked_fields
 from transcript_store._conversation.summary import ConversationSummary, summarize
+from transcript_store._json.imported import imported_at
 from transcript_store._json.times import format_time, given_time, is_time
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
@@ -290,9 +291,7 @@ class Pruner:
         """Whether an import wrote last, and when: its records have the times of the source."""
         with Folder.open(self._files, self._library) as parent:
             now = summarize(parent, folder.path.rpartition("/")[2], last_extra=True)
-        note = ((now.last_extra if now else None) or {}).get("import")
-        at = note.get("at") if isinstance(note, dict) else None
-        return isinstance(at, str) and is_time(at) and at >= before
+        return imported_at(now.last_extra if now else None) >= before
 
     def _generations_due(self, folder: Folder, live: int) -> list[tuple[int, int]]:
         """The numbers of those that are due, and their sizes. A replace that was cut off may have left one that is none."""

@@ -2,7 +2,8 @@
 
 A node is ``{"id", "parent", "children", "message"}``; a message has ``author.role``, ``content.content_type``, ``recipient`` and
 ``metadata``. What goes to another recipient than ``all`` is a call, and what its tool says next is its result. Nodes without a
-message, hidden ones, and the model's thoughts are events. Messages are built: the site's requests are not in the export.
+message, hidden ones, and the model's thoughts are events. Messages are built: the site's requests are not in the export. Pictures, sounds
+and documents that stand beside them in the export are parts of the messages.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from transcript_store.formats._attached import Attached, AttachedFiles
 from transcript_store.formats._blocks import Losses, objects
 from transcript_store.formats._exports import Export, Node, part_of
 from transcript_store.formats._generations import Draft
 from transcript_store.formats._members import Json, first_text, obj, text, time_of
 from transcript_store.formats._plan import Head
+from transcript_store.formats._scaffolding import marked
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
@@ -40,9 +43,18 @@ class ChatGpt(Export):
         return first_text(conversation.get("conversation_id"), conversation.get("id"))
 
     def nodes(self, conversation: Json) -> list[Node]:
-        mapping = obj(conversation.get("mapping"))
+        """A node may name its children alone: some exports leave out the one link, some the other."""
+        mapping = {name: value for name, value in obj(conversation.get("mapping")).items() if isinstance(value, dict)}
+        above = {
+            child: name
+            for name, value in mapping.items()
+            for child in (value["children"] if isinstance(value.get("children"), list) else ())
+            if isinstance(child, str)
+        }
+        parents = ((name, text(value.get("parent")), value) for name, value in mapping.items())
         return [
-            Node(name, text(value.get("parent")), value) for name, value in mapping.items() if isinstance(value, dict)
+            Node(name, parent if parent in mapping else above.get(name, parent), value)
+            for name, parent, value in parents
         ]
 
     def leaf(self, conversation: Json, nodes: list[Node]) -> str | None:
@@ -62,16 +74,16 @@ class ChatGpt(Export):
     def times(self, conversation: Json, nodes: list[Node]) -> tuple[object, Iterable[object]]:
         return conversation.get("update_time"), (part_of(node.value, "message", "create_time") for node in nodes)
 
-    def told(self, path: list[Node], losses: Losses) -> list[list[Draft]]:
-        talk = _Talk(losses)
+    def told(self, path: list[Node], losses: Losses, files: AttachedFiles) -> list[list[Draft]]:
+        talk = _Talk(losses, files)
         return [talk.messages(node) for node in path]
 
 
 class _Talk:
     """What is said on the way to the current node, and which calls have no result yet."""
 
-    def __init__(self, losses: Losses) -> None:
-        self._losses = losses
+    def __init__(self, losses: Losses, files: AttachedFiles) -> None:
+        self._losses, self._files = losses, files
         self._calls: list[tuple[str, str]] = []
         """Those without a result: recipient and id."""
         self._result: tuple[object, Json] | None = None
@@ -82,15 +94,21 @@ class _Talk:
         metadata, content = obj(value.get("metadata")), obj(value.get("content"))
         if metadata.get("is_visually_hidden_from_conversation") is True or content.get("content_type") in _NOT_SAID:
             return []
-        said = _said(content, metadata, self._losses)
+        said, attached = _said(content, metadata, self._losses, self._files)
         role, recipient = part_of(value, "author", "role"), text(value.get("recipient")) or "all"
         if not said or role not in ("user", "assistant", "system", "tool"):
             return []
         at = time_of(value.get("create_time"))
+        shown = [part for each in attached if (part := each.part()) is not None]
+        # Only a user's message may show a picture: what a tool or the model made stands behind its message.
+        behind = [Draft({"role": "user", "content": shown}, marked("", is_said=True), at)] if shown else []
         if role == "tool":
             message = self._answer(part_of(value, "author", "name"), said)
-            return [] if message is None else [Draft(message, {}, at)]
+            return behind if message is None else [Draft(message, {}, at), *behind]
         self._result = None
+        if role == "user" and shown:
+            typed = said if any(each.type == "text/plain" for each in attached) else None
+            return [Draft({"role": role, "content": [{"type": "text", "text": said}, *shown]}, marked(typed), at)]
         extra: Json = {}
         if role == "assistant":
             about = {
@@ -101,8 +119,8 @@ class _Talk:
         if role == "assistant" and recipient != "all":
             self._calls.append((recipient, _known_as(node.id)))
             called: Json = {"role": "assistant", "content": None, "tool_calls": [_call(node.id, recipient, said)]}
-            return [Draft(called, extra, at)]
-        return [Draft({"role": role, "content": said}, extra, at)]
+            return [Draft(called, extra, at), *behind]
+        return [Draft({"role": role, "content": said}, extra, at), *behind]
 
     def _answer(self, tool: object, said: str) -> Json | None:
         """A tool's message; None if it goes on with the one before (a search says each file that it found), or answers nothing."""
@@ -135,38 +153,46 @@ def _known_as(node: str) -> str:
     return node if _ID.fullmatch(node) else hashlib.sha256(node.encode(errors="replace")).hexdigest()[:40]
 
 
-def _said(content: Json, metadata: Json, losses: Losses) -> str:
-    """The text of a message. Of a picture, a sound or a file only the name is in the export."""
+def _said(content: Json, metadata: Json, losses: Losses, files: AttachedFiles) -> tuple[str, list[Attached]]:
+    """The text of a message, in which each file has its name, and those of its files that the export has."""
     parts: list[Any] = content["parts"] if isinstance(content.get("parts"), list) else []
     found: list[str] = [] if parts else [first_text(content.get("text"), content.get("result")) or ""]
+    names = {its_id: name for one in _uploads(metadata) for its_id, name in [(one["id"], text(one.get("name")))]}
+    attached: dict[str, Attached] = {}
     for part in parts:
         if isinstance(part, str):
             found.append(part)
         elif isinstance(part, dict) and (said := text(part.get("text"))):
             found.append(said)
         elif isinstance(part, dict):
-            for pointer in _pointers(part):
+            for asset in _pointers(part):
+                pointer, kind = asset["asset_pointer"], text(asset.get("content_type")) or "file"
+                its_id, name = next(((each, name) for each, name in names.items() if each in pointer), (pointer, None))
+                if (file := files.find(pointer, name)) is not None and file.type:
+                    attached[its_id] = file
+                    found.append(f"[{file.type.partition('/')[0]}: {file.name}]")
+                    continue
                 losses.note("media", "a picture or a sound is a file beside the export: its name stands in the text")
-                name = _name_of(pointer["asset_pointer"], metadata)
-                found.append(f"[{text(pointer.get('content_type')) or 'file'}: {name}]")
+                found.append(f"[{kind}: {f'{name}, {pointer}' if name else pointer}]")
     said = _with_links("\n".join(piece for piece in found if piece), metadata)
-    # A picture is an attachment too, by the id that its pointer has.
-    shown = [
-        one
-        for one in objects(metadata.get("attachments"))
-        if not any(name and name in said for name in (text(one.get("id")), text(one.get("name"))))
-    ]
-    if shown:
-        losses.note("files", "the export has the name of a file, and not what is in it", len(shown))
-    return said or "\n".join(f"[file: {text(one.get('name')) or 'unnamed'}]" for one in shown)
-
-
-def _name_of(pointer: str, metadata: Json) -> str:
-    """What an upload is called, and where it is: the pointer has the id that the attachment has."""
+    is_all = not said
     for one in objects(metadata.get("attachments")):
-        if (known := text(one.get("id"))) and known in pointer and (name := text(one.get("name"))):
-            return f"{name}, {pointer}"
-    return pointer
+        its_id, name = text(one.get("id")) or "", text(one.get("name"))
+        if its_id and (its_id in attached or its_id in said):
+            continue  # a picture is an attachment too
+        file = files.find(its_id, name)
+        if file is not None and file.type:
+            attached[its_id] = file
+        else:
+            losses.note("files", "the export has the name of a file, and not what is in it")
+        if (is_all or its_id in attached) and (not name or name not in said):
+            said += f"\n[file: {name or (file.name if file is not None else 'unnamed')}]"
+    return said.removeprefix("\n"), [*attached.values()]
+
+
+def _uploads(metadata: Json) -> Iterator[Json]:
+    """The attachments of a message that have an id: the pointers to them have it too."""
+    return (one for one in objects(metadata.get("attachments")) if text(one.get("id")))
 
 
 def _with_links(said: str, metadata: Json) -> str:

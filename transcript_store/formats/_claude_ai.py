@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from transcript_store.formats._attached import AttachedFiles
 from transcript_store.formats._blocks import Losses, objects
 from transcript_store.formats._exports import Export, Node
 from transcript_store.formats._generations import Draft
@@ -61,7 +62,7 @@ class ClaudeAi(Export):
         said = (node.value.get(name) for node in nodes for name in ("created_at", "updated_at"))
         return conversation.get("updated_at"), said
 
-    def told(self, path: list[Node], losses: Losses) -> list[list[Draft]]:
+    def told(self, path: list[Node], losses: Losses, files: AttachedFiles) -> list[list[Draft]]:  # noqa: ARG002
         return [_messages(node.value, losses) for node in path]
 
 

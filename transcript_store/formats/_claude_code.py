@@ -14,7 +14,8 @@ A line of the type ``user`` or ``assistant`` carries a message of Claude's API. 
   (``isApiErrorMessage``) and its fixed sentences are events.
 * A line may name a parent that nobody went back to: see ``_claude_code_lines``.
 
-Files from before the parents, and those that were edited by hand, are in the order of their lines.
+Files from before the parents, and those that were edited by hand, are in the order of their lines. So is what the program prints with
+``--output-format stream-json``: lines of these types with ``session_id`` and ``parent_tool_use_id``.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ from typing import Any
 from transcript_store.formats._blocks import objects, text_in
 from transcript_store.formats._claude_code_lines import (
     IN_THE_TREE,
+    SPEAKERS,
     SYNTHETIC,
     Look,
     Node,
     is_injected,
+    is_streamed,
     look_at,
     message_of,
     typed_command,
@@ -38,6 +41,7 @@ from transcript_store.formats._claude_code_lines import (
 from transcript_store.formats._claude_code_tree import generations_of, with_side_lines
 from transcript_store.formats._kept import KeptLines
 from transcript_store.formats._left import left_finding
+from transcript_store.formats._members import obj
 from transcript_store.formats._original import pack
 from transcript_store.formats._plan import Entry, Finding, Head, Loss, Plan, Source
 from transcript_store.formats._scaffolding import marked
@@ -130,8 +134,15 @@ class ClaudeCode:
 
 def _is_ours(value: dict[str, Any]) -> bool:
     kind = text_in(value, "type")
+    if kind in IN_THE_TREE and is_streamed(value):
+        return True
     if kind in IN_THE_TREE and isinstance(value.get("uuid"), str):
-        return "sessionId" in value or "parentUuid" in value
+        # A tool that cuts sessions may take away all but what was said.
+        return (
+            "sessionId" in value
+            or "parentUuid" in value
+            or (kind in SPEAKERS and obj(value.get("message")).get("role") == kind)
+        )
     if kind == "summary":
         return "leafUuid" in value
     if kind == "file-history-snapshot":
@@ -144,11 +155,20 @@ def _is_ours(value: dict[str, Any]) -> bool:
 def _is_anothers(value: dict[str, Any]) -> bool:
     """Whether only a program writes it that took over the tree and not the messages: Qwen Code has Gemini's."""
     message = value.get("message")
-    return "systemPayload" in value or (isinstance(message, dict) and "parts" in message and "content" not in message)
+    return (
+        "systemPayload" in value
+        or "qwen_code_version" in value
+        or (isinstance(message, dict) and "parts" in message and "content" not in message)
+    )
 
 
 def _session(look: Look, name: str) -> str:
-    """The session's id. Lines that were taken over from another session keep its id: the file's name, or the last one, counts."""
+    """The session's id. Lines that were taken over from another session keep its id: the file's name, or the last one, counts.
+
+    What the program printed of a session is not the session's own file: the two have different lines.
+    """
+    if look.streamed:
+        return f"{look.streamed}/stream"
     stem = name.rpartition("/")[2].removesuffix(".jsonl")
     return stem if stem in look.sessions else next(reversed(look.sessions), look.first.hex())
 

@@ -14,7 +14,7 @@ from transcript_store.formats._scaffolding import CLAUDE_CODE, texts_in
 
 IN_THE_TREE = frozenset({"user", "assistant", "system", "attachment", "progress"})
 """The types whose lines name a parent. ``progress`` is never a leaf: later versions pass it over."""
-_SPEAKERS = ("user", "assistant")
+SPEAKERS = ("user", "assistant")
 _GIVEN = frozenset({"file", "directory", "pdf_reference", "mcp_resource", "selected_lines_in_ide", "edited_text_file"})
 """Attachments that a model is sent beside what was said, in a form of the program's own."""
 SYNTHETIC = "<synthetic>"
@@ -59,7 +59,8 @@ class Node:
     anchor: Node | None = None
     """The nearest line above it that is said."""
     call: tuple[str, str] | None = None
-    """Of a block of a reply, and of a result: the reply that it belongs to. What hangs on one of them hangs on all."""
+    """Of a block of a reply, of a result, and of what was said between them: the reply that it belongs to. What hangs on one of them hangs
+    on all."""
 
 
 @dataclass(slots=True)
@@ -75,6 +76,8 @@ class Look:
     """By the uuid of the line that a summary names as its leaf."""
     sessions: dict[str, None] = field(default_factory=dict)
     """In the order in which they last appeared."""
+    streamed: str = ""
+    """The id of the session, if these are lines that the program printed while it ran."""
     version: str | None = None
     cwd: str = ""
     """The first one: it is the one that names the folder."""
@@ -121,13 +124,15 @@ def message_of(value: dict[str, Any]) -> dict[str, Any] | None:
 
 def _is_said(kind: Any, role: Any, content: Any) -> bool:
     """Whether a model is sent a line of this kind with a message of this role and content."""
-    return kind in _SPEAKERS and role in _SPEAKERS and (content.__class__ is list or content.__class__ is str)
+    return kind in SPEAKERS and role in SPEAKERS and (content.__class__ is list or content.__class__ is str)
 
 
 def _take(look: Look, place: int, value: dict[str, Any]) -> None:
     kind = value.get("type")
     if kind is None and "uuid" in value and isinstance(value.get("message"), dict):
         kind = value["message"].get("role")  # a tool took the type away
+    if not look.streamed and is_streamed(value):
+        look.streamed = text_in(value, "session_id")
     session = text_in(value, "sessionId")
     if session and (not look.sessions or next(reversed(look.sessions)) != session):
         look.sessions.pop(session, None)
@@ -199,7 +204,9 @@ def _link_one(look: Look, far: _Said, node: Node, parent: Node | None) -> None:
     # A parent that is not in the file is the line before: see way_to.
     above = parent if parent is not None else tip if node.parent else None
     node.anchor = None if above is None else _said_at(above)
-    node.call = node.reply if node.reply is not None else node.anchor.call if node.answers and node.anchor else None
+    node.call = node.reply
+    if (node.answers or node.is_queued) and node.anchor is not None:
+        node.call = node.anchor.call
     if node.kind == "progress":
         return
     if tip is not None and node.anchor is not _said_at(tip):
@@ -211,6 +218,8 @@ def _link_one(look: Look, far: _Said, node: Node, parent: Node | None) -> None:
             )
             look.findings.append(look.lines.finding("broken-chain", told, node.place))
             node.parent, node.anchor = tip.id, _said_at(tip)
+        elif node.answers and not _is_side_by_side(node.anchor, _said_at(tip)):
+            return  # it stands behind its call; what follows continues behind what was said last
     if node.is_prompt:
         far.prompts.add(-1 if node.anchor is None else node.anchor.place)
     if node.boundary:
@@ -222,12 +231,19 @@ def _link_one(look: Look, far: _Said, node: Node, parent: Node | None) -> None:
 def _leaves_out(far: _Said, node: Node, said: Node | None) -> bool:
     """Whether what was said last would be left out, although no user went back."""
     above = node.anchor
-    if said is None or node.after_rewind or node.answers or (node.reply is not None and node.reply == said.call):
+    if said is None or node.after_rewind or (node.reply is not None and node.reply == said.call):
         return False  # or tools ran side by side
-    if above is not None and above.call is not None and above.call == said.call:
+    if _is_side_by_side(above, said):
         return False
+    if node.answers:
+        return above is None or above.reply is None  # else it stands behind its call
     place = -1 if above is None else above.place
     return place < far.compacted or not node.is_prompt or place not in far.prompts
+
+
+def _is_side_by_side(one: Node | None, other: Node | None) -> bool:
+    """Whether the two are of one reply: a call of it, or the result of one."""
+    return one is not None and other is not None and one.call is not None and one.call == other.call
 
 
 def _said_at(node: Node) -> Node | None:
@@ -271,8 +287,8 @@ def _node(place: int, kind: str, value: dict[str, Any]) -> Node:
         kind,
         text_in(value, "uuid"),
         text_in(value, "parentUuid") or text_in(value, "logicalParentUuid"),
-        get("isSidechain") is True,
-        text_in(value, "agentId"),
+        get("isSidechain") is True or text_in(value, "parent_tool_use_id") != "",
+        text_in(value, "agentId", "parent_tool_use_id"),
         says,
         reply,
         answers,
@@ -285,6 +301,13 @@ def _node(place: int, kind: str, value: dict[str, Any]) -> Node:
         (says and kind == "user" and not answers and not is_prompt)
         or (kind == "attachment" and text_in(_attachment(value), "hookName") == "SessionStart:clear"),
     )
+
+
+def is_streamed(value: dict[str, Any]) -> bool:
+    """Whether it is a line that the program prints while it runs, for the program that started it."""
+    if text_in(value, "session_id") == "":
+        return False
+    return "parent_tool_use_id" in value or (value.get("subtype") == "init" and "claude_code_version" in value)
 
 
 def is_injected(value: dict[str, Any]) -> bool:

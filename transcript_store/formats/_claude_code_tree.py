@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
 
 from transcript_store.formats._claude_code_lines import Look, Node
 from transcript_store.formats._plan import Finding
@@ -24,7 +26,7 @@ def with_side_lines(look: Look, way: list[Node]) -> list[Node]:
         if node.reply is not None:
             lines[node.reply].append(node)
         elif node.answers:
-            results[node.parent].append(node)
+            results[node.parent if node.anchor is None else node.anchor.id].append(node)
         elif node.is_queued:
             queued[node.parent].append(node)
     last = {node.reply: node.place for node in way if node.reply is not None}
@@ -87,7 +89,7 @@ def _kept_of(
 
 
 def _said(nodes: list[Node]) -> list[Said[Node]]:
-    """The messages of these lines, in order; the lines of a reply are one."""
+    """The messages of these lines, in order; the lines of a reply are one. Side by side calls and results are in the order of the file."""
     found: list[Said[Node]] = []
     replies: dict[tuple[str, str], Said[Node]] = {}
     for node in nodes:
@@ -99,10 +101,16 @@ def _said(nodes: list[Node]) -> list[Said[Node]]:
         found.append(Said([node]))
         if node.reply is not None:
             replies[node.reply] = found[-1]
-    return [*_behind_results(found)]
+    for one in replies.values():
+        one.nodes.sort(key=attrgetter("place"))
+    runs = groupby(found, key=lambda one: one.nodes[0].answers)
+    ordered = (
+        one for answers, run in runs for one in (sorted(run, key=lambda one: one.nodes[0].place) if answers else run)
+    )
+    return [*_behind_results(ordered)]
 
 
-def _behind_results(said: list[Said[Node]]) -> Iterator[Said[Node]]:
+def _behind_results(said: Iterable[Said[Node]]) -> Iterator[Said[Node]]:
     """What the user said between a call and its results stands behind them: nothing may be sent in between."""
     queued: list[Said[Node]] = []
     for one in said:

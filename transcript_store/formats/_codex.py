@@ -1,7 +1,8 @@
 """Codex: ``rollout-*.jsonl``, lines ``{"timestamp", "type", "payload"}``.
 
 * ``session_meta``: the session; the first counts, for a fork begins with those of its parents.
-* ``response_item``: what was said, as items of OpenAI's Responses. Nothing else is sent to a model: ``event_msg`` says it again.
+* ``response_item``: what was said, as items of OpenAI's Responses. Nothing else is sent to a model: ``event_msg`` says it again. A file
+  without any has what its events say.
 * ``turn_context``: from here on, which model.
 * ``compacted``: a new generation, which begins with its ``replacement_history``; the versions before had none, and went on with
   what the user had said and the summary.
@@ -34,6 +35,10 @@ from transcript_store.messages import typed_of
 _EARLY_ITEMS = frozenset({"message", "reasoning", "function_call", "function_call_output", "local_shell_call"})
 
 
+_SPEAKERS = {"user_message": "user", "UserMessage": "user", "agent_message": "assistant", "AgentMessage": "assistant"}
+"""Who speaks in an event, by its type."""
+
+
 class Codex:
     """Reads rollouts of Codex."""
 
@@ -45,8 +50,11 @@ class Codex:
         return _kind(first) == "session_meta" or {"timestamp", "type", "payload"} <= first.keys()
 
     def plans(self, source: Source) -> Iterable[Plan]:
-        lines, session = Lines(source), _Session()
-        said = told(source, _walk(lines, session), lambda: _walk(Lines(source), _Session()))
+        for hears in (False, True):
+            lines, session = Lines(source), _Session(hears=hears)
+            said = told(source, _walk(lines, session), partial(_walked, source, hears=hears))
+            if session.speaks or not session.is_heard:
+                break
         if not lines.count:
             return
         meta = session.meta
@@ -84,7 +92,11 @@ def _title_beside(source: Source, session: str | None) -> str | None:
 class _Session:
     """What is known of a session, and what of it is in force, as its lines are read."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, hears: bool = False) -> None:
+        self.hears = hears
+        """Whether what events say again counts, because nothing says it before them."""
+        self.is_heard = False
+        """Whether an event says what the user or the model said."""
         self.meta: Json = {}
         self.first = b""
         self.model: str | None = None
@@ -140,6 +152,10 @@ class _Session:
         yield Begins(partial(islice, kept, len(kept)), taken_back)
 
 
+def _walked(source: Source, *, hears: bool) -> Steps:
+    return _walk(Lines(source), _Session(hears=hears))
+
+
 def _walk(lines: Iterable[Line], session: _Session) -> Steps:
     for line in lines:
         if not line.raw:
@@ -148,6 +164,10 @@ def _walk(lines: Iterable[Line], session: _Session) -> Steps:
         value = line.value or {}
         kind, payload, at = _kind(value), obj(value.get("payload", value)), text(value.get("timestamp"))
         session.learn(kind, payload)
+        if kind == "event_msg" and (heard := _heard(payload)) is not None:
+            session.is_heard = True
+            if session.hears:
+                kind, payload = "response_item", heard
         if kind == "response_item":
             if not session.awaits(payload):
                 yield from session.settled()
@@ -171,6 +191,17 @@ def _walk(lines: Iterable[Line], session: _Session) -> Steps:
                 session.meter(info.get("last_token_usage"))
         session.items.event(line, at)
     yield from session.settled()
+
+
+def _heard(payload: Json) -> Json | None:
+    """The message that an event says, as an item; None if it says none. Since 0.147 an event has the item itself."""
+    said = obj(payload.get("item")) if payload.get("type") == "item_completed" else payload
+    role = _SPEAKERS.get(text(said.get("type")) or "")
+    texts = texts_in(said.get("content")) or texts_in(first_text(said.get("message"), said.get("text")))
+    if role is None or not texts:
+        return None
+    kind = "output_text" if role == "assistant" else "input_text"
+    return {"type": "message", "role": role, "content": [{"type": kind, "text": each} for each in texts]}
 
 
 def _kind(value: Json) -> str | None:

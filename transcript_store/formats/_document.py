@@ -7,9 +7,11 @@ piece's bytes has kept it (F3).
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import orjson
@@ -24,15 +26,28 @@ TOO_DEEP = f"nested deeper than {DEEPEST:,} levels: its bytes are kept, and noth
 _READ_BYTES = 1 << 20
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?P<open>\\?\Z)?|[{}\[\]]', re.DOTALL)
 _ESCAPE = re.compile(
-    rb"\\(?:(?P<high>u[dD][89abAB][0-9a-fA-F]{2})(?P<low>\\u[dD][c-fC-F][0-9a-fA-F]{2})?"
-    rb"|(?P<alone>u[dD][c-fC-F][0-9a-fA-F]{2})|.)",
+    r"\\(?:(?P<high>u[dD][89abAB][0-9a-fA-F]{2})(?P<low>\\u[dD][c-fC-F][0-9a-fA-F]{2})?"
+    r"|(?P<alone>u[dD][c-fC-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
-HALF_CHARACTER = (
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
+"""Of the others, which may stand between the members of an object, only a parser knows where they stand."""
+_SMALLEST, _LARGEST, _MOST_DIGITS = -(2**63), 2**64 - 1, 20
+"""Of the integers that 64 bits carry; a longer one is read as a float, as other readers of JSON do."""
+Oddity = tuple[str, str]
+"""A way in which a text is no JSON, or none that can be stored, although programs write it: the kind of a finding, and what it says."""
+HALF_CHARACTER: Oddity = (
     "half-character",
     "an escape that is half a character, such as \\ud83d: the message has U+FFFD in its place, and the bytes are kept",
 )
-"""The kind of a finding, and what it says."""
+NO_NUMBER: Oddity = (
+    "no-number",
+    "NaN, Infinity, or a number larger than JSON readers take, such as 1e400: the message has null in its place, and the bytes are kept",
+)
+CONTROL_CHARACTER: Oddity = (
+    "control-character",
+    "a control character that JSON writes as an escape: the message has the character, and the bytes are kept",
+)
 _REST_OF_TEXT = re.compile(rb'[^"\\]*(?:\\.[^"\\]*)*(?P<open>\\?\Z)?', re.DOTALL)
 
 
@@ -100,33 +115,63 @@ def _spans_within(raw: bytes, name: str) -> Iterator[Span]:
 
 
 def parsed(raw: bytes) -> dict[str, Any] | None:
-    """The object, or None if it is none, or too deep. Half a character in it is U+FFFD."""
+    """The object, or None if it is none, or too deep. See :func:`read_object`."""
+    return read_object(raw)[0]
+
+
+def read_object(raw: bytes) -> tuple[dict[str, Any] | None, tuple[Oddity, ...]]:
+    """The object, or None if it is none, or too deep; and in which ways its text is no JSON although programs write it.
+
+    Each :data:`Oddity` is the kind of a finding and what it says. The object can always be stored: it has null for what is no number, and
+    U+FFFD for what is no character.
+    """
     try:
         value = orjson.loads(raw)
     except (orjson.JSONDecodeError, RecursionError):
-        whole = _ESCAPE.sub(_whole_character, raw) if _may_have_halves(raw) else raw
-        if whole == raw:
-            return None
-        try:
-            value = orjson.loads(whole)
-        except (orjson.JSONDecodeError, RecursionError):
-            return None
-    return value if isinstance(value, dict) else None
+        return _read_leniently(raw)
+    return value if isinstance(value, dict) else None, ()
 
 
-def has_half_characters(raw: bytes) -> bool:
-    """Whether JSON that was read has an escape that is half a character."""
-    return _may_have_halves(raw) and _ESCAPE.sub(_whole_character, raw) != raw
+def _read_leniently(raw: bytes) -> tuple[dict[str, Any] | None, tuple[Oddity, ...]]:
+    odd: dict[Oddity, None] = {}
+
+    def number(said: str) -> float | None:
+        found = float(said)
+        if isfinite(found):
+            return found
+        odd[NO_NUMBER] = None
+        return None
+
+    def integer(said: str) -> float | None:
+        fits = len(said) <= _MOST_DIGITS and _SMALLEST <= int(said) <= _LARGEST
+        return int(said) if fits else number(said)
+
+    try:
+        said = raw.decode()
+    except UnicodeDecodeError as error:
+        said = raw.decode(errors="replace")
+        where = f"byte 0x{raw[error.start]:02x} is not UTF-8, at byte {error.start + 1:,}"
+        odd["not-utf8", f"{where}: the message has U+FFFD in its place, and the bytes are kept"] = None
+    if "\\ud" in said or "\\uD" in said:
+        whole = _ESCAPE.sub(_whole_character, said)
+        if whole != said:
+            said, odd[HALF_CHARACTER] = whole, None
+    decoder = json.JSONDecoder(strict=False, parse_constant=number, parse_int=integer, parse_float=number)
+    try:
+        value = decoder.decode(said)
+    except (ValueError, RecursionError):
+        return None, ()
+    if not isinstance(value, dict) or is_too_deep(raw):
+        return None, ()
+    if not odd or _CONTROL.search(said):  # all else that the strict parser refuses was noted
+        odd[CONTROL_CHARACTER] = None
+    return value, tuple(odd)
 
 
-def _may_have_halves(raw: bytes) -> bool:
-    return b"\\ud" in raw or b"\\uD" in raw
-
-
-def _whole_character(escape: re.Match[bytes]) -> bytes:
+def _whole_character(escape: re.Match[str]) -> str:
     """The escape; U+FFFD instead of half a character, which is grammatical JSON, and which no text can hold."""
     is_half = (escape["high"] and not escape["low"]) or escape["alone"]
-    return b"\\ufffd" if is_half else escape[0]
+    return "\\ufffd" if is_half else escape[0]
 
 
 def is_too_deep(raw: bytes) -> bool:

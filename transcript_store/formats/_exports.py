@@ -14,18 +14,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from transcript_store.formats._attached import AttachedFiles
 from transcript_store.formats._blocks import Losses
 from transcript_store.formats._document import (
-    HALF_CHARACTER,
     LONGEST_BYTES,
     TOO_DEEP,
+    Oddity,
     Span,
-    has_half_characters,
     is_too_deep,
     objects_of,
-    parsed,
     pieces_within,
     read_all,
+    read_object,
 )
 from transcript_store.formats._generations import Draft
 from transcript_store.formats._left import left_entry, left_finding
@@ -78,7 +78,7 @@ class Export(ABC):
         """When the conversation last changed, and when its messages were said, as they stand there."""
 
     @abstractmethod
-    def told(self, path: list[Node], losses: Losses) -> list[list[Draft]]:
+    def told(self, path: list[Node], losses: Losses, files: AttachedFiles) -> list[list[Draft]]:
         """For each node its messages; none if it is an event."""
 
     @abstractmethod
@@ -90,12 +90,12 @@ class Export(ABC):
 
     def plans(self, source: Source) -> Iterable[Plan]:
         spans = list(objects_of(source))
-        beside = tuple(_beside(source, spans))
+        beside, files = tuple(_beside(source, spans)), AttachedFiles(source)
         for span in spans:
-            plan = self._plan(source, span, Span(0, source.size) if len(spans) == 1 else span)
+            plan = self._plan(source, files, span, Span(0, source.size) if len(spans) == 1 else span)
             yield replace(plan, findings=(*plan.findings, *beside)) if beside and span is spans[-1] else plan
 
-    def _plan(self, source: Source, span: Span, whole: Span) -> Plan:
+    def _plan(self, source: Source, files: AttachedFiles, span: Span, whole: Span) -> Plan:
         """The conversation at ``span``. ``whole`` is what its lines have: of an only one the document with its brackets."""
         if span.size > LONGEST_BYTES:
             message = f"a conversation longer than {LONGEST_BYTES:,} bytes was left out"
@@ -115,7 +115,7 @@ class Export(ABC):
             finding = Finding(kind, message, 1, span.offset)
             session = hashlib.sha256(raw).hexdigest()
             return Plan(self.name, session, 1, (partial(_unread, source, whole),), findings=(finding,))
-        conversation, lines, nodes = read
+        conversation, lines, nodes, odd = read
         path, findings = _path(nodes, self.leaf(conversation, nodes), in_order=self.in_order)
         if not isinstance(conversation.get(self.member), (dict, list)):
             findings.append(
@@ -125,17 +125,16 @@ class Export(ABC):
                     "in the document is read if it is taken out into a file of its own",
                 )
             )
-        if any(has_half_characters(line.raw) for line in lines):
-            findings.append(HALF_CHARACTER)
+        findings += odd
         losses = Losses()
-        said = sum(len(drafts) for drafts in self.told(path, losses))
+        said = sum(len(drafts) for drafts in self.told(path, losses, files))
         on_the_way = set(map(id, path))
-        left = sum(len(self._left(node)) for node in nodes if id(node) not in on_the_way)
+        left = sum(len(self._left(node, files)) for node in nodes if id(node) not in on_the_way)
         return Plan(
             format=self.name,
             session=self.session(conversation) or hashlib.sha256(lines[0].raw).hexdigest(),
             lines=len(lines),
-            generations=(partial(self._entries, source, span, whole),),
+            generations=(partial(self._entries, source, files, span, whole),),
             provider=self.provider if said else None,
             model=self.model(conversation, path),
             labels=labels(title=self.title(conversation)),
@@ -149,19 +148,19 @@ class Export(ABC):
         edition = time_of_member(changed), max(map(time_of_member, said), default="")
         return edition if any(edition) else None
 
-    def _entries(self, source: Source, span: Span, whole: Span) -> Iterator[Entry]:
+    def _entries(self, source: Source, files: AttachedFiles, span: Span, whole: Span) -> Iterator[Entry]:
         read = self._read(source, span, whole)
         if read is None:  # somebody changed it since it was planned
             yield from _unread(source, whole)
             return
-        conversation, lines, nodes = read
+        conversation, lines, nodes, _ = read
         path, _ = _path(nodes, self.leaf(conversation, nodes), in_order=self.in_order)
         places = {id(node): number for number, node in enumerate(nodes, 1)}
-        told = {places[id(node)]: drafts for node, drafts in zip(path, self.told(path, Losses()), strict=True)}
+        told = {places[id(node)]: drafts for node, drafts in zip(path, self.told(path, Losses(), files), strict=True)}
         beside = deque(number for number in range(len(lines)) if number not in told)
 
         def event(place: int) -> Iterator[Entry]:
-            drafts = self._left(nodes[place - 1]) if place else []
+            drafts = self._left(nodes[place - 1], files) if place else []
             first = drafts[0] if drafts else Draft()
             first.lines.append(lines[place])
             return (left_entry(draft.entry()) for draft in (drafts or [first]))
@@ -179,14 +178,16 @@ class Export(ABC):
         for other in beside:
             yield from event(other)
 
-    def _left(self, node: Node) -> list[Draft]:
+    def _left(self, node: Node, files: AttachedFiles) -> list[Draft]:
         """What a node beside the way says."""
-        return self.told([node], Losses())[0]
+        return self.told([node], Losses(), files)[0]
 
-    def _read(self, source: Source, span: Span, whole: Span) -> tuple[Json, list[Line], list[Node]] | None:
-        """The conversation; its first line and one for each node; the nodes."""
+    def _read(
+        self, source: Source, span: Span, whole: Span
+    ) -> tuple[Json, list[Line], list[Node], tuple[Oddity, ...]] | None:
+        """The conversation; its first line and one for each node; the nodes; in which ways its text is no strict JSON."""
         raw = read_all(source, span)
-        conversation = parsed(raw)
+        conversation, odd = read_object(raw)
         if conversation is None:
             return None
         nodes = self.nodes(conversation)
@@ -202,7 +203,7 @@ class Export(ABC):
             Line(number, span.offset + offset, piece, value)
             for number, ((offset, piece), value) in enumerate(zip(pieces, values, strict=True), 1)
         ]
-        return conversation, lines, nodes
+        return conversation, lines, nodes, odd
 
 
 def _beside(source: Source, spans: list[Span]) -> Iterator[Finding]:

@@ -25,6 +25,8 @@ class Place:
     """What is added to the folder that the variable names."""
     mac_folder: str | None = None
     """On macOS instead of ``folder``."""
+    not_sessions: tuple[str, ...] = ()
+    """Names of files that match, and hold no session: the program's own logs. They are passed over."""
 
 
 @dataclass(frozen=True, slots=True)

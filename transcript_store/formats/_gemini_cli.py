@@ -22,15 +22,13 @@ from typing import Any
 
 from transcript_store.formats._blocks import objects
 from transcript_store.formats._document import (
-    HALF_CHARACTER,
     LONGEST_BYTES,
     TOO_DEEP,
     Span,
-    has_half_characters,
     is_too_deep,
-    parsed,
     pieces_within,
     read_all,
+    read_object,
 )
 from transcript_store.formats._generations import Allowance, Begins, Draft, Steps, told
 from transcript_store.formats._lines import Line, Lines
@@ -355,7 +353,7 @@ def _of_document(source: Source, session: _Session) -> Iterator[Line]:
         yield Line(1, 0, b"", None)
         return
     raw = read_all(source, Span(0, source.size))
-    value = parsed(raw.removeprefix(b"\xef\xbb\xbf"))
+    value, odd = read_object(raw.removeprefix(b"\xef\xbb\xbf"))
     if value is None:
         session.findings.append(
             Finding("too-deep", f"the document is {TOO_DEEP}", 1, 0)
@@ -364,8 +362,7 @@ def _of_document(source: Source, session: _Session) -> Iterator[Line]:
         )
         yield Line(1, 0, raw, None)
         return
-    if has_half_characters(raw):
-        session.findings.append(Finding(*HALF_CHARACTER, 1, 0))
+    session.findings += [Finding(kind, message, 1, 0) for kind, message in odd]
     messages = objects(value.get("messages"))
     about = {name: member for name, member in value.items() if name != "messages"}
     pieces = pieces_within(raw, "messages")

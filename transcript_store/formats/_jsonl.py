@@ -13,6 +13,7 @@ import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from transcript_store.formats._blocks import objects, text_in
@@ -27,6 +28,8 @@ from transcript_store.messages import PROMPT_ROLES
 _WRAPPED = frozenset({"message", "extra", "at", "seq", "generation"})
 _ROLES = ("user", "assistant", "system", "developer", "tool", "model", "function")
 _TIMES = ("timestamp", "created_at")
+_MOST_PROMPTS = 20
+"""Lines before the first message that is no prompt of the system, in a file of an unknown format."""
 _CALLS = frozenset({"tool_calls", "function_call", "refusal"})
 _ITEM_MEMBERS = frozenset({"call_id", "content", "summary", "encrypted_content", "action", "output", "id"})
 _SECONDS_FROM, _MILLISECONDS_FROM = 10**8, 10**11
@@ -47,13 +50,9 @@ class JsonLines:
 
     def plans(self, source: Source) -> Iterable[Plan]:
         lines = Lines(source)
-        first, beginning, is_begun, provider, has_items = b"", hashlib.sha256(), False, None, False
+        provider, has_items = None, False
         for line in lines:
             message = None if line.value is None else _message(line.value)
-            first = first or line.raw
-            if not is_begun:
-                beginning.update(_whole(line.raw))
-                is_begun = message is not None and message.get("role") not in PROMPT_ROLES
             if provider is None and message is not None:
                 provider = _provider(message)
             has_items = has_items or (message is not None and is_item(message))
@@ -62,11 +61,11 @@ class JsonLines:
         items = Items()
         if has_items:
             deque(_entries(source, items), maxlen=0)  # what is lost is known when it was read
-        beginning = beginning if is_begun else hashlib.sha256(_whole(first))
+        session, former_session = jsonl_sessions(source)
         yield Plan(
             format=self.name,
-            session=beginning.hexdigest(),
-            former_session=hashlib.sha256(first).hexdigest(),
+            session=session,
+            former_session=former_session,
             lines=lines.count,
             generations=(partial(_entries, source),),
             provider=provider,
@@ -74,6 +73,25 @@ class JsonLines:
             losses=items.losses.found(),
             tail=lines.tail,
         )
+
+
+def jsonl_sessions(source: Source, most_lines: int | None = None) -> tuple[str, str]:
+    """The id of the session that a file of JSON lines is, and the one that an earlier version gave it. Reads the file's beginning."""
+    first, beginning = b"", hashlib.sha256()
+    for line in islice(Lines(source), most_lines):
+        first = first or line.raw
+        beginning.update(_whole(line.raw))
+        message = None if line.value is None else _message(line.value)
+        if message is not None and message.get("role") not in PROMPT_ROLES:
+            break
+    else:
+        beginning = hashlib.sha256(_whole(first))
+    return beginning.hexdigest(), hashlib.sha256(first).hexdigest()
+
+
+def generic_sessions(source: Source) -> list[tuple[str, str]]:
+    """The format and the ids of a file that may have been taken for JSON lines, because no reader of that time claimed it."""
+    return [(JsonLines.name, session) for session in dict.fromkeys(jsonl_sessions(source, _MOST_PROMPTS))]
 
 
 def _whole(raw: bytes) -> bytes:

@@ -8,7 +8,7 @@ from transcript_store.formats._codex import Codex
 from transcript_store.formats._codex_writer import CodexWriter
 from transcript_store.formats._gemini_cli import GeminiCli
 from transcript_store.formats._gemini_cli_writer import GeminiCliWriter
-from transcript_store.formats._jsonl import JsonLines
+from transcript_store.formats._jsonl import JsonLines, generic_sessions
 from transcript_store.formats._kimi import Kimi
 from transcript_store.formats._llm_logs import LlmLogs
 from transcript_store.formats._openai_agents import OpenAIAgents
@@ -16,7 +16,7 @@ from transcript_store.formats._pi import Pi
 from transcript_store.formats._pi_writer import PiWriter
 from transcript_store.formats._plan import Reader, Writer
 
-__all__ = ["READERS", "WRITERS"]
+__all__ = ["READERS", "WRITERS", "generic_sessions"]
 
 READERS: tuple[Reader, ...] = (
     ClaudeCode(),

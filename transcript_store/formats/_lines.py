@@ -6,7 +6,8 @@ can be done without guessing:
 * one JSON object, also behind a byte order mark or a run of NUL bytes (a power loss leaves those), and before CR LF;
 * several objects glued together, or the beginning of one and then a whole one (a writer was killed, the next one went on):
   each is a piece of its own, and the pieces' bytes joined are the line;
-* an object with half a character, an escape such as ``\ud83d`` without its other half: it is read with U+FFFD in its place;
+* an object that is no strict JSON, or none that can be stored: half a character (``\ud83d``), a control character, bytes that are not
+  UTF-8, ``NaN``. It is read with U+FFFD, or null, in place of those;
 * anything else: a piece without a value. Empty lines that follow one another are one such piece: they say nothing, and a run of them
   may be as long as the file.
 
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from transcript_store.formats._document import HALF_CHARACTER, TOO_DEEP, has_half_characters, is_too_deep, parsed
+from transcript_store.formats._document import TOO_DEEP, is_too_deep, parsed, read_object
 from transcript_store.formats._plan import Finding, Head, Source
 
 PIECE_BYTES = 64 << 10
@@ -36,9 +37,11 @@ _TRIES = 64
 """How often a whole object is looked for in vain behind a torn beginning: each ``{"`` may be one, and each try reads the rest."""
 _NOTHING = " \t\r\n\x00\ufeff"
 """What may stand before and behind an object that is a line of its own."""
+_AROUND = b"\x00 \t\r\n"
+"""What may stand before and behind the text of an object, where programs write one and a power loss leaves NUL bytes."""
 _MARK = b"\xef\xbb\xbf"
 _BRACE = ord("{")
-_DECODER = json.JSONDecoder()
+_DECODER = json.JSONDecoder(strict=False)
 
 
 class Line(NamedTuple):
@@ -97,8 +100,6 @@ class Lines:
                 self._find("too-long", f"a line longer than {self._limit:,} bytes was left out", offset)
                 yield Line(self.count, offset, b"", None)
                 continue
-            if value is None and has_half_characters(raw) and (value := object_on(raw)) is not None:
-                self._find(*HALF_CHARACTER, offset)
             if value is not None and raw[0] == _BRACE:
                 yield Line(self.count, offset, raw, value)
                 continue
@@ -109,11 +110,14 @@ class Lines:
         if raw.startswith(_MARK) and offset == 0:
             self._find("byte-order-mark", "the file begins with a byte order mark", offset)
             start = len(_MARK)
-        text = raw[start:].lstrip(b"\x00")
-        if zeros := len(raw) - start - len(text):
+        text = raw[start:].strip(_AROUND)
+        if zeros := raw.count(b"\x00") - text.count(b"\x00"):
             self._find("nul", f"{zeros:,} NUL {'byte' if zeros == 1 else 'bytes'}, as a power loss leaves them", offset)
-        value = value if value is not None else _object(text)
-        if value is not None or not text.strip():
+        if value is None:
+            value, odd = read_object(text)
+            for kind, message in odd:
+                self._find(kind, message, offset)
+        if value is not None or not text:
             yield Line(self.count, offset, raw, value)
             return
         pieces = _apart(raw)
@@ -122,7 +126,7 @@ class Lines:
             self._find("glued", f"{len(pieces)} pieces on one line, {whole} of them whole", offset)
         elif is_too_deep(text):
             self._find("too-deep", f"a line that is {TOO_DEEP}", offset)
-        elif (why := why_no_json(text.rstrip(b"\r\n"))) is None:
+        elif (why := why_no_json(text)) is None:
             self._find("not-an-object", "a JSON value that is no object", offset)
         else:
             self._find("not-json", f"this is no JSON that can be read: {why}", offset)
@@ -179,7 +183,10 @@ def head_of(source: Source) -> Head:
     """How a source begins."""
     start = source.read(0, min(HEAD_BYTES, source.size))
     whole = start if len(start) == source.size else start[: start.rfind(b"\n") + 1]
-    found = [value for line in whole.split(b"\n")[:_HEAD_LINES] if (value := object_on(line)) is not None]
+    lines = (
+        line for line in whole.split(b"\n")[:_HEAD_LINES] if not_utf8_at(line) is None
+    )  # or it is in another encoding
+    found = [value for line in lines if (value := object_on(line)) is not None]
     if not found and len(start) < source.size and start.removeprefix(_MARK).lstrip(b"\x00 \t\r\n")[:1] in (b"{", b""):
         # The first line is longer than the head: a message with a picture, or a run of NUL. The first object stands for all.
         later = (line.value for line in islice(Lines(source), _HEAD_LINES))
@@ -188,8 +195,8 @@ def head_of(source: Source) -> Head:
 
 
 def object_on(raw: bytes) -> dict[str, Any] | None:
-    """The object on a line, or on a piece of one, as ``Lines`` found it there; None if it holds none."""
-    return parsed(raw.removeprefix(_MARK).lstrip(b"\x00"))
+    """The object on a line, or on a piece of one, as ``Lines`` finds it there; None if it holds none."""
+    return parsed(raw.removeprefix(_MARK).strip(_AROUND))
 
 
 def _object(raw: bytes) -> dict[str, Any] | None:

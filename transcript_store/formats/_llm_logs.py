@@ -20,8 +20,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import orjson
-
 from transcript_store.formats._blocks import (
     Block,
     Call,
@@ -36,7 +34,7 @@ from transcript_store.formats._blocks import (
     arguments_of,
     objects,
 )
-from transcript_store.formats._document import TOO_DEEP, is_too_deep
+from transcript_store.formats._document import TOO_DEEP, is_too_deep, parsed
 from transcript_store.formats._generations import Draft
 from transcript_store.formats._lines import Line
 from transcript_store.formats._members import Json, count, first_text, labels, obj, text
@@ -367,8 +365,6 @@ def _json(value: object) -> Json | None:
     """What a column says; empty if nothing stands there, and None if it is no object that can be read."""
     if value is None or value == "":
         return {}
-    try:
-        found = orjson.loads(value) if isinstance(value, (str, bytes)) else value
-    except (orjson.JSONDecodeError, RecursionError, UnicodeEncodeError):
-        return None
-    return found if isinstance(found, dict) else None
+    if isinstance(value, (str, bytes)):
+        return parsed(value if isinstance(value, bytes) else value.encode(errors="surrogatepass"))
+    return value if isinstance(value, dict) else None

@@ -17,6 +17,17 @@ _SPREAD = re.compile(rb'\{\s*\n\s*"[^"\n]*"\s*:')
 _MAKES = "makes a file of it that can be imported"
 
 
+def in_another_encoding(head: Head) -> str | None:
+    """What a source is whose first line is not UTF-8, and a command that helps; None if it is UTF-8, or if other lines can be read."""
+    first, end, _ = head.start.partition(b"\n")
+    is_whole = bool(end) or len(head.start) < HEAD_BYTES
+    if head.objects or not is_whole or (at := not_utf8_at(first)) is None:
+        return None
+    return (
+        f"is not UTF-8 (byte 0x{first[at]:02x} on its first line): if it is Latin-1, iconv -f LATIN1 -t UTF-8 {_MAKES}"
+    )
+
+
 def nearly_lines(head: Head) -> str | None:
     """What a source is whose beginning nearly is lines of objects, and the way out; None if it is lines of them, or nothing like them."""
     if head.start.startswith(_UTF16):
@@ -30,12 +41,12 @@ def nearly_lines(head: Head) -> str | None:
         return "is one JSON array, and not an object a line: jq -c '.[]' makes lines of it"
     if _SPREAD.match(text):
         return f"has JSON over several lines, as jq prints it, and not an object a line: jq -c . {_MAKES}"
+    if (said := in_another_encoding(head)) is not None:
+        return said
     first, end, _ = text.partition(b"\n")
     if object_on(first.partition(b"\r")[0]) is not None:
         return f"has lines that end in CR alone, and not in LF: tr '\\r' '\\n' {_MAKES}"
     is_whole = bool(end) or len(head.start) < HEAD_BYTES
-    if is_whole and (at := not_utf8_at(first)) is not None:
-        return f"is not UTF-8 (byte 0x{first[at]:02x} on its first line): if it is Latin-1, iconv -f LATIN1 -t UTF-8 {_MAKES}"
     if text[:1] == b"{" and is_whole and (why := why_no_json(first)) is not None:
         return f"has no object on its first lines that can be read; of the first it is said: {why}"
     return None

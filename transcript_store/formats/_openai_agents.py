@@ -12,7 +12,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from transcript_store.formats._document import TOO_DEEP, is_too_deep
+from transcript_store.formats._document import TOO_DEEP, is_too_deep, read_object
 from transcript_store.formats._items import Items
 from transcript_store.formats._plan import Entry, Finding, Head, Plan, Tables
 from transcript_store.formats._rows import rows_of, sql_time, text_line
@@ -66,16 +66,15 @@ def _entries(rows: list[Row], items: Items | None = None) -> Iterator[Entry]:
 
 def _findings(rows: list[Row]) -> Iterator[Finding]:
     for number, row in enumerate(rows, 1):
-        value = text_line(number, row["message_data"]).value
+        where, kept = f"the row {row['id']} of agent_messages", text_line(number, row["message_data"]).raw
+        value, odd = read_object(kept)
+        yield from (Finding(kind, f"{where} has {message}", number) for kind, message in odd)
         if value is None:
-            where, kept = f"the row {row['id']} of agent_messages", text_line(number, row["message_data"]).raw
             yield (
                 Finding("too-deep", f"{where} is {TOO_DEEP}", number)
                 if is_too_deep(kept)
                 else Finding("not-json", f"{where} holds no JSON object", number)
             )
         elif "__enc__" in value:
-            message = (
-                f"the row {row['id']} of agent_messages is encrypted with a key of its application: it cannot be read"
-            )
+            message = f"{where} is encrypted with a key of its application: it cannot be read"
             yield Finding("encrypted", message, number)

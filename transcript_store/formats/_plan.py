@@ -24,7 +24,8 @@ from transcript_store.conversation import ConversationMetadata, Record
 class Source(Protocol):
     """A file of somebody else's, opened to read only; or a member of an archive.
 
-    One that is a file by itself may have ``beside(path)`` too: what a small file beside it holds, or None.
+    One that is a file by itself, or a member of an archive, may have ``beside(path, longest=)`` too: what a small file beside it holds, or
+    None; and ``names_beside()``: the paths of the files of an export.
     """
 
     @property

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from transcript_store.formats._document import parsed
 from transcript_store.formats._lines import Line
 from transcript_store.formats._plan import Tables
 
@@ -43,11 +44,7 @@ def text_line(number: int, text: object) -> Line:
     """The line of a row whose one column holds all of it, as a JSON text."""
     said = text if isinstance(text, (str, bytes)) else json.dumps(plain(text))
     raw = said if isinstance(said, bytes) else said.encode(errors="surrogatepass")
-    try:
-        value = orjson.loads(raw)
-    except (orjson.JSONDecodeError, RecursionError):
-        value = None
-    return Line(number, 0, raw + b"\n", value if isinstance(value, dict) else None)
+    return Line(number, 0, raw + b"\n", parsed(raw))
 
 
 def plain(value: Any) -> Any:

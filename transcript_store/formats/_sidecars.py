@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from transcript_store.formats._document import parsed
 from transcript_store.formats._members import Json
 
@@ -26,15 +24,8 @@ def object_beside(source: Any, path: str) -> Json:
 
 def lines_beside(source: Any, path: str) -> list[Json]:
     """The JSON objects on the lines of a file beside a source."""
-    found = []
-    for line in text_beside(source, path).splitlines():
-        try:
-            value = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            continue
-        if isinstance(value, dict):
-            found.append(value)
-    return found
+    values = map(parsed, text_beside(source, path).split(b"\n"))
+    return [value for value in values if value is not None]
 
 
 def file_of(source: Any) -> str:

@@ -30,10 +30,20 @@ from transcript_store.errors import (
 )
 from transcript_store.exported_sessions import is_as_exported
 from transcript_store.formats import Entry, Finding, Loss, Plan
-from transcript_store.importing._note import conversation_id, file_facts, new_note, plain
+from transcript_store.import_notes import covers
+from transcript_store.importing._note import conversation_id, file_facts, new_note, plain, tail_of
 from transcript_store.importing._records import Batch, Lists, as_stored, batches, lines_in, refused_of, time_of
 from transcript_store.importing._report import ImportReport, counted
-from transcript_store.importing._standing import WRITTEN, Standing, has_another_form, is_of_this_source, standing_of
+from transcript_store.importing._standing import (
+    WRITTEN,
+    Standing,
+    has_another_form,
+    is_continued,
+    is_of_this_source,
+    noted_file,
+    standing_of,
+)
+from transcript_store.importing._superseded import supersede
 from transcript_store.library import ConversationGroup, ConversationLibrary
 from transcript_store.messages import encode_message
 from transcript_store.sources import PLACES, FileSource, Rows, folder_of
@@ -50,6 +60,8 @@ _SPEAKER = re.compile(rb'"(?:role|sender|type|author)"\s*:\s*"(?:user|human|assi
 """Somebody speaks on a line, whatever the program that wrote it."""
 _SUM = "the SHA-256 of the source is on record now, so that its bytes can be exported"
 _EXPORTED = "an export wrote it, and nothing was added since"
+_TAIL = "what stands behind the last line end of the source is another now"
+_LABELS = "the source, or what stands beside it, says other labels now, such as the title"
 _T = TypeVar("_T")
 
 
@@ -146,6 +158,7 @@ class Importer:
                     action=done.action,
                     id=own_id,
                     reason=done.reason,
+                    findings=(*report.findings, *work.superseded),
                     losses=(*report.losses, *(work.losses if done.action == "created" else ())),
                 )
         raise AssertionError("count() does not end")
@@ -221,6 +234,8 @@ class _Work:
         self._metadata, self.losses = _metadata_of(plan)
         self.findings: list[Finding] = []
         """The messages that the store did not take."""
+        self.superseded: list[Finding] = []
+        """The conversations that another format made of this source."""
 
     def run(self, *, dry_run: bool, may_create: bool = True) -> _Done:
         """Look, and then write unless nothing is to be done. A reader looks first: it writes nothing at all (F2)."""
@@ -232,12 +247,15 @@ class _Work:
             try:
                 with self._library.open(self._id, read_only=True, verify="tail") as reader:
                     found, position = standing_of(reader, self._plan, self._source), reader.position
+                    found = self._with_note(reader, found)
             except ConversationNotFoundError:
                 if not may_create:
                     return _Done("empty")
                 if dry_run or self._group is None:
                     return _Done("created")
                 try:
+                    # First the label: what a kill leaves in between, the next import brings to the same end.
+                    self.superseded += supersede(self._library, self._id, self._plan, self._source)
                     self._create(self._group)
                     return _Done("created")
                 except (ConversationExistsError, ConversationLockedError):  # another process is creating it just now
@@ -249,8 +267,6 @@ class _Work:
                         continue  # else another thread is still adding it
                 time.sleep(_WAIT_SECONDS / _TRIES)
             else:
-                if self._lacks_sum(found):
-                    found = found._replace(action="grew", reason=_SUM)
                 if found.may_lack_some:
                     self.findings = self._refused_before()
                 if not dry_run and found.action in WRITTEN:
@@ -258,19 +274,26 @@ class _Work:
                 return _Done(found.action, found.reason)
         raise AssertionError("the last try returns or raises")
 
-    def _lacks_sum(self, found: Standing) -> bool:
-        """Whether all is on record except the sum of the file: its bytes changed while it was imported, and are as on record now."""
-        if found.action != "unchanged" or found.noted is None or not self._is_alone:
-            return False
-        return (found.noted.get("file") or {}).get("sha256") is None and self._file["sha256"] is not None
+    def _with_note(self, store: ConversationStore, found: Standing) -> Standing:
+        """The same; or ``grew`` by a note alone, where all lines are on record and the last note is not true of the source any more."""
+        note = found.noted
+        if found.action != "unchanged" or note is None:
+            return found
+        reason = None
+        if noted_file(note) == plain(self._source.name) and covers(self._plan.redaction, note.get("redaction")):
+            if note.get("tail_base64") != tail_of(self._plan):
+                reason = _TAIL
+            elif self._has_other_labels(store, note) and not is_continued(store):
+                reason = _LABELS
+        if self._is_alone and (note.get("file") or {}).get("sha256") is None and self._file["sha256"] is not None:
+            reason = _SUM  # its bytes changed while it was imported, and are as on record now
+        return found if reason is None else found._replace(action="grew", reason=reason)
 
     def _go_on_behind(self, position: TranscriptPosition, found: Standing) -> Standing:
         """Write what is to be done, if the conversation still ends where it did; else look again."""
         with self._library.open(self._id, verify="tail", lock_timeout_seconds=_WAIT_SECONDS) as store:
             if store.position != position:
-                found = standing_of(store, self._plan, self._source)
-                if self._lacks_sum(found):
-                    found = found._replace(action="grew", reason=_SUM)
+                found = self._with_note(store, standing_of(store, self._plan, self._source))
             if found.action in WRITTEN:
                 self._go_on(store, found)
         return found
@@ -300,7 +323,7 @@ class _Work:
         if found.action != "grew":
             self._replace_from(store, found.first, **provider)
             return
-        if (first := next(found.rest, None)) is not None or found.reason == _SUM:
+        if (first := next(found.rest, None)) is not None or found.reason is not None:
             not_before = time_of(store.get_records(last=1)[0].at)
             entries = found.rest if first is None else chain((first,), found.rest)
             self._append(store, found.first, batches(entries, self._source.stamp.size, not_before))
@@ -328,6 +351,15 @@ class _Work:
         if labels.items() - now.labels.items():
             changes["labels"] = labels
         return changes
+
+    def _has_other_labels(self, store: ConversationStore, note: dict[str, Any]) -> bool:
+        """Whether the source says a label that is not noted, unless a user gave it another value."""
+        now, noted = store.get_metadata().labels, (note.get("metadata") or {}).get("labels") or {}
+        return any(
+            text != noted.get(name)
+            and now.get(name) in (text, noted.get(name))  # the text: a kill came before the note
+            for name, text in self._metadata["labels"].items()
+        )
 
     def _replace_from(self, store: ConversationStore, first: int, **changes: Any) -> None:
         def replace_all(lists: Lists) -> None:

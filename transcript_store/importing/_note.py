@@ -74,13 +74,18 @@ def new_note(
             "findings": [_plain_members(finding) for finding in plan.findings[:_MOST]],
             "losses_count": len(plan.losses),
             "losses": [_plain_members(loss) for loss in plan.losses[:_MOST]],
-            "tail_base64": base64.b64encode(plan.tail).decode() if len(plan.tail) <= _LONGEST_TAIL_BYTES else None,
+            "tail_base64": tail_of(plan),
             **({} if plan.redaction is None else {"redaction": dict(plan.redaction)}),
             **({} if plan.edition is None else {"edition": list(plan.edition)}),
             "metadata": {"provider": plan.provider, **metadata},
             "at": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
         }
     }
+
+
+def tail_of(plan: Plan) -> str | None:
+    """What stands behind the last line end, in base64; None if it is too long to be noted."""
+    return base64.b64encode(plan.tail).decode() if len(plan.tail) <= _LONGEST_TAIL_BYTES else None
 
 
 def plain(text: str) -> str:

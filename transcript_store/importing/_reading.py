@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 from transcript_store.errors import PoisonedError, StorageError
-from transcript_store.formats import READERS, Head, Plan, Reader, nearly_lines, redacted_plan
+from transcript_store.formats import READERS, Head, Plan, Reader, in_another_encoding, nearly_lines, redacted_plan
 from transcript_store.importing._committed import committed
 from transcript_store.importing._importer import Importer
 from transcript_store.importing._note import revision_of
@@ -101,7 +101,8 @@ class _Import:
             yield unknown(head, source.name, is_expected=is_expected)
             return
         try:
-            if self._format is not None and not reader.recognizes(head) and not _says_anything(reader, source):
+            is_misnamed = self._format is not None and not reader.recognizes(head)
+            if is_misnamed and (in_another_encoding(head) or not _says_anything(reader, source)):
                 yield refused(source.name, misnamed(reader, _recognized(READERS, head)[0], head))
             else:
                 yield from self._of_sessions(reader, source)
@@ -135,7 +136,9 @@ class _Import:
         is_only_one = sum(not plan.is_part for plan in first) == 1
 
         def put(plan: Plan) -> ImportReport:
-            return self._importer.put(plan, source, is_alone=is_only_one and not plan.is_part)
+            report = self._importer.put(plan, source, is_alone=is_only_one and not plan.is_part)
+            beside = source.seen_beside if isinstance(source, FileSource) else {}
+            return replace(report, beside=beside) if beside else report
 
         seen: set[str] = set()
         twice: set[str] = set()

@@ -42,6 +42,8 @@ class Batch(NamedTuple):
     """What each entry says itself, as far as that is a time."""
     times: list[datetime | None]
     is_last: bool
+    not_before: datetime | None = None
+    """The time of the record before it."""
 
     def lists(self, note: dict[str, Any], *, checked: bool = False) -> Lists:
         """The records, and the note behind them. ``checked`` replaces what the store would refuse."""
@@ -52,7 +54,7 @@ class Batch(NamedTuple):
             for entry, own, time in zip(entries, self.own_times, self.times, strict=True)
         ]
         # The note stands at the time of the record before it: records of that moment may follow in the next batch.
-        noted_at = self.times[-1] if self.times else None
+        noted_at = self.times[-1] if self.times else self.not_before
         return Lists([*(entry.message for entry in entries), None], [*extras, note], [*self.times, noted_at])
 
 
@@ -83,7 +85,7 @@ def batches(entries: Iterable[Entry], source_size: int, not_before: datetime | N
     while True:
         following = [] if size is None else list(islice(remaining, size))
         own_times = [time_of(entry.at) for entry in taken]
-        batch = Batch(taken, own_times, _times(taken, own_times, not_before), not following)
+        batch = Batch(taken, own_times, _times(taken, own_times, not_before), not following, not_before)
         not_before = batch.times[-1] if taken else not_before
         yield batch
         if not following:
@@ -94,6 +96,29 @@ def batches(entries: Iterable[Entry], source_size: int, not_before: datetime | N
 def same(record: Record, entry: Entry) -> bool:
     """Whether a record is what an import made of this entry. What it says beside message and lines may change with a reader."""
     return _equals(record, entry) or _equals(record, storable(entry))
+
+
+def behind(record: Record, entry: Entry) -> tuple[Entry, ...] | None:
+    """What of an entry is not on record behind this record: nothing if the record is what an import made of it.
+
+    Of a run of empty lines that grew it is the lines that came. None if the record is of another entry.
+    """
+    if same(record, entry):
+        return ()
+    run, grown = _empty_lines(record.message, record.extra), _empty_lines(entry.message, entry.extra)
+    if run is None or grown is None or run[0] != grown[0] or not grown[1].startswith(run[1]):
+        return None
+    at, rest = run[0] + run[1].count(b"\n"), grown[1][len(run[1]) :]
+    return (Entry(None, {"source": {"lines": [pack(at, rest, None)]}}, entry.at, range(at, at + rest.count(b"\n"))),)
+
+
+def _empty_lines(message: object, extra: Mapping[str, Any] | None) -> tuple[int, bytes] | None:
+    """The number of the first of the empty lines that a record or an entry keeps, and their bytes; None if it keeps anything else."""
+    found = [*lines_in(extra, None)] if message is None else []
+    if len(found) != 1 or not found[0][1].isspace():
+        return None
+    (number, _), raw = found[0]
+    return number, raw
 
 
 def storable(entry: Entry) -> Entry:

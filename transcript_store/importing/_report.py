@@ -64,6 +64,9 @@ class ImportReport:
     """How many secrets were taken out, by their kind."""
     reason: str | None = None
     """Of what diverged or was refused: why, in a sentence. Of what was skipped: what it nearly is; None if it is nothing like a session."""
+    beside: Mapping[str, tuple[int, int, int] | None] = field(default_factory=dict, repr=False, compare=False)
+    """The files beside the source that were looked at for its title and its parent, by their paths: size, mtime in nanoseconds and inode;
+    None where there was none."""
     error: TranscriptStoreError | None = field(default=None, compare=False)
     """What the library refused it with, if it did: ``reason`` is its sentence, and its ``way_out`` is data."""
 
@@ -107,8 +110,8 @@ def refused(source: str, reason: str) -> ImportReport:
 
 
 def is_blank(head: Head) -> bool:
-    """True if a source that begins so has no byte but white space, as far as its beginning says."""
-    return not head.tables and not head.start.strip()
+    """True if a source that begins so has no byte but white space, or an array of nothing, as far as its beginning says."""
+    return not head.tables and head.start.strip(b"\xef\xbb\xbf \t\r\n\v\f") in (b"", b"[]")
 
 
 def unknown(head: Head, name: str, *, is_expected: bool) -> ImportReport:

@@ -23,9 +23,9 @@ from transcript_store.import_notes import covers
 from transcript_store.importing._note import plain, revision_of
 from transcript_store.importing._report import ImportReport, Lines
 from transcript_store.library import ConversationLibrary
-from transcript_store.sources import Found
+from transcript_store.sources import Found, how_it_looks
 
-_VERSION = 5
+_VERSION = 6
 _SETTLED_NS = 2 * 10**9
 """A file that was written this shortly before may be written again without another size or time to show for it."""
 _OF_OURS = re.compile(r"imports-[0-9a-f]{32}\.json(\.[0-9a-f]{16})?")
@@ -59,6 +59,7 @@ class Stamps:
         self._library = library.directory
         self._known: dict[str, str] = {}
         """Of each source's path what is known, as JSON: Python's collector looks through all that is held decoded."""
+        self._looked_at: dict[str, list[int] | None] = {}
         self._path: str | None = None
         self._is_changed = False
         if folder is not None:
@@ -75,8 +76,8 @@ class Stamps:
         if noted is None:
             return None
         try:
-            looks, sessions, redaction = orjson.loads(noted)
-            if looks != _looks(source):
+            looks, sessions, redaction, beside = orjson.loads(noted)
+            if looks != _looks(source) or any(self._beside(path) != before for path, before in beside):
                 return None
             if not covers(redaction, self._redaction):
                 return None  # what is on record may have the secrets
@@ -94,19 +95,34 @@ class Stamps:
     def note(self, source: Found, reports: list[ImportReport]) -> None:
         """Remember a source that was imported whole, unless it was written just now."""
         self._is_changed |= self._known.pop(plain(source.path), None) is not None
+        beside = {path: looks for report in reports for path, looks in report.beside.items()}
+        written = max([source.mtime_ns, *(looks[1] for looks in beside.values() if looks is not None)])
         if (
             not self._is_kept
             or not reports
             or any(report.action not in _LASTING for report in reports)
-            or source.mtime_ns > time.time_ns() - _SETTLED_NS
+            or written > time.time_ns() - _SETTLED_NS
         ):
             return
         said = [[self._transcript(report.id), *_said(source.path, report)] for report in reports]
         if any(report.action != "empty" and one[0] is None for report, one in zip(reports, said, strict=True)):
             return  # the library is no directory here
         redaction = None if self._redaction is None else dict(self._redaction)
-        self._known[plain(source.path)] = orjson.dumps([_looks(source), said, redaction]).decode()
+        noted = [
+            _looks(source),
+            said,
+            redaction,
+            [[path, looks] for path, looks in beside.items() if plain(path) == path],
+        ]
+        self._known[plain(source.path)] = orjson.dumps(noted).decode()
         self._is_changed = True
+
+    def _beside(self, path: str) -> list[int] | None:
+        """How a file beside a source looks now. Many sources of a folder share one."""
+        if path not in self._looked_at:
+            looks = how_it_looks(path)
+            self._looked_at[path] = None if looks is None else [*looks]
+        return self._looked_at[path]
 
     def save(self) -> None:
         """Write what is known. If that is not possible, the next import takes longer."""

@@ -26,7 +26,7 @@ from transcript_store.errors import GenerationNotFoundError, TranscriptStoreErro
 from transcript_store.formats import Entry, Plan
 from transcript_store.import_notes import covers, is_imported, note_of
 from transcript_store.importing._note import plain
-from transcript_store.importing._records import UNSTORABLE, as_stored, lines_in, restated, same
+from transcript_store.importing._records import UNSTORABLE, as_stored, behind, lines_in, restated
 from transcript_store.messages import provider_family
 from transcript_store.sources import FileSource, Rows
 
@@ -52,7 +52,7 @@ class Standing(NamedTuple):
     rest: Iterator[Entry] = iter(())
     """Of ``grew``: what is appended to it."""
     noted: dict[str, Any] | None = None
-    """The note that was looked at; None of ``unchanged`` if nothing may be written, for somebody went on here."""
+    """The note that was looked at; None of ``unchanged`` if a user is known to have continued here."""
     reason: str | None = None
     may_lack_some: bool = False
     """Whether there may be messages that the store did not take, as an earlier import noted: they are events on record."""
@@ -107,7 +107,7 @@ def is_of_this_source(conversation: ConversationStore, plan: Plan, source: FileS
         return False
     if found.action == "unchanged" or found.noted is None:
         return found.action == "unchanged"
-    name = _file_of(found.noted)
+    name = noted_file(found.noted)
     return name == plain(source.name) or (found.action == "grew" and not _is_there(name))
 
 
@@ -122,26 +122,27 @@ def _of_a_live_one(
     number, last = note["generation"], len(plan.generations) - 1
     is_redacted_enough = covers(note.get("redaction"), plan.redaction)
     is_reread = note.get("reader", 1) < plan.revision
-    begins_as_noted = _begins_as_noted(source, note)
-    has_only_grown = begins_as_noted and is_redacted_enough and not is_reread
+    is_beginning = begins_as_noted(source, note)
+    has_only_grown = is_beginning and is_redacted_enough and not is_reread
     if has_only_grown and note.get("complete") and number == last and source.stamp.size == note["file"]["size"]:
-        return Standing("unchanged")
+        return Standing("unchanged", number, noted=note)
     if not covers(plan.redaction, note.get("redaction")):
-        raise RedactedBeforeError(id=conversation.get_metadata().id, source=_file_of(note))
-    other_file = _file_of(note) != plain(source.name)
-    compared = _compare(conversation.iter_records(), plan.generations[number]() if number <= last else ())
+        raise RedactedBeforeError(id=conversation.get_metadata().id, source=noted_file(note))
+    other_file = noted_file(note) != plain(source.name)
+    planned = plan.generations[number]() if number <= last else ()
+    compared = _compare(conversation.iter_records(), planned, is_reread=is_reread)
     first = number
     if compared.is_prefix and number <= last:
         # The live generation is as it was. Whether the earlier ones are, the beginning of the file says, or they do themselves.
         first = number if has_only_grown else _first_that_differs(conversation, plan, number)
         if first == number:
             return _of_a_prefix(compared, number, last, note)
-    is_same = begins_as_noted and source.stamp.size == note["file"]["size"]
-    has_all = begins_as_noted
-    if other_file or (is_reread and not begins_as_noted):
-        planned, recorded = _planned_lines(plan), _recorded_lines(conversation, number)
-        is_same, has_all = is_same or planned == recorded, has_all or recorded <= planned
-        if other_file and planned <= recorded and not (is_reread and is_same):
+    is_same = is_beginning and source.stamp.size == note["file"]["size"]
+    has_all = is_beginning
+    if other_file or (is_reread and not is_beginning):
+        has, had = _planned_lines(plan), _recorded_lines(conversation, number)
+        is_same, has_all = is_same or has == had, has_all or had <= has
+        if other_file and has <= had and not (is_reread and is_same):
             return Standing("unchanged")  # an older copy: a new generation would take the conversation back to it
         other_file = other_file and not has_all  # else a newer copy, whose messages have another form now
     if is_reread and is_same and compared.has_ours:
@@ -152,7 +153,7 @@ def _of_a_live_one(
         other_file = False  # that file was imported first
     if compared.has_ours:
         return _diverged(note)
-    if other_file and _is_there(where := _file_of(note)):
+    if other_file and _is_there(where := noted_file(note)):
         return Standing(
             "diverged",
             reason=f"{where} has the same session id, and is another session; both are left as they are: "
@@ -175,14 +176,14 @@ def _of_a_prefix(compared: _Compared, number: int, last: int, note: dict[str, An
 def _of_an_export(
     conversation: ConversationStore, plan: Plan, source: FileSource | Rows, note: dict[str, Any]
 ) -> Standing:
-    other_is_there = _file_of(note) != plain(source.name) and _is_there(_file_of(note))
+    other_is_there = noted_file(note) != plain(source.name) and _is_there(noted_file(note))
     age = _age(conversation, plan, source, note)
     if age < 0:
         return Standing("unchanged")
     if not covers(plan.redaction, note.get("redaction")):
         if age == 0:
             return Standing("unchanged")
-        raise RedactedBeforeError(id=conversation.get_metadata().id, source=_file_of(note))
+        raise RedactedBeforeError(id=conversation.get_metadata().id, source=noted_file(note))
     is_redacted_enough = covers(note.get("redaction"), plan.redaction)
     is_prefix, says_more, rest, has_ours = _compare_export(
         conversation, as_stored(plan, ()) if _may_lack_some(note) else plan
@@ -205,7 +206,7 @@ def _age(conversation: ConversationStore, plan: Plan, source: FileSource | Rows,
     assert plan.edition is not None
     noted = note.get("edition")
     if not isinstance(noted, list):  # an earlier version imported it
-        if _file_of(note) == plain(source.name):
+        if noted_file(note) == plain(source.name):
             return 1
         noted = ["", max((record.at for record in conversation.iter_records() if record.message), default="")]
     for ours, theirs in zip(plan.edition, noted, strict=False):
@@ -247,7 +248,7 @@ def _compare_export(conversation: ConversationStore, plan: Plan) -> tuple[bool, 
     return is_prefix, any(entry.message is not None for entry in rest), [*restated(changed), *rest], has_ours
 
 
-def _begins_as_noted(source: FileSource | Rows, note: dict[str, Any]) -> bool:
+def begins_as_noted(source: FileSource | Rows, note: dict[str, Any]) -> bool:
     """Whether a file has the bytes that were imported, and perhaps more behind them."""
     file = note.get("file") or {}
     size, sha256 = file.get("size"), file.get("sha256")
@@ -267,7 +268,7 @@ def _of_a_replaced_one(conversation: ConversationStore, plan: Plan, source: File
         if note is not None:
             if isinstance(note.get("edition"), list) and plan.edition and tuple(note["edition"]) >= plan.edition:
                 return Standing("unchanged")
-            is_as_it_was = _begins_as_noted(source, note) and source.stamp.size == note["file"]["size"]
+            is_as_it_was = begins_as_noted(source, note) and source.stamp.size == note["file"]["size"]
             if is_as_it_was and note.get("reader", 1) < plan.revision:
                 return Standing("unchanged")
             if note["generation"] == len(plan.generations) - 1:
@@ -275,7 +276,7 @@ def _of_a_replaced_one(conversation: ConversationStore, plan: Plan, source: File
                 if compared.is_prefix and next(compared.rest, None) is None:
                     return Standing("unchanged")
             if not covers(plan.redaction, note.get("redaction")):
-                raise RedactedBeforeError(id=conversation.get_metadata().id, source=_file_of(note))
+                raise RedactedBeforeError(id=conversation.get_metadata().id, source=noted_file(note))
             return _diverged(note)
     return Standing("diverged", reason="a conversation with this id is there, and no import of ours wrote it")
 
@@ -311,8 +312,14 @@ def archived(conversation: ConversationStore) -> dict[int, int]:
 
 
 def _planned_lines(plan: Plan) -> set[int]:
-    """The source's lines, each as the hash of its number and its bytes."""
-    return {hash(line) for entries in plan.generations for e in entries() for line in lines_in(e.extra, e.message)}
+    """The source's lines that say something, each as the hash of its number and its bytes."""
+    return {
+        hash(line)
+        for entries in plan.generations
+        for entry in entries()
+        for line in lines_in(entry.extra, entry.message)
+        if not line[1].isspace()
+    }
 
 
 def _recorded_lines(conversation: ConversationStore, number: int) -> set[int]:
@@ -323,6 +330,7 @@ def _recorded_lines(conversation: ConversationStore, number: int) -> set[int]:
         for record in conversation.iter_records(generation=generation)
         if is_imported(record)
         for line in lines_in(record.extra, record.message)
+        if not line[1].isspace()
     }
 
 
@@ -337,8 +345,10 @@ def _last_note(conversation: ConversationStore) -> dict[str, Any] | None:
     return found
 
 
-def _compare(records: Iterable[Record], entries: Iterable[Entry]) -> _Compared:
+def _compare(records: Iterable[Record], entries: Iterable[Entry], *, is_reread: bool = False) -> _Compared:
+    """Compare records with entries. ``is_reread``: an earlier version kept each empty line by itself, and its runs are made one."""
     planned = iter(entries)
+    begun: tuple[Entry, ...] = ()
     is_prefix, has_ours = True, False
     for record in records:
         if note_of(record) is not None:
@@ -346,9 +356,11 @@ def _compare(records: Iterable[Record], entries: Iterable[Entry]) -> _Compared:
         if not is_imported(record):
             has_ours = True
         elif is_prefix:
-            entry = next(planned, None)
-            is_prefix = entry is not None and same(record, entry)
-    return _Compared(is_prefix, planned, has_ours)
+            entry = begun[0] if begun else next(planned, None)
+            rest = None if entry is None else behind(record, entry)
+            rest = None if rest and is_reread else rest
+            is_prefix, begun = rest is not None, rest or ()
+    return _Compared(is_prefix, chain(begun, planned), has_ours)
 
 
 def _speaks(message: Any, extra: Mapping[str, Any] | None) -> bool:
@@ -356,7 +368,12 @@ def _speaks(message: Any, extra: Mapping[str, Any] | None) -> bool:
     return message is not None and not (extra or {}).get("scaffolding")
 
 
-def _file_of(note: dict[str, Any]) -> str:
+def is_continued(conversation: ConversationStore) -> bool:
+    """Whether the live generation has a record that no import wrote."""
+    return any(note_of(record) is None and not is_imported(record) for record in conversation.iter_records())
+
+
+def noted_file(note: dict[str, Any]) -> str:
     return str((note.get("file") or {}).get("name"))
 
 

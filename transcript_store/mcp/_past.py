@@ -29,7 +29,7 @@ from transcript_store.mcp._quoting import (
 )
 from transcript_store.mcp._scope import Scope
 from transcript_store.mcp._sealed import SealedTranscript, opened
-from transcript_store.messages import Part, parts_of, role_of
+from transcript_store.messages import Part, left_of, parts_of, role_of
 from transcript_store.redaction import SecretRedactor
 from transcript_store.search import SearchIndex, shelf_of
 from transcript_store.transcripts import Place, TranscriptFile
@@ -161,6 +161,9 @@ class Past:
     ) -> dict[str, Any]:
         """A page of the messages that a query finds, each with an excerpt. Up to 500 are told one page after the other.
 
+        ``beside`` says of a message that does not count why it does not, as :attr:`transcript_store.search.Hit.beside`: such hits come
+        last. One of an earlier generation has no ``seq``: its excerpt is all that is given of it.
+
         Raises:
             ValueError: an argument makes no sense, or the cursor is none of this object's.
             StorageError: the library cannot be read.
@@ -173,14 +176,15 @@ class Past:
         found = [
             {
                 "id": hit.conversation,
-                "seq": hit.seq,
+                # The number of a message of an earlier generation is another message's number now.
+                "seq": hit.seq if hit.beside != "earlier-generation" else None,
                 "at": hit.at,
                 "where": hit.where,
+                "beside": hit.beside,
                 "quoted": {"title": quoted_title(hit.title), "role": quoted_role(hit.role), "excerpt": hit.excerpt},
             }
             for hit in answer.hits[asked.skip : through]
             if self._may_be_read(hit.directory)
-            and hit.beside is None  # its number is that of another generation, or of an event
         ]
         goes_on = len(answer) > through and through < _FARTHEST_HIT
         more = self._searches.given(asked._replace(skip=through)) if goes_on else None
@@ -238,7 +242,7 @@ class Past:
         )
 
     def read_record(self, id: str = "", seq: int = 1, *, cursor: str | None = None) -> dict[str, Any]:
-        """One message whole, 16,000 characters a page.
+        """One message whole, 16,000 characters a page: also one on a branch that the conversation left, as a search gives its number.
 
         Raises:
             ValueError: there is no such conversation or message, or the cursor is none of this object's.
@@ -247,11 +251,11 @@ class Past:
         asked = _Record(id, seq, Spot(0, 0)) if cursor is None else self._records.place(cursor)
         with self._transcript(self._found(asked.id)) as transcript:
             for placed, _ in transcript.records(transcript.begin):
-                if placed.record.seq == asked.seq and _counts(placed.record):
+                if placed.record.seq == asked.seq and (message := _message_of(placed.record)) is not None:
                     break
             else:
                 raise ValueError(f"there is no message {asked.seq} in this conversation, or it is damaged before it")
-        role, parts = self._said(placed.record.message)
+        role, parts = self._said(message)
         found, spot = pieces(parts, asked.spot, ANSWER_CHARACTERS)
         more = None if spot is None else self._records.given(asked._replace(spot=spot))
         return _answer(
@@ -342,6 +346,14 @@ def _seq_from_the_end(transcript: TranscriptFile | SealedTranscript, count: int)
 def _counts(record: Record) -> bool:
     """Whether it is a message that was not taken back."""
     return record.message is not None and not record.is_retracted
+
+
+def _message_of(record: Record) -> dict[str, Any] | None:
+    """The message that counts, or the one that an event keeps of a branch that was left; None if there is neither."""
+    if record.is_retracted:
+        return None
+    left = left_of(record.extra) if record.message is None else None
+    return record.message if left is None else left[0]
 
 
 def _known(parts: Sequence[Part]) -> Iterator[Part]:

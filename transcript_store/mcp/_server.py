@@ -52,7 +52,10 @@ def server_of(past: Past) -> MCPServer[Any]:
         limit: Annotated[int, Field(description=f"at most {MOST_FOUND}")] = 10,
         cursor: Cursor = None,
     ) -> dict[str, Any]:
-        """Find messages of past conversations: each with the conversation's id, its number (seq) and an excerpt."""
+        """Find messages of past conversations: each with the conversation's id, its number (seq) and an excerpt.
+
+        `beside` marks what does not count any more: on a branch that was left, or from before a compaction.
+        """
         return past.search_conversations(query, sort=sort, limit=limit, cursor=cursor)
 
     def read_conversation(

@@ -56,7 +56,7 @@ from transcript_store.places._place import Place
 from transcript_store.places._remains import write_remains
 from transcript_store.places._shelf import PlacedShelf
 from transcript_store.places._storage import PlacedReader, PlacedWriter
-from transcript_store.places._summary import shown
+from transcript_store.places._summary import said_and_touched, shown
 from transcript_store.ways_out import WayOut
 
 if TYPE_CHECKING:
@@ -241,11 +241,11 @@ class PlacedLibrary(ConversationLibrary):
                 what="conversation",
                 id=summary.id or "",
                 title=summary.title,
-                updated_at=summary.updated_at,
+                updated_at=summary.touched_at or summary.updated_at,
                 size_bytes=summary.size_bytes or 0,
             )
             for summary in self._summaries(False, None, _PAGE)
-            if (summary.updated_at or "") < (rule.before or "")
+            if (summary.touched_at or summary.updated_at or "") < (rule.before or "")
             and rule.labels.items() <= (summary.labels or {}).items()
         ]
         if not dry_run:
@@ -260,7 +260,8 @@ class PlacedLibrary(ConversationLibrary):
 
         def is_due_and_saved() -> bool:
             labels = writer.slots.state.members.get("labels") or {}  # those of the list may be of an earlier moment
-            if writer.updated_at >= (rule.before or "") or not rule.labels.items() <= labels.items():
+            _, touched_at = said_and_touched(writer.files, writer.path, writer.updated_at)
+            if touched_at >= (rule.before or "") or not rule.labels.items() <= labels.items():
                 return False
             if snapshots is not None:
                 kept.append(self._saved(item.id, writer, snapshots))

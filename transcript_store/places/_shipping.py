@@ -159,7 +159,7 @@ class Shipper:
             if slots is not None and slots.is_held:
                 with suppress(TranscriptStoreError), slots.trying_once():
                     slots.write(lambda state: encoded(state, "release", self._at(state)), _DOING)
-                    keep_summary(slots, slots.state.at)
+                    keep_summary(slots, self._reader.files, self._reader.path, slots.state.at)
         finally:
             self._reader.let_go()
 
@@ -269,7 +269,7 @@ class Shipper:
                 self._bring_up(log)
         self._send_metadata()
         if self._sent_bytes:
-            keep_summary(self._claimed, self._reader.updated_at)
+            keep_summary(self._claimed, self._reader.files, self._reader.path, self._reader.updated_at)
 
     @property
     def _position(self) -> tuple[int, Position]:

@@ -454,7 +454,7 @@ class PlacedWriter(Fetched, Writer):
     def _summarize(self) -> None:
         """Leave a summary for lists: best effort."""
         self._summary_due = self.log.end.seq + MARK_EVERY
-        keep_summary(self.slots, self.updated_at)
+        keep_summary(self.slots, self.files, self.path, self.updated_at)
 
     # ---- what a place cannot do ------------------------------------------------------------------------------------------
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import orjson
 
-from transcript_store._conversation.summary import ConversationSummary
+from transcript_store._conversation.summary import ConversationSummary, summary_in
+from transcript_store._json.imported import imported_at
+from transcript_store._os.filesystem import FileSystem
 from transcript_store.places._claimed import ClaimedLog
 from transcript_store.places._errors import PlaceError, UnavailableError
 from transcript_store.places._place import Summary
@@ -17,12 +19,17 @@ _MOST_BYTES = 64 * 1024
 _SHOWN = ("id", "created_at", "updated_at", "provider", "model", "labels")
 
 
-def keep_summary(slots: ClaimedLog, updated_at: str) -> None:
-    """Leave a summary behind the last slot, if the place takes it now. A list is late without it, and nothing else."""
+def keep_summary(slots: ClaimedLog, files: FileSystem, path: str, touched_at: str) -> None:
+    """Leave a summary behind the last slot, if the backend takes it now. A list is late without it, and nothing else.
+
+    ``files`` and ``path`` are the folder that the slots were applied to. The summary's ``updated_at``, by which lists are sorted, is that
+    of the last record, as in a folder. The latest of ``touched_at`` and the last import stands in its data.
+    """
+    updated_at, touched_at = said_and_touched(files, path, touched_at)
     state = slots.state
     # What the slots have in sight: of a sealed conversation that is no label.
     metadata = {name: state.members[name] for name in _SHOWN if name in state.members}
-    metadata["updated_at"] = updated_at
+    metadata["updated_at"] = touched_at
     facts = {
         "seq": state.end.seq,
         "head": state.end.head.decode(),
@@ -36,6 +43,14 @@ def keep_summary(slots: ClaimedLog, updated_at: str) -> None:
         data = orjson.dumps({"metadata": {**metadata, "labels": {}, "model": None}, **facts})
     with suppress(UnavailableError, PlaceError):
         slots.place.put_summary(Summary(slots.id, updated_at, state.slot, data))
+
+
+def said_and_touched(files: FileSystem, path: str, touched_at: str) -> tuple[str, str]:
+    """When something was last said in the conversation in a folder, and when it was last written to: an import counts there."""
+    here = summary_in(files, path, last_extra=True)
+    if here is None:
+        return touched_at, touched_at
+    return here.updated_at or touched_at, max(touched_at, imported_at(here.last_extra))
 
 
 def shown(summary: Summary, path: str) -> ConversationSummary:
@@ -60,7 +75,7 @@ def shown(summary: Summary, path: str) -> ConversationSummary:
         id=summary.id,
         directory=path,
         updated_at=summary.updated_at,
-        touched_at=summary.updated_at,
+        touched_at=_text(metadata.get("updated_at")) or summary.updated_at,
         title=title_in(labels),
         labels=labels,
         sealed=found.get("sealed") is True,

@@ -14,7 +14,7 @@ from transcript_store.descriptors import DATABASE
 from transcript_store.formats import Head, Place, head_of
 from transcript_store.sources import _archives, _tables
 from transcript_store.sources._added import UnusableFormatError, added_formats, added_names
-from transcript_store.sources._files import FileSource, Stamp, UnreadableSourceError, opened
+from transcript_store.sources._files import FileSource, Stamp, UnreadableSourceError, how_it_looks, opened
 from transcript_store.sources._places import PLACES, Found, discover, find, folder_of, places
 from transcript_store.sources._tables import Rows
 
@@ -32,6 +32,7 @@ __all__ = [
     "discover",
     "find",
     "folder_of",
+    "how_it_looks",
     "parts_of",
     "places",
 ]

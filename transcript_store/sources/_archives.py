@@ -51,9 +51,33 @@ def member(name: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stamp: St
     called = f"{name}!{info.filename}"
     try:
         with archive.open(info) as stream, private_copy(called, stream, stamp, LONGEST_MEMBER_BYTES) as source:
+            source.neighbours = _Members(archive, info.filename.rpartition("/")[0])
             yield source
     except _REFUSALS as error:
         raise UnreadableSourceError(path=called, reason=f"cannot be unpacked: {error}") from error
+
+
+class _Members:
+    """The other members of an archive, as the files beside one of them."""
+
+    def __init__(self, archive: zipfile.ZipFile, folder: str) -> None:
+        self._archive, self._below = archive, f"{folder}/" if folder else ""
+
+    def read(self, path: str, longest: int) -> tuple[bytes | None, None]:
+        try:
+            info = self._archive.getinfo(self._below + path)
+            if info.file_size > longest or _why_not(info) is not None:
+                return None, None
+            with self._archive.open(info) as stream:
+                found = stream.read(longest + 1)
+        except (KeyError, *_REFUSALS):
+            return None, None
+        return (found if len(found) <= longest else None), None
+
+    def names(self) -> Iterator[str]:
+        for name in self._archive.namelist():
+            if name.startswith(self._below) and not name.endswith("/"):
+                yield name[len(self._below) :]
 
 
 @contextmanager

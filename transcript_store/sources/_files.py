@@ -8,13 +8,16 @@ import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Protocol
 
 from transcript_store.descriptors import descriptor
 from transcript_store.errors import TranscriptStoreError
 
 _PIECE_BYTES = 1 << 20
 _LONGEST_BESIDE_BYTES = 4 << 20
+_OF_AN_EXPORT = ("conversation_asset_file_names.json", "export_manifest.json", "chat.html", "user.json")
+"""One of these stands beside the conversations of an export that was unpacked."""
+_DEEPEST_OF_AN_EXPORT = 4
 _HELD_BYTES = 16 << 20
 """A source up to this size is read once, and held."""
 
@@ -42,7 +45,11 @@ class FileSource:
 
     def __init__(self, name: str, handle: int, *, folder: str | None = None) -> None:
         status = os.fstat(handle)
-        self._folder = folder
+        self.neighbours: Neighbours | None = None if folder is None else _Folder(folder)
+        """What stands beside it; None if that is not known."""
+        self.seen_beside: dict[str, tuple[int, int, int] | None] = {}
+        """The files of its folder that :meth:`beside` was asked for, each with its size, mtime and inode as it was then; None if there was
+        none."""
         self.name = name
         self.stamp = Stamp(status.st_size, status.st_mtime_ns, status.st_ino)
         self.size = status.st_size
@@ -78,19 +85,21 @@ class FileSource:
             reason = f"cannot be read: {error.strerror}"
             raise UnreadableSourceError(path=self.name, reason=reason) from error
 
-    def beside(self, path: str) -> bytes | None:
-        """What a small file beside this one holds; ``path`` is relative to this one's folder.
+    def beside(self, path: str, *, longest: int = _LONGEST_BESIDE_BYTES) -> bytes | None:
+        """What a small file beside this one holds; ``path`` is relative to this one's folder. Of a member of an archive: another member.
 
-        None if there is none, if it is no regular file, if it is larger than 4 MiB, or if this source is a member of an archive.
+        None if there is none, if it is no regular file, or if it is longer than ``longest``.
         """
-        if self._folder is None:
+        if self.neighbours is None:
             return None
-        try:
-            with opened(os.path.normpath(os.path.join(self._folder, path))) as handle:
-                size = os.fstat(handle).st_size
-                return None if size > _LONGEST_BESIDE_BYTES else os.pread(handle, size, 0)
-        except (UnreadableSourceError, OSError, ValueError):
-            return None
+        found, looks = self.neighbours.read(path, longest)
+        if looks is not None:
+            self.seen_beside[looks[0]] = looks[1]
+        return found
+
+    def names_beside(self) -> Iterator[str]:
+        """The paths of files that stand beside this one and below its folder, relative to it, as far as they are a part of one export."""
+        return iter(()) if self.neighbours is None else self.neighbours.names()
 
     def columns(self, _table: str) -> tuple[str, ...]:
         return ()
@@ -115,6 +124,49 @@ class FileSource:
         walked = self._walked.hexdigest() if self._walked_bytes == self.size else None
         now = self.sha256()
         return now if now == walked or not self.is_rewritten else None
+
+
+class Neighbours(Protocol):
+    """The files beside a source: those of its folder, or the other members of its archive."""
+
+    def read(self, path: str, longest: int) -> tuple[bytes | None, tuple[str, tuple[int, int, int] | None] | None]:
+        """What one holds, or None; and of a file that may change where it is, and how it looks."""
+
+    def names(self) -> Iterator[str]:
+        """The paths of those that are a part of one export."""
+
+
+class _Folder:
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def read(self, path: str, longest: int) -> tuple[bytes | None, tuple[str, tuple[int, int, int] | None] | None]:
+        there = os.path.normpath(os.path.join(self._folder, path))
+        looks = there, how_it_looks(there)
+        try:
+            with opened(there) as handle:
+                size = os.fstat(handle).st_size
+                return (None if size > longest else os.pread(handle, size, 0)), looks
+        except (UnreadableSourceError, OSError, ValueError):
+            return None, looks
+
+    def names(self) -> Iterator[str]:
+        if not any(os.path.lexists(os.path.join(self._folder, name)) for name in _OF_AN_EXPORT):
+            return  # a folder of downloads, say
+        for path, folders, files in os.walk(self._folder):
+            below = os.path.relpath(path, self._folder)
+            if below.count(os.sep) >= _DEEPEST_OF_AN_EXPORT:
+                folders.clear()
+            yield from (os.path.normpath(os.path.join(below, name)) for name in files)
+
+
+def how_it_looks(path: str) -> tuple[int, int, int] | None:
+    """The size, the mtime and the inode of what stands at a path; None if nothing does, or if the system refuses."""
+    try:
+        status = os.lstat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 @contextmanager

@@ -44,7 +44,13 @@ PLACES: tuple[Place, ...] = (
     ),
     Place("pi", ".pi/agent", ("sessions/*/*.jsonl",), "PI_CODING_AGENT_DIR"),
     Place("pi", ".pi/agent/sessions", ("*.jsonl", "*/*.jsonl"), "PI_CODING_AGENT_SESSION_DIR"),
-    Place("openclaw", ".openclaw", ("agents/*/sessions/*.jsonl", "agents/*/agent/*.sqlite"), "OPENCLAW_STATE_DIR"),
+    Place(
+        "openclaw",
+        ".openclaw",
+        ("agents/*/sessions/*.jsonl", "agents/*/agent/*.sqlite"),
+        "OPENCLAW_STATE_DIR",
+        not_sessions=("*.trajectory.jsonl",),
+    ),
     Place(
         "gemini-cli",
         ".gemini",
@@ -110,7 +116,7 @@ def discover(
     for place in known:
         folder = folder_of(place, home, environ, platform=platform)
         for pattern in place.patterns:
-            for one in _matching(folder, pattern.split("/"), place.program):
+            for one in _matching(folder, pattern.split("/"), place):
                 found.setdefault(one.path, one)
     order = list(dict.fromkeys(place.program for place in known))
     return sorted(found.values(), key=lambda one: (order.index(one.program or ""), one.mtime_ns, one.path))
@@ -162,7 +168,7 @@ def _sessions_around(top: str) -> frozenset[str]:
         folder = folder_of(place)
         if os.path.commonpath((folder, top)) in (folder, top):
             for pattern in place.patterns:
-                found.update(one.path for one in _matching(folder, pattern.split("/"), place.program))
+                found.update(one.path for one in _matching(folder, pattern.split("/"), place))
     return frozenset(found)
 
 
@@ -190,7 +196,7 @@ def _unread(folder: str, why_not: str, program: str | None = None) -> Found:
     return Found(folder, 0, 0, 0, program, why_not=why_not)
 
 
-def _matching(folder: str, pattern: list[str], program: str) -> Iterator[Found]:
+def _matching(folder: str, pattern: list[str], place: Place) -> Iterator[Found]:
     name, *rest = pattern
     try:
         with os.scandir(folder) as entries:
@@ -198,13 +204,15 @@ def _matching(folder: str, pattern: list[str], program: str) -> Iterator[Found]:
                 if entry.name.startswith(".") or not fnmatchcase(entry.name, name):
                     continue
                 if rest and entry.is_dir(follow_symlinks=False):
-                    yield from _matching(entry.path, rest, program)
+                    yield from _matching(entry.path, rest, place)
+                elif any(fnmatchcase(entry.name, other) for other in place.not_sessions):
+                    continue
                 elif not rest and entry.is_file(follow_symlinks=False):
-                    yield from _looked_at(entry, program)
+                    yield from _looked_at(entry, place.program)
     except (FileNotFoundError, NotADirectoryError):
         pass  # the program is not used here, or a file was deleted just now
     except OSError as error:
-        yield _unread(folder, f"cannot be looked through: {error.strerror}", program)
+        yield _unread(folder, f"cannot be looked through: {error.strerror}", place.program)
 
 
 def _below(folder: str, deepest: int) -> Iterator[Found]:

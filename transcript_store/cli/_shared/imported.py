@@ -79,7 +79,7 @@ def _kind(line: object) -> str:
     kind = next((value[name] for name in ("type", "kind", "role", "sender") if isinstance(value.get(name), str)), None)
     if kind is None or "event" in value:
         named = inner.get("type") if isinstance(inner, dict) else None
-        kind = named if isinstance(named, str) else kind or _kind_of_node(inner)
+        kind = named if isinstance(named, str) else kind or _kind_of_node(value, inner)
     if isinstance(inner, dict) and isinstance(inner.get("role"), str):  # said, and not sent: it failed, or was left
         kind += f" ({inner['role']})"
     return one_line(kind if len(kind) <= _LONGEST_KIND else f"{kind[:_LONGEST_KIND]}…")
@@ -92,10 +92,13 @@ def _object_in(raw: str) -> object:
     return json.JSONDecoder().raw_decode(raw, max(0, raw.find("{")))[0]
 
 
-def _kind_of_node(message: object) -> str:
-    """What a node of a tree of messages is, which has no kind of its own."""
+def _kind_of_node(value: dict[str, Any], message: object) -> str:
+    """What a node of a tree of messages is, which has no kind of its own; of any other object what it says that it is, or has."""
+    if isinstance(message, str):
+        return message
     if not isinstance(message, dict):
-        return "node"
+        is_node = not value.keys().isdisjoint(("parent", "children"))
+        return "node" if is_node else ", ".join([*value][:_MOST_KINDS]) or "empty object"
     author, about = message.get("author"), message.get("metadata")
     role = author.get("role") if isinstance(author, dict) else None
     is_hidden = isinstance(about, dict) and about.get("is_visually_hidden_from_conversation") is True

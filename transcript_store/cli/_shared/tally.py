@@ -114,7 +114,10 @@ class Tally:
             self._last = report.id
         if self._is_json:
             members = asdict(report)
-            del members["error"]  # it is the reason
+            del (
+                members["error"],
+                members["beside"],
+            )  # the one is the reason, the other tells the next import what changed
             say_json(members)
         else:
             self._say(report)

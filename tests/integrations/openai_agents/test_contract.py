@@ -365,7 +365,7 @@ def test_no_more_is_held_in_memory_than_agreed(tmp_path, monkeypatch):
 
     asyncio.run(scenario())
     held = [each for each in _conversations._table.values() if each.key[0] == str(tmp_path)]
-    held_bytes = [_conversations._bytes_of(each) for each in held]
+    held_bytes = [each.bytes for each in held]
     assert all(0 < each <= 30_000 for each in held_bytes)
     assert 0 < sum(held_bytes) <= 100_000 + 30_000  # the last one was in use when room was made
     for session in sessions:

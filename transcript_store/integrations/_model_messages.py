@@ -242,30 +242,93 @@ def _results_by_reply(messages: Sequence[ModelMessage]) -> dict[int, list[Any]]:
 def new_in(given: Sequence[ModelMessage], known: Sequence[ModelMessage]) -> list[ModelMessage] | None:
     """What a given history has behind what is stored; None if it does not begin with that.
 
-    It begins with that if it says the same: questions, replies, calls and results. Times, usage and system prompts may differ, and
-    messages may be joined or parted: the page of an AG-UI or Vercel client knows no more of them.
+    It begins with that if it asks the same and shows of each reply nothing else than what is stored. Times, usage, thoughts and system
+    prompts may differ, and messages may be joined or parted. A reply may be shown in part, and a question without a complete reply may
+    be missing: the page of an AG-UI or Vercel client sends each time what it got until somebody stopped it.
     """
-    stored = deque(said for message in known for part in message.parts if (said := _gist(part)) is not None)
+    if not known:
+        return [*given]
+    turns = _turns(known)
+    turn = turns.popleft() if turns and turns[0].question is None else _Turn(None, deque(), False)
+    is_shown = True
     for number, message in enumerate(given):
         for position, part in enumerate(message.parts):
             if (said := _gist(part)) is None:
                 continue
-            if not stored:
-                first = message if position == 0 else replace(message, parts=message.parts[position:])
-                return [_rest(first, position, message), *given[number + 1 :]]
-            if stored.popleft() != said:
+            is_there = turn.shows(said)
+            while not is_there and said[0] != _QUESTION and turns and turns[0].question == turn.question and not turn.is_answered:
+                turn = turns.popleft()  # it was asked again
+                is_there = turn.shows(said)
+            if is_there:
+                is_shown = True
+            elif said[0] == _QUESTION:
+                while turns and turns[0].question != said and not turns[0].is_answered:
+                    turns.popleft()
+                if not turns:
+                    return _from(given, number, position)
+                if turns[0].question != said:
+                    return None
+                turn = turns.popleft()
+                is_shown = not (turn.is_answered and turn.replies)
+            elif turns or (turn.replies and said[0] != _RESULT):
                 return None
-    return None if stored else []
+            else:
+                return _from(given, number, position)
+    return [] if is_shown and not any(each.is_answered for each in turns) else None
 
 
-def _rest(first: ModelMessage, position: int, message: ModelMessage) -> ModelMessage:
-    """The new half of a message: what stands before it and says nothing, such as a thought, belongs to it if nothing known does."""
-    return message if all(_gist(part) is None for part in message.parts[:position]) else first
+_Said = tuple[object, ...]
+_QUESTION, _RESULT = "user-prompt", "result"
 
 
-def _gist(part: Any) -> object:
+class _Turn(NamedTuple):
+    question: _Said | None
+    """None of what stands in front of the first question."""
+    replies: deque[_Said]
+    """What a page may still show of the rest."""
+    is_answered: bool
+    """Whether it ends with a complete reply."""
+
+    def shows(self, said: _Said) -> bool:
+        """Whether this is in the rest, or is the beginning of a text there; what stands in front of it is not in the rest any more."""
+        for number, each in enumerate(self.replies):
+            if said == each or (said[0] == each[0] == "text" and str(each[1]).startswith(str(said[1]))):
+                for _ in range(number + 1):
+                    self.replies.popleft()
+                return True
+        return False
+
+
+def _turns(messages: Sequence[ModelMessage]) -> deque[_Turn]:
+    turns: deque[_Turn] = deque()
+    for message in messages:
+        has_results = any(is_result(part) for part in message.parts)
+        for part in message.parts:
+            if (said := _gist(part)) is None:
+                continue
+            if said[0] == _QUESTION and not has_results:  # beside results, the tool may have said it
+                turns.append(_Turn(said, deque(), False))
+            else:
+                if not turns:
+                    turns.append(_Turn(None, deque(), False))
+                turns[-1].replies.append(said)
+        if turns:
+            is_whole = isinstance(message, ModelResponse) and getattr(message, "state", None) != "interrupted"
+            turns[-1] = turns[-1]._replace(is_answered=is_whole and not tool_calls_of(message))
+    return turns
+
+
+def _from(given: Sequence[ModelMessage], number: int, position: int) -> list[ModelMessage]:
+    """The messages from this part on. What says nothing in front of it, such as a thought, belongs to it if nothing known does."""
+    message = given[number]
+    if any(_gist(part) is not None for part in message.parts[:position]):
+        message = replace(message, parts=message.parts[position:])
+    return [message, *given[number + 1 :]]
+
+
+def _gist(part: Any) -> _Said | None:
     kind = part.part_kind
-    if kind == "user-prompt":
+    if kind == _QUESTION:
         content = [part.content] if isinstance(part.content, str) else part.content
         return kind, *(
             each if isinstance(each, str) else getattr(each, "content", None) or str(each) for each in content
@@ -275,8 +338,18 @@ def _gist(part: Any) -> object:
     if kind == "tool-call":
         return kind, part.tool_name, part.tool_call_id
     if is_result(part):
-        return "result", part.tool_call_id
+        return _RESULT, part.tool_call_id
     return None
+
+
+def asks_something(message: ModelMessage) -> bool:
+    """Whether it ends with a question of the user."""
+    return bool(message.parts) and message.parts[-1].part_kind == _QUESTION
+
+
+def answers_a_call(messages: Sequence[ModelMessage]) -> bool:
+    """Whether they begin with a result."""
+    return any(is_result(part) for message in messages[:1] for part in message.parts)
 
 
 def asks(message: ModelMessage | None, prompt: object) -> bool:

@@ -63,7 +63,9 @@ from transcript_store.integrations._model_messages import (
     WAITING,
     Change,
     RecordedHistory,
+    answers_a_call,
     asks,
+    asks_something,
     change_of,
     extra_of,
     history_in,
@@ -105,6 +107,8 @@ class _Run:
     has_begun: bool = False
     is_given: bool = False
     """Whether the caller gave the run a history."""
+    has_more: bool = False
+    """Whether that has more than what is stored."""
     head: str = _NO_HEAD
     """What the transcript ended in when these were its last messages. Once another run stored something it stays behind, and with it
     nothing can be taken back: the last messages may be the other's."""
@@ -361,7 +365,12 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
                 f"under {self.key[:60]!r}: leave it out, or give what messages() gives"
             )
         run.is_given = bool(messages)
-        ordered = in_order(run.messages, self._instead_of, also_last=False)
+        # A page asks by what it adds to its history. A call that it passed by has no result, and a reply that was stopped is asked again.
+        known, begins_anew = run.messages, bool(messages) and asks_something(messages[-1])
+        if begins_anew and not new:
+            known = known[: 1 + max(n for n, each in enumerate(known) if asks_something(each))]
+        ordered = in_order(known, self._instead_of, also_last=begins_anew and not answers_a_call(new))
+        run.has_more = bool(new)
         # The framework puts today's value of a dynamic system prompt into the message; before 2.55 into the very one that it has.
         messages[:] = [*(replace(each, parts=[*each.parts]) if is_dynamic(each) else each for each in ordered), *new]
 
@@ -380,8 +389,8 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         Without a question the framework goes on with the calls, if the caller has seen them and gives them to the run.
         """
         run = self._of_this_run()
-        if prompt is None and run.is_given:
-            return
+        if run.has_more or (prompt is None and run.is_given):
+            return  # what the caller added is the framework's to put in order
         if messages and asks(messages[-1], prompt):
             del messages[-1]  # it was asked, and there is no answer
         ordered = in_order(messages, self._instead_of, also_last=True)

@@ -12,6 +12,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 from pydantic_ai.messages import (
@@ -290,11 +291,16 @@ class _Turn(NamedTuple):
     """Whether it ends with a complete reply."""
 
     def shows(self, said: _Said) -> bool:
-        """Whether this is in the rest, or is the beginning of a text there; what stands in front of it is not in the rest any more."""
+        """Whether this is in the rest, or is the beginning of a text there; what stands in front of it is not in the rest any more.
+
+        Results are an exception: tools that ran side by side end in any order.
+        """
         for number, each in enumerate(self.replies):
             if said == each or (said[0] == each[0] == "text" and str(each[1]).startswith(str(said[1]))):
+                passed = [*islice(self.replies, number)]
                 for _ in range(number + 1):
                     self.replies.popleft()
+                self.replies.extendleft(reversed([one for one in passed if _RESULT in {said[0], one[0]}]))
                 return True
         return False
 
@@ -333,6 +339,8 @@ def _gist(part: Any) -> _Said | None:
         return kind, *(
             each if isinstance(each, str) else getattr(each, "content", None) or str(each) for each in content
         )
+    if kind == "speech":  # of a realtime session
+        return (_QUESTION if part.speaker == "user" else "text", part.transcript) if part.transcript else None
     if kind == "text":
         return (kind, part.content) if part.content else None
     if kind == "tool-call":

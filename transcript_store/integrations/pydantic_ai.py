@@ -34,7 +34,7 @@ from weakref import WeakValueDictionary
 import anyio
 
 from transcript_store.conversation import ConversationStore, Durability, Record, Redact
-from transcript_store.errors import MissingExtraError
+from transcript_store.errors import ConversationChangedError, MissingExtraError
 
 try:
     from pydantic_ai import CallToolsNode, DeferredToolRequests, ModelRequestNode, ToolReturn, UserPromptNode
@@ -112,6 +112,10 @@ class _Run:
     head: str = _NO_HEAD
     """What the transcript ended in when these were its last messages. Once another run stored something it stays behind, and with it
     nothing can be taken back: the last messages may be the other's."""
+    known: int = 0
+    """How many messages were stored when the run began."""
+    last: ModelMessage | None = None
+    """The last message of the history that the run was given, as it is sent."""
     waiting: dict[str, str] = field(default_factory=dict)
     """The calls that the run before this one left for somebody to approve or to answer."""
     live: list[ModelMessage] | None = None
@@ -358,6 +362,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         run.head, history = await self._stored()
         run.plain, run.waiting = history.plain, history.waiting
         run.messages = of_json(run.plain)
+        run.known = len(run.plain)
         new = self._new_in(messages, run.messages)
         if new is None:
             raise ValueError(
@@ -373,6 +378,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         run.has_more = bool(new)
         # The framework puts today's value of a dynamic system prompt into the message; before 2.55 into the very one that it has.
         messages[:] = [*(replace(each, parts=[*each.parts]) if is_dynamic(each) else each for each in ordered), *new]
+        run.last = messages[len(ordered) - 1] if ordered else None
 
     def _new_in(self, given: Sequence[ModelMessage], known: Sequence[ModelMessage]) -> list[ModelMessage] | None:
         if not given:
@@ -534,11 +540,25 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
                 return
             try:
                 await self._write(writing)
+            except ConversationChangedError:
+                if writing.whole is None or (unstored := self._unstored(messages, now)) is None:
+                    raise
+                # A run of another process is under way: the history stays as both store it, and the next run puts it in order.
+                writing = _Writing(self._encoded(unstored), waits=waits)
+                await self._write(writing)
             finally:
                 if writing.ends is not None:  # also if the run was cancelled meanwhile
                     before, after = writing.ends
                     run.head = after if run.head == before else run.head
                     run.messages, run.plain = [*messages], now
+
+    def _unstored(self, messages: Sequence[ModelMessage], now: Sequence[Any]) -> list[Any] | None:
+        """What the run has of its own that is not stored, as JSON; None if it changed what it stored."""
+        run = self._of_this_run()
+        starts = (n + 1 for n, each in enumerate(messages) if each is run.last)
+        own = now[next(starts, 0) if run.last is not None else 0 :]
+        there = run.plain[run.known :]
+        return own[len(there) :] if own[: len(there)] == there and (run.last is None or len(own) < len(now)) else None
 
     def _encoded(self, messages: Sequence[Any]) -> list[EncodedMessage]:
         return [stored(each, f"messages[{k}]", self._max_bytes) for k, each in enumerate(messages)]
@@ -622,9 +642,16 @@ class _Writing:
         results = []
         if self.surplus:
             results.append(store.retract(self.surplus, if_head=self.head))
-        if messages:
-            results += store.append_messages(messages, extras=extras)
-        self.ends = results[0].previous_head, results[-1].head
+        try:
+            if messages:
+                if_head = self.head if self.changes and not self.surplus else None
+                results += store.append_messages(messages, extras=extras, if_head=if_head)
+        except ConversationChangedError:  # the places of what changed are other ones now; it says the same, so it is left out
+            self.changes = []
+            self.write(store)
+            return
+        if results:
+            self.ends = results[0].previous_head, results[-1].head
 
 
 def _own_extra(record: Record) -> dict[str, Any] | None:

@@ -240,18 +240,20 @@ def _results_by_reply(messages: Sequence[ModelMessage]) -> dict[int, list[Any]]:
 # ---- a history that a run is given ---------------------------------------------------------------------------------
 
 
-def new_in(given: Sequence[ModelMessage], known: Sequence[ModelMessage]) -> list[ModelMessage] | None:
+def new_in(
+    given: Sequence[ModelMessage], known: Sequence[ModelMessage], *, is_asked: bool = False
+) -> list[ModelMessage] | None:
     """What a given history has behind what is stored; None if it does not begin with that.
 
     It begins with that if it asks the same and shows of each reply nothing else than what is stored. Times, usage, thoughts and system
     prompts may differ, and messages may be joined or parted. A reply may be shown in part, and a question without a complete reply may
-    be missing: the page of an AG-UI or Vercel client sends each time what it got until somebody stopped it.
+    be missing: the page of an AG-UI or Vercel client sends each time what it got until somebody stopped it. But if nothing new is asked,
+    by the history or beside it (``is_asked``), and the last reply that it shows goes on, the caller wants to go on from before that.
     """
     if not known:
         return [*given]
     turns = _turns(known)
     turn = turns.popleft() if turns and turns[0].question is None else _Turn(None, deque(), False)
-    is_shown = True
     for number, message in enumerate(given):
         for position, part in enumerate(message.parts):
             if (said := _gist(part)) is None:
@@ -261,8 +263,8 @@ def new_in(given: Sequence[ModelMessage], known: Sequence[ModelMessage]) -> list
                 turn = turns.popleft()  # it was asked again
                 is_there = turn.shows(said)
             if is_there:
-                is_shown = True
-            elif said[0] == _QUESTION:
+                continue
+            if said[0] == _QUESTION:
                 while turns and turns[0].question != said and not turns[0].is_answered:
                     turns.popleft()
                 if not turns:
@@ -270,12 +272,12 @@ def new_in(given: Sequence[ModelMessage], known: Sequence[ModelMessage]) -> list
                 if turns[0].question != said:
                     return None
                 turn = turns.popleft()
-                is_shown = not (turn.is_answered and turn.replies)
             elif turns or (turn.replies and said[0] != _RESULT):
                 return None
             else:
                 return _from(given, number, position)
-    return [] if is_shown and not any(each.is_answered for each in turns) else None
+    goes_on = turn.is_answered and any(each[0] != _RESULT for each in turn.replies)
+    return None if (goes_on and not is_asked) or any(each.is_answered for each in turns) else []
 
 
 _Said = tuple[object, ...]

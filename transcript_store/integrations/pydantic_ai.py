@@ -266,7 +266,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         home, name, options = self._place
         run.end_turn = await begin_turn(home, name, options.lock_timeout_seconds)
         try:
-            await self._begin_run(ctx.messages)
+            await self._begin_run(ctx.messages, is_asked=ctx.prompt is not None)
             result = await handler()
             run.waits = _waiting(result.output)
             if run.live is None:  # a session of a realtime model, which has no nodes
@@ -356,14 +356,14 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         assert self._run is not None, "pydantic-ai calls for_run() first"
         return self._run
 
-    async def _begin_run(self, messages: list[ModelMessage]) -> None:
+    async def _begin_run(self, messages: list[ModelMessage], *, is_asked: bool) -> None:
         run = self._of_this_run()
         run.has_begun = True
         run.head, history = await self._stored()
         run.plain, run.waiting = history.plain, history.waiting
         run.messages = of_json(run.plain)
         run.known = len(run.plain)
-        new = self._new_in(messages, run.messages)
+        new = self._new_in(messages, run.messages, is_asked)
         if new is None:
             raise ValueError(
                 f"the message_history of this run does not begin with the {len(run.plain)} messages that are stored "
@@ -380,14 +380,15 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         messages[:] = [*(replace(each, parts=[*each.parts]) if is_dynamic(each) else each for each in ordered), *new]
         run.last = messages[len(ordered) - 1] if ordered else None
 
-    def _new_in(self, given: Sequence[ModelMessage], known: Sequence[ModelMessage]) -> list[ModelMessage] | None:
+    def _new_in(self, given: Sequence[ModelMessage], known: Sequence[ModelMessage], is_asked: bool) -> list[ModelMessage] | None:
         if not given:
             return []
-        new = new_in(given, known)
+        new = new_in(given, known, is_asked=is_asked)
         redact = of_items(self._place[2].redact)
         if new is not None or redact is None:
             return new
-        return new_in(of_json([redacted(redact, message_json(each), "message_history") for each in given]), known)
+        read = of_json([redacted(redact, message_json(each), "message_history") for each in given])
+        return new_in(read, known, is_asked=is_asked)
 
     def _make_room_for(self, prompt: object, messages: list[ModelMessage]) -> None:
         """Let a question be the next message: what it repeats goes, and calls that nobody waits for any more get an answer.

@@ -85,7 +85,7 @@ def test_the_secret_is_taken_out(shape: Any) -> None:
         "password: |\n  your-password-here\napi_key: >-\n  ${API_KEY}\n<password>changeme</password>",
         '"api_key": "5f4dcc3b5aa765d61d8327deb882cf99", password_sha1: da39a3ee5e6b4b0d3255bfef95601890afd80709',
         "CREATE USER me WITH PASSWORD '$1'; user=me password=password dbname=x; jdbc:oracle:thin:@//db:1521/x",
-        "sshpass -p \"$PASS\" ssh h; redis-cli -a $REDIS_PASSWORD; openssl enc -pass env:PASS",
+        'sshpass -p "$PASS" ssh h; redis-cli -a $REDIS_PASSWORD; openssl enc -pass env:PASS',
         "access_token=550e8400-e29b-41d4-a716-446655440000 secret_key: database-credentials-production-2",
         "session=0123456789abcdef0123456789abcdef sess-0123456789abcdef0123456789abcdef",
     ],

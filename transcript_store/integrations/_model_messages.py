@@ -248,18 +248,24 @@ def new_in(
     It begins with that if it asks the same and shows of each reply nothing else than what is stored. Times, usage, thoughts and system
     prompts may differ, and messages may be joined or parted. A reply may be shown in part, and a question without a complete reply may
     be missing: the page of an AG-UI or Vercel client sends each time what it got until somebody stopped it. But if nothing new is asked,
-    by the history or beside it (``is_asked``), and the last reply that it shows goes on, the caller wants to go on from before that.
+    by the history or beside it (``is_asked``), and the last reply that it shows has more, the caller wants to go on from before that.
     """
     if not known:
         return [*given]
     turns = _turns(known)
-    turn = turns.popleft() if turns and turns[0].question is None else _Turn(None, deque(), False)
+    turn = turns.popleft() if turns and turns[0].question is None else _StoredTurn(None, deque(), False)
     for number, message in enumerate(given):
         for position, part in enumerate(message.parts):
             if (said := _gist(part)) is None:
                 continue
             is_there = turn.shows(said)
-            while not is_there and said[0] != _QUESTION and turns and turns[0].question == turn.question and not turn.is_answered:
+            while (
+                not is_there
+                and said[0] != _QUESTION
+                and turns
+                and turns[0].question == turn.question
+                and not turn.is_answered
+            ):
                 turn = turns.popleft()  # it was asked again
                 is_there = turn.shows(said)
             if is_there:
@@ -276,15 +282,15 @@ def new_in(
                 return None
             else:
                 return _from(given, number, position)
-    goes_on = turn.is_answered and any(each[0] != _RESULT for each in turn.replies)
-    return None if (goes_on and not is_asked) or any(each.is_answered for each in turns) else []
+    has_rest = turn.is_answered and any(each[0] != _RESULT for each in turn.replies)
+    return None if (has_rest and not is_asked) or any(each.is_answered for each in turns) else []
 
 
 _Said = tuple[object, ...]
 _QUESTION, _RESULT = "user-prompt", "result"
 
 
-class _Turn(NamedTuple):
+class _StoredTurn(NamedTuple):
     question: _Said | None
     """None of what stands in front of the first question."""
     replies: deque[_Said]
@@ -307,18 +313,18 @@ class _Turn(NamedTuple):
         return False
 
 
-def _turns(messages: Sequence[ModelMessage]) -> deque[_Turn]:
-    turns: deque[_Turn] = deque()
+def _turns(messages: Sequence[ModelMessage]) -> deque[_StoredTurn]:
+    turns: deque[_StoredTurn] = deque()
     for message in messages:
         has_results = any(is_result(part) for part in message.parts)
         for part in message.parts:
             if (said := _gist(part)) is None:
                 continue
             if said[0] == _QUESTION and not has_results:  # beside results, the tool may have said it
-                turns.append(_Turn(said, deque(), False))
+                turns.append(_StoredTurn(said, deque(), False))
             else:
                 if not turns:
-                    turns.append(_Turn(None, deque(), False))
+                    turns.append(_StoredTurn(None, deque(), False))
                 turns[-1].replies.append(said)
         if turns:
             is_whole = isinstance(message, ModelResponse) and getattr(message, "state", None) != "interrupted"
@@ -338,9 +344,7 @@ def _gist(part: Any) -> _Said | None:
     kind = part.part_kind
     if kind == _QUESTION:
         content = [part.content] if isinstance(part.content, str) else part.content
-        return kind, *(
-            each if isinstance(each, str) else getattr(each, "content", None) or str(each) for each in content
-        )
+        return kind, *map(_said_by, content)
     if kind == "speech":  # of a realtime session
         return (_QUESTION if part.speaker == "user" else "text", part.transcript) if part.transcript else None
     if kind == "text":
@@ -350,6 +354,14 @@ def _gist(part: Any) -> _Said | None:
     if is_result(part):
         return _RESULT, part.tool_call_id
     return None
+
+
+def _said_by(content: Any) -> object:
+    """A text, the bytes of an image, or an address. What else is beside them (a name, a guessed type) differs from page to page."""
+    if isinstance(content, str):
+        return content
+    said = (getattr(content, name, None) for name in ("content", "data", "url", "file_id"))
+    return next((each for each in said if each is not None), None) or str(content)
 
 
 def asks_something(message: ModelMessage) -> bool:

@@ -81,7 +81,7 @@ class _SaysWhatToDo(logging.Filter):
                 self._folders.add(folder)
                 logger.warning(
                     "the session is not stored: Claude Code writes to %s, and the Claude Agent SDK expects its sessions under %s. "
-                    "Give both the same HOME and CLAUDE_CONFIG_DIR: set them in os.environ of the SDK's process too, not only in options.env",
+                    "Set HOME in os.environ of the SDK's process too, not only in options.env, or set CLAUDE_CONFIG_DIR there",
                     record.args[0],
                     folder,
                 )

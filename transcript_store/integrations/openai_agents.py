@@ -200,9 +200,8 @@ class TranscriptSession:
     async def _atomic_replace_items(self, items: Sequence[Any]) -> bool:
         if type(self) is not TranscriptSession:
             return False
-        messages, read, self._compacted = self._stored(items), self._compacted, None
-        if read is None and (end := self._end_of_encrypted_read()) is not None:
-            read = end
+        messages, sent, self._compacted = self._stored(items), self._compacted, None
+        read = sent or self._end_of_encrypted_read()
         replace = _begin_anew if read is None else partial(_replace_begin, read)
         return bool(await self._call(lambda store: replace(store, messages)))
 
@@ -366,7 +365,7 @@ class _Sent(NamedTuple):
     generation: int
     numbers: list[int]
 
-    def count(self, store: ConversationStore, records: Sequence[Record]) -> int | None:
+    def items_sent(self, store: ConversationStore, records: Sequence[Record]) -> int | None:
         """How many of the items are those that were sent; None if they are not there any more."""
         count = len(self.numbers)
         is_there = _generation(store) == self.generation and [each.seq for each in records[:count]] == self.numbers
@@ -378,7 +377,7 @@ class _SentUpTo(NamedTuple):
 
     end: dict[str, Any]
 
-    def count(self, store: ConversationStore, records: Sequence[Record]) -> int | None:  # noqa: ARG002
+    def items_sent(self, store: ConversationStore, records: Sequence[Record]) -> int | None:  # noqa: ARG002
         """As of ``_Sent``."""
         return next((n + 1 for n, each in enumerate(records) if each.message == self.end), None)
 
@@ -408,7 +407,7 @@ def _replace_begin(sent: _Sent | _SentUpTo, store: ConversationStore, new: Seque
     while True:
         now = store.head  # first: what comes behind it is seen by the replacement
         records = _counted(store)
-        count = sent.count(store, records)
+        count = sent.items_sent(store, records)
         if count is None:
             reason = "items that the provider compacted were taken back or replaced meanwhile"
             raise ConversationChangedError(path=store.directory, reason=reason, expected_head=now, head=store.head)

@@ -371,16 +371,18 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
             )
         run.is_given = bool(messages)
         # A page asks by what it adds to its history. A call that it passed by has no result, and a reply that was stopped is asked again.
-        known, begins_anew = run.messages, bool(messages) and asks_something(messages[-1])
-        if begins_anew and not new:
+        known, asks_now = run.messages, bool(messages) and asks_something(messages[-1])
+        if asks_now and not new:
             known = known[: 1 + max(n for n, each in enumerate(known) if asks_something(each))]
-        ordered = in_order(known, self._instead_of, also_last=begins_anew and not answers_a_call(new))
+        ordered = in_order(known, self._instead_of, also_last=asks_now and not answers_a_call(new))
         run.has_more = bool(new)
         # The framework puts today's value of a dynamic system prompt into the message; before 2.55 into the very one that it has.
         messages[:] = [*(replace(each, parts=[*each.parts]) if is_dynamic(each) else each for each in ordered), *new]
         run.last = messages[len(ordered) - 1] if ordered else None
 
-    def _new_in(self, given: Sequence[ModelMessage], known: Sequence[ModelMessage], is_asked: bool) -> list[ModelMessage] | None:
+    def _new_in(
+        self, given: Sequence[ModelMessage], known: Sequence[ModelMessage], is_asked: bool
+    ) -> list[ModelMessage] | None:
         if not given:
             return []
         new = new_in(given, known, is_asked=is_asked)
@@ -553,7 +555,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
                     run.head = after if run.head == before else run.head
                     run.messages, run.plain = [*messages], now
 
-    def _unstored(self, messages: Sequence[ModelMessage], now: Sequence[Any]) -> list[Any] | None:
+    def _unstored(self, messages: Sequence[ModelMessage], now: list[Any]) -> list[Any] | None:
         """What the run has of its own that is not stored, as JSON; None if it changed what it stored."""
         run = self._of_this_run()
         starts = (n + 1 for n, each in enumerate(messages) if each is run.last)
@@ -647,7 +649,9 @@ class _Writing:
             if messages:
                 if_head = self.head if self.changes and not self.surplus else None
                 results += store.append_messages(messages, extras=extras, if_head=if_head)
-        except ConversationChangedError:  # the places of what changed are other ones now; it says the same, so it is left out
+        except (
+            ConversationChangedError
+        ):  # the places of what changed are other ones now; it says the same, so it is left out
             self.changes = []
             self.write(store)
             return

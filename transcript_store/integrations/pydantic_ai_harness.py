@@ -40,7 +40,7 @@ import anyio.to_thread
 from pydantic import TypeAdapter
 
 from transcript_store.integrations._conversations import Conversation, Known, close_within, conversation
-from transcript_store.integrations._homes import Home, Options, home_at, id_of, path_of, to_read
+from transcript_store.integrations._homes import Options, home_at, id_of, path_of, to_read
 from transcript_store.integrations._model_messages import message_json, of_json
 from transcript_store.integrations._values import of_items, readable, redacted, restored, restored_extra, stored
 from transcript_store.library import ConversationLibrary
@@ -66,7 +66,7 @@ _SNAPSHOTS: TypeAdapter[ContinuableSnapshot] = TypeAdapter(ContinuableSnapshot)
 
 
 @dataclass
-class _Run(Known):
+class _StepRecords(Known):
     """What a run's transcript says."""
 
     messages: list[Any] = field(default_factory=list)
@@ -276,10 +276,12 @@ class TranscriptStepStore:
         async with conversation(self._home, id_of(FRAMEWORK, run_id), self._options) as found:
             return await found.call(partial(function, found), begin)
 
-    async def _read(self, run_id: str) -> _Run:
-        return await self._call(run_id, _known) or _Run()
+    async def _read(self, run_id: str) -> _StepRecords:
+        return await self._call(run_id, _known) or _StepRecords()
 
-    async def _append(self, run_id: str, kind: str, value: Any, messages: Sequence[EncodedMessage] | None = None) -> None:
+    async def _append(
+        self, run_id: str, kind: str, value: Any, messages: Sequence[EncodedMessage] | None = None
+    ) -> None:
         extra = stored({kind: value}, kind, self._max_bytes)
         await self._call(
             run_id,
@@ -345,11 +347,11 @@ class TranscriptStepStore:
         return json.dumps(value)
 
 
-def _known(found: Conversation, store: ConversationStore) -> _Run:
+def _known(found: Conversation, store: ConversationStore) -> _StepRecords:
     """What the run's transcript says now; what was read before is not read again."""
-    run: _Run | None = found.memo
+    run: _StepRecords | None = found.memo
     if run is None or run.head != store.head:
-        found.memo = run = _Run.read(store, run)
+        found.memo = run = _StepRecords.read(store, run)
     return run
 
 

@@ -148,7 +148,9 @@ NOTATIONS: tuple[Kind, ...] = (
         anywhere=True,
         is_random=True,
     ),
-    kind("password", "jdbc:oracle:thin:", r"[^/@:\s]{1,64}/(?P<secret>[^@\s\"']{4,128})@", anywhere=True, is_random=True),
+    kind(
+        "password", "jdbc:oracle:thin:", r"[^/@:\s]{1,64}/(?P<secret>[^@\s\"']{4,128})@", anywhere=True, is_random=True
+    ),
     kind(
         "password",
         "PASSWORD password BY",

@@ -54,6 +54,11 @@ class AgUi(_Page):
     def question(self, text: str) -> Any:
         return UserMessage(id=str(uuid.uuid4()), role="user", content=text)
 
+    def question_with_image(self, text: str, image: str) -> Any:
+        source = {"type": "data", "value": image, "mimeType": "image/png"}
+        content: Any = [{"type": "text", "text": text}, {"type": "image", "source": source}]
+        return UserMessage(id=str(uuid.uuid4()), role="user", content=content)
+
     def adapter(self) -> Any:
         sent = [*self.messages]
         run = {"thread_id": "t", "run_id": str(uuid.uuid4()), "state": {}, "tools": [], "context": []}
@@ -90,6 +95,12 @@ class Vercel(_Page):
     def question(self, text: str) -> Any:
         return {"id": str(uuid.uuid4()), "role": "user", "parts": [{"type": "text", "text": text}]}
 
+    def question_with_image(self, text: str, image: str) -> Any:
+        message = self.question(text)
+        for url in (f"data:image/png;base64,{image}", "https://h.example/a.png"):
+            message["parts"].append({"type": "file", "mediaType": "image/png", "url": url})
+        return message
+
     def adapter(self) -> Any:
         sent = {"trigger": "submit-message", "id": "t", "messages": self.messages}
         return VercelAIAdapter(agent=self.agent, run_input=VercelAIAdapter.build_run_input(json.dumps(sent).encode()))
@@ -110,7 +121,11 @@ class Vercel(_Page):
             self.open[said["id"]]["text"] += said["delta"]
         elif kind == "tool-input-available":
             state = {"state": "input-available", "input": said["input"]}
-            self.open[said["toolCallId"]] = {"type": f"tool-{said['toolName']}", "toolCallId": said["toolCallId"], **state}
+            self.open[said["toolCallId"]] = {
+                "type": f"tool-{said['toolName']}",
+                "toolCallId": said["toolCallId"],
+                **state,
+            }
             parts.append(self.open[said["toolCallId"]])
         elif kind == "tool-output-available":
             self.open[said["toolCallId"]].update(state="output-available", output=said["output"])

@@ -174,3 +174,23 @@ def test_a_page_that_edits_is_refused(world, make_page):
         assert (plain(await history.messages()), len(sent)) == (before, count)
 
     asyncio.run(scenario())
+
+
+IMAGE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+
+
+@pytest.mark.parametrize("make_page", [AgUi, Vercel])
+def test_a_page_with_an_image(world, make_page):
+    """The bytes of an image, and its address, are compared; what the page says of its name and type differs from time to time."""
+    agent, history, sent = world
+
+    async def scenario() -> None:
+        page = make_page(agent)
+        page.messages.append(page.question_with_image("see", IMAGE))
+        for number, question in enumerate((None, "and now?", "look twice", "hello")):
+            await page.ask(question)
+            assert len(questions(await history.messages())) == number + 1
+        (text, image, *_) = questions(sent[-1])[0]
+        assert (text, len(image.data)) == ("see", 70)
+
+    asyncio.run(scenario())

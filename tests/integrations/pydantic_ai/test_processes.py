@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from pydantic_ai import Agent
@@ -48,7 +49,7 @@ def test_runs_of_two_processes_at_once(tmp_path):
     """Each run is sent calls with their results right behind them, and at the end each question, call, result and answer is there once."""
     gate = Gate()
 
-    def life(say: Any, name: str) -> None:
+    def life(name: str, say: Any) -> None:
         async def pause() -> None:
             await asyncio.sleep(0.002)
 
@@ -62,7 +63,7 @@ def test_runs_of_two_processes_at_once(tmp_path):
         asyncio.run(live())
         say("done")
 
-    children = [Child(lambda say, name=name: life(say, name)) for name in ("a", "b")]
+    children = [Child(partial(life, name)) for name in ("a", "b")]
     gate.open()
     for child in children:
         assert child.end() == ["done"]

@@ -266,7 +266,7 @@ def test_damage_is_an_error(tmp_path):
 
 def test_secrets_are_taken_out_of_all_that_is_stored(tmp_path):
     """Messages, events, effects and the run's record. A snapshot of what was redacted stores nothing twice."""
-    secret = "sk-ant-api03-" + "Ab1" * 31 + "AA"  # noqa: S105  # a form, and no key
+    secret = "sk-ant-api03-" + "Ab1" * 31 + "AA"  # a form, and no key
     store = TranscriptStepStore(tmp_path, redact=SecretRedactor())
 
     async def scenario() -> None:
@@ -348,13 +348,16 @@ def test_killed_anywhere(tmp_path):
     async def life(say: Any, first: int) -> None:
         store = TranscriptStepStore(tmp_path)
         for step in range(first, first + 1000):
-            snapshot = ContinuableSnapshot(run_id="r1", step_index=step, messages=messages(step), idempotency_key=f"{step}")
+            snapshot = ContinuableSnapshot(
+                run_id="r1", step_index=step, messages=messages(step), idempotency_key=f"{step}"
+            )
             await store.save_snapshot(snapshot)
             say(step)
 
     store, told = TranscriptStepStore(tmp_path), [-1]
     for n in range(8):
-        child = Child(lambda say: asyncio.run(life(say, told[-1])))  # the last one again: its key is known
+        last = told[-1]  # that one again: its key is known
+        child = Child(lambda say, last=last: asyncio.run(life(say, last)))  # type: ignore[misc]
         child.wait_for(n + 1)
         told += map(int, child.end(signal.SIGKILL))
         found = asyncio.run(store.list_snapshots(run_id="r1"))

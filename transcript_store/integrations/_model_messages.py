@@ -254,6 +254,9 @@ def new_in(
         return [*given]
     turns = _turns(known)
     turn = turns.popleft() if turns and turns[0].question is None else _StoredTurn(None, deque(), False)
+    asked: _Said | None = None
+    """What the page shows as the last question, and where."""
+    place = 0, 0
     for number, message in enumerate(given):
         for position, part in enumerate(message.parts):
             if (said := _gist(part)) is None:
@@ -262,28 +265,29 @@ def new_in(
             while (
                 not is_there
                 and said[0] != _QUESTION
-                and turns
-                and turns[0].question == turn.question
-                and not turn.is_answered
+                and (passed := _until_it_continues(turn, asked, turns)) is not None
             ):
-                turn = turns.popleft()  # it was asked again
+                turn = [turns.popleft() for _ in range(passed + 1)][-1]
                 is_there = turn.shows(said)
             if is_there:
                 continue
             if said[0] == _QUESTION:
-                while turns and turns[0].question != said and not turns[0].is_answered:
+                while turns and turns[0].question != said and turns[0].may_be_missing:
                     turns.popleft()
                 if not turns:
                     return _from(given, number, position)
                 if turns[0].question != said:
                     return None
-                turn = turns.popleft()
+                turn, asked, place = turns.popleft(), said, (number, position)
             elif turns or (turn.replies and said[0] != _RESULT):
                 return None
             else:
                 return _from(given, number, position)
-    has_rest = turn.is_answered and any(each[0] != _RESULT for each in turn.replies)
-    return None if (has_rest and not is_asked) or any(each.is_answered for each in turns) else []
+    has_rest = any(each.is_answered and any(one[0] != _RESULT for one in each.replies) for each in (turn, *turns))
+    if (has_rest and not is_asked) or not all(each.may_be_missing for each in turns):
+        return None
+    # A question at the end is asked now. What stands behind the stored one that it equals was asked since, and the page shows it no more.
+    return _from(given, *place) if turns and asks_something(given[-1]) else []
 
 
 _Said = tuple[object, ...]
@@ -297,6 +301,13 @@ class _StoredTurn(NamedTuple):
     """What a page may still show of the rest."""
     is_answered: bool
     """Whether it ends with a complete reply."""
+    is_beside_results: bool = False
+    """Whether the question stands beside results: a tool may have said it, and then no page shows it."""
+
+    @property
+    def may_be_missing(self) -> bool:
+        """Whether a page may show nothing of it."""
+        return self.is_beside_results or not self.is_answered
 
     def shows(self, said: _Said) -> bool:
         """Whether this is in the rest, or is the beginning of a text there; what stands in front of it is not in the rest any more.
@@ -313,6 +324,16 @@ class _StoredTurn(NamedTuple):
         return False
 
 
+def _until_it_continues(turn: _StoredTurn, asked: _Said | None, turns: Sequence[_StoredTurn]) -> int | None:
+    """How many turns stand in front of one that a page may take for a part of this: the same question again, or one that a tool said."""
+    for number, other in enumerate(turns):
+        if other.is_beside_results or (other.question == asked and not turn.is_answered):
+            return number
+        if not other.may_be_missing:
+            break
+    return None
+
+
 def _turns(messages: Sequence[ModelMessage]) -> deque[_StoredTurn]:
     turns: deque[_StoredTurn] = deque()
     for message in messages:
@@ -320,8 +341,8 @@ def _turns(messages: Sequence[ModelMessage]) -> deque[_StoredTurn]:
         for part in message.parts:
             if (said := _gist(part)) is None:
                 continue
-            if said[0] == _QUESTION and not has_results:  # beside results, the tool may have said it
-                turns.append(_StoredTurn(said, deque(), False))
+            if said[0] == _QUESTION:
+                turns.append(_StoredTurn(said, deque(), False, has_results))
             else:
                 if not turns:
                     turns.append(_StoredTurn(None, deque(), False))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from copy import deepcopy
+from random import Random
 from typing import Any
 
 import pytest
@@ -172,6 +173,38 @@ def test_a_page_that_edits_is_refused(world, make_page):
             with pytest.raises((AssertionError, ValueError), match="does not begin with"):
                 await page.ask("and now?")
         assert (plain(await history.messages()), len(sent)) == (before, count)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("make_page", [AgUi, Vercel])
+def test_whatever_happens_to_a_page(world, make_page, seed):
+    """Asked, stopped anywhere, asked again, taken away before an answer, in any order: each question reaches the model, as the last one,
+    in a request that no provider refuses, and nothing of what was answered is lost.
+    """
+    agent, history, sent = world
+    drawn = Random(seed)
+
+    async def scenario() -> None:
+        page = make_page(agent)
+        answered: list[Any] = []
+        for number in range(drawn.randint(3, 8)):
+            question = drawn.choice([*QUESTIONS, "and now?", f"question {number}"])
+            shown = deepcopy(page.messages)
+            what = drawn.choice(["ask", "ask", "stop", "again", "take away"])
+            if what != "ask":
+                await page.ask(question, drawn.randint(1, 3 if what == "take away" else 12))
+            if what == "take away":
+                page.messages = shown
+            elif what != "stop":
+                await page.ask(question)
+                assert questions(sent[-1])[-1] == question
+                answered.append((await history.messages())[-1])
+            if sent:
+                assert problem_with(plain(sent[-1])) is None
+        stored = said(await history.messages())
+        assert [each for each in said(answered) if each not in stored] == []
 
     asyncio.run(scenario())
 

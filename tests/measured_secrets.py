@@ -224,7 +224,7 @@ WRITTEN: dict[str, Callable[[str], str]] = {
 
 FORMLESS: dict[str, Callable[[Draw], tuple[str, str]]] = {
     "password in words": _within("the password is ", ALNUM, 14),
-    "password in JSON": _within('"password": "', ALNUM, 14, '"'),
+    "password in JSON, without capitals": _within('"password": "', string.ascii_lowercase + string.digits, 14, '"'),
     "key in hex, named": _within("API_KEY=", HEX, 32),
     "UUID as a key (Heroku)": _uuid_as_a_key,
     "AWS secret key alone": _of((STANDARD, 40)),

@@ -47,6 +47,9 @@ class Framework(NamedTuple):
         return self.name.replace("-", "_")
 
 
+PAGES = ("ag-ui-protocol", "starlette")
+"""What pydantic-ai's adapters for pages need."""
+
 FRAMEWORKS = (
     Framework(
         "openai-agents",
@@ -55,9 +58,10 @@ FRAMEWORKS = (
         ("pytest-asyncio", "pytest-mock", "inline-snapshot", "httpx", "psycopg[binary]>=3.2", "obstore>=0.8"),
     ),
     Framework("claude-agent-sdk", "0.2.189", "claude_agent_sdk", ("trio",), from_source=True),
-    Framework("pydantic-ai", "2.68.0", "pydantic_ai", (), distribution="pydantic-ai-slim", has_tests=False),
+    Framework("pydantic-ai", "2.68.0", "pydantic_ai", PAGES, distribution="pydantic-ai-slim", has_tests=False),
+    Framework("pydantic-ai-harness", "0.62.0", "pydantic_ai_harness", (), has_tests=False),
     Framework(
-        *("pydantic-ai", "2.33.0", "pydantic_ai", ()),
+        *("pydantic-ai", "2.33.0", "pydantic_ai", PAGES),
         distribution="pydantic-ai-slim",
         has_tests=False,
         suffix="-oldest",

@@ -303,7 +303,10 @@ def absolute_path(path: AnyPath) -> str:
         if text.startswith("/", found.end()):
             raise NotAPathError
         raise NotAPathError(reason="an address has lost one of its slashes", way_out=WayOut.WRITE_BOTH_SLASHES)
-    return os.path.abspath(os.path.expanduser(text))
+    expanded = os.path.expanduser(text)
+    # abspath() does the same with an absolute path. Detectors of blocking calls refuse it in an event loop, as it may ask for the
+    # current directory; a constructor with an absolute path asks the system nothing.
+    return os.path.normpath(expanded) if os.path.isabs(expanded) else os.path.abspath(expanded)
 
 
 def real_path(path: AnyPath) -> str:

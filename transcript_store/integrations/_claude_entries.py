@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from transcript_store.conversation import AppendResult, ConversationStore, Record, Redact
 from transcript_store.errors import ConversationChangedError
+from transcript_store.integrations._conversations import Known
 from transcript_store.integrations._values import redacted, restored, restored_extra, stored
 from transcript_store.messages import EncodedMessage, decode_message
 
@@ -80,47 +81,18 @@ def _entry(record: Record) -> Entry | None:
 
 
 @dataclass
-class Memo:
-    """What an append must know of what is stored. Others may have written since, so each append says what it knows (``head``)."""
+class Memo(Known):
+    """The ``uuid`` of each entry that is stored, and the SDK's summary of them."""
 
-    head: str = ""
-    """What the transcript ended in before this was read: with this head, everything is known."""
-    generation: int = 0
-    seq: int = 0
-    at: str = ""
-    """When the record with that number was, the last that is known; another one stands there if the conversation is another."""
     uuids: set[str] = field(default_factory=set)
     summary: Any = None
 
-    @classmethod
-    def read(cls, store: ConversationStore, known: Memo | None = None) -> Memo:
-        """Read what came since, or all of it if what is known is not there any more."""
-        while True:
-            memo = cls() if known is None else known
-            try:
-                if memo._has_read_on(store):
-                    return memo
-            except ConversationChangedError:
-                pass  # it was replaced meanwhile
-            known = None
-
-    def _has_read_on(self, store: ConversationStore) -> bool:
-        self.head = store.head  # first: what comes between this and the reading is seen by the append
-        generation = store.get_metadata().generation
-        records = store.iter_records(after_seq=max(0, self.seq - 1))
-        if self.seq:
-            last = next(records, None)
-            if self.generation != generation or last is None or last.at != self.at:
-                return False
-        self.generation = generation
-        for record in records:
-            extra = restored_extra(record.extra)
-            if (uuid := _uuid(extra.get("entry") or {})) is not None:
-                self.uuids.add(uuid)
-            if extra.get("summary") is not None:
-                self.summary = extra["summary"]
-            self.seq, self.at = record.seq, record.at
-        return True
+    def take(self, record: Record) -> None:
+        extra = restored_extra(record.extra)
+        if (uuid := _uuid(extra.get("entry") or {})) is not None:
+            self.uuids.add(uuid)
+        if extra.get("summary") is not None:
+            self.summary = extra["summary"]
 
     def new_ones(self, given: Iterable[Read]) -> list[Read]:
         new, seen = [], set[str]()

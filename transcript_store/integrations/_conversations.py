@@ -25,11 +25,12 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from transcript_store.aio import AsyncConversationStore
-from transcript_store.conversation import ConversationStore
+from transcript_store.conversation import ConversationStore, Record
 from transcript_store.errors import (
     ConversationChangedError,
     ConversationExistsError,
@@ -84,8 +85,8 @@ class Conversation:
         that needs it meanwhile has its turn behind that, and does not meet the lock of a store that nobody knows any more."""
         self.memo: Any = None
         """What an integration knows of this conversation since it was opened. Others may have written since."""
-        self.bytes: int | None = None
-        """So much of it is in memory at most; None if there were calls since somebody asked."""
+        self.bytes = 0
+        """At most so much of it is in memory. Each call notes it in the store's thread: the event loop does not wait for the disk."""
 
     async def call(
         self, function: Callable[[ConversationStore], T], begin: Callable[[ConversationStore], T] | None = None
@@ -115,7 +116,7 @@ class Conversation:
             _close(self)
             raise
         finally:
-            self.bytes = None
+            self.bytes = _size_of_its_end(self.store)
 
     def _in_front_of_nobody(
         self,
@@ -161,6 +162,50 @@ class Conversation:
             if store.id != self.id:
                 reason = f"conversation {store.id} is in the folder that belongs to {self.id}"
                 raise CorruptTranscriptError(path=store.directory, kind="wrong-conversation", reason=reason)
+
+
+@dataclass
+class Known:
+    """What an integration knows of a conversation's records. It is read once; later calls read only what others appended since.
+
+    An append that depends on it gives ``if_head=known.head``. On ``ConversationChangedError`` the caller reads again.
+    """
+
+    head: str = ""
+    """What the transcript ended in before this was read: with this head, everything is known."""
+    generation: int = 0
+    seq: int = 0
+    at: str = ""
+    """The time of record ``seq``, the last one that is known. Another time there means another conversation."""
+
+    def take(self, record: Record) -> None:
+        """Learn from the next record."""
+
+    @classmethod
+    def read(cls, store: ConversationStore, known: Self | None = None) -> Self:
+        """Read what came since, or everything if what is known is not there any more."""
+        while True:
+            current = cls() if known is None else known
+            try:
+                if current._has_read_on(store):
+                    return current
+            except ConversationChangedError:
+                pass  # it was replaced meanwhile
+            known = None
+
+    def _has_read_on(self, store: ConversationStore) -> bool:
+        self.head = store.head  # first: what comes between this and the reading is seen by the append
+        generation = store.get_metadata().generation
+        records = store.iter_records(after_seq=max(0, self.seq - 1))
+        if self.seq:
+            last = next(records, None)
+            if self.generation != generation or last is None or last.at != self.at:
+                return False
+        self.generation = generation
+        for record in records:
+            self.take(record)
+            self.seq, self.at = record.seq, record.at
+        return True
 
 
 _Key = tuple[Home, str, tuple[object, ...]]
@@ -251,22 +296,16 @@ def _surplus() -> list[Conversation]:
     number, surplus = len(staying), list[Conversation]()
     if number * CACHE_BYTES <= MOST_BYTES and number <= MOST_OPEN:
         return surplus  # whatever they hold: mostly there are a few, and nobody need ask
-    held = sum(map(_bytes_of, staying))
+    held = sum(each.bytes for each in staying)
     for each in staying:
         if number <= MOST_OPEN and held <= MOST_BYTES:
             break
         if not each.users:
             surplus.append(each)
-            number, held = number - 1, held - _bytes_of(each)
+            number, held = number - 1, held - each.bytes
     for each in surplus:
         each.closer = surplus
     return surplus
-
-
-def _bytes_of(each: Conversation) -> int:
-    if each.bytes is None:
-        each.bytes = _size_of_its_end(each.store)
-    return each.bytes
 
 
 async def _close_unused(surplus: Sequence[Conversation]) -> None:

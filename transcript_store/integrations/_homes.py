@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from functools import lru_cache
@@ -76,6 +77,9 @@ def _id_of(*names: str) -> str:
 def home_at(directory: str | os.PathLike[str] | ConversationLibrary) -> Home:
     """The library that was given, or the absolute path of the folder with the conversations.
 
+    In an event loop an absolute path is taken as it is, so that a constructor does not wait for the disk. Objects that name one folder
+    through different links are then two writers, which take turns.
+
     Raises:
         TypeError: it is no path, and no library.
         ValueError: a file is there: the database of the store that was used before, say.
@@ -83,11 +87,22 @@ def home_at(directory: str | os.PathLike[str] | ConversationLibrary) -> Home:
     """
     if isinstance(directory, ConversationLibrary):
         return directory
-    absolute_path(directory)  # for what it refuses
-    path = os.path.realpath(os.path.expanduser(directory))  # links are followed before ``..`` is
+    path = absolute_path(directory)
+    given = os.path.expanduser(directory)
+    if _is_in_an_event_loop() and os.path.isabs(given) and ".." not in given.split("/"):
+        return path  # the disk is not asked here: the first call does that, in the store's thread, and refuses a file
+    path = os.path.realpath(given)  # links are followed before ``..`` is
     if os.path.isfile(path):
         raise ValueError(f"{path} is a file: name the folder for the conversations, which is made if there is none")
     return path
+
+
+def _is_in_an_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def path_of(home: Home) -> str:

@@ -12,6 +12,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 from pydantic_ai.messages import (
@@ -239,44 +240,159 @@ def _results_by_reply(messages: Sequence[ModelMessage]) -> dict[int, list[Any]]:
 # ---- a history that a run is given ---------------------------------------------------------------------------------
 
 
-def new_in(given: Sequence[ModelMessage], known: Sequence[ModelMessage]) -> list[ModelMessage] | None:
+def new_in(
+    given: Sequence[ModelMessage], known: Sequence[ModelMessage], *, is_asked: bool = False
+) -> list[ModelMessage] | None:
     """What a given history has behind what is stored; None if it does not begin with that.
 
-    It begins with that if it says the same: questions, replies, calls and results. Times, usage and system prompts may differ, and
-    messages may be joined or parted: the page of an AG-UI or Vercel client knows no more of them.
+    It begins with that if it asks the same and shows of each reply nothing else than what is stored. Times, usage, thoughts and system
+    prompts may differ, and messages may be joined or parted. A reply may be shown in part, and a question without a complete reply may
+    be missing: the page of an AG-UI or Vercel client sends each time what it got until somebody stopped it. But if nothing new is asked,
+    by the history or beside it (``is_asked``), and the last reply that it shows has more, the caller wants to go on from before that.
     """
-    stored = deque(said for message in known for part in message.parts if (said := _gist(part)) is not None)
+    if not known:
+        return [*given]
+    turns = _turns(known)
+    turn = turns.popleft() if turns and turns[0].question is None else _StoredTurn(None, deque(), False)
+    asked: _Said | None = None
+    """What the page shows as the last question, and where."""
+    place = 0, 0
     for number, message in enumerate(given):
         for position, part in enumerate(message.parts):
             if (said := _gist(part)) is None:
                 continue
-            if not stored:
-                first = message if position == 0 else replace(message, parts=message.parts[position:])
-                return [_rest(first, position, message), *given[number + 1 :]]
-            if stored.popleft() != said:
+            is_there = turn.shows(said)
+            while (
+                not is_there
+                and said[0] != _QUESTION
+                and (passed := _until_it_continues(turn, asked, turns)) is not None
+            ):
+                turn = [turns.popleft() for _ in range(passed + 1)][-1]
+                is_there = turn.shows(said)
+            if is_there:
+                continue
+            if said[0] == _QUESTION:
+                while turns and turns[0].question != said and turns[0].may_be_missing:
+                    turns.popleft()
+                if not turns:
+                    return _from(given, number, position)
+                if turns[0].question != said:
+                    return None
+                turn, asked, place = turns.popleft(), said, (number, position)
+            elif turns or (turn.replies and said[0] != _RESULT):
                 return None
-    return None if stored else []
+            else:
+                return _from(given, number, position)
+    has_rest = any(each.is_answered and any(one[0] != _RESULT for one in each.replies) for each in (turn, *turns))
+    if (has_rest and not is_asked) or not all(each.may_be_missing for each in turns):
+        return None
+    # A question at the end is asked now. What stands behind the stored one that it equals was asked since, and the page shows it no more.
+    return _from(given, *place) if turns and asks_something(given[-1]) else []
 
 
-def _rest(first: ModelMessage, position: int, message: ModelMessage) -> ModelMessage:
-    """The new half of a message: what stands before it and says nothing, such as a thought, belongs to it if nothing known does."""
-    return message if all(_gist(part) is None for part in message.parts[:position]) else first
+_Said = tuple[object, ...]
+_QUESTION, _RESULT = "user-prompt", "result"
 
 
-def _gist(part: Any) -> object:
+class _StoredTurn(NamedTuple):
+    question: _Said | None
+    """None of what stands in front of the first question."""
+    replies: deque[_Said]
+    """What a page may still show of the rest."""
+    is_answered: bool
+    """Whether it ends with a complete reply."""
+    is_beside_results: bool = False
+    """Whether the question stands beside results: a tool may have said it, and then no page shows it."""
+
+    @property
+    def may_be_missing(self) -> bool:
+        """Whether a page may show nothing of it."""
+        return self.is_beside_results or not self.is_answered
+
+    def shows(self, said: _Said) -> bool:
+        """Whether this is in the rest, or is the beginning of a text there; what stands in front of it is not in the rest any more.
+
+        Results are an exception: tools that ran side by side end in any order.
+        """
+        for number, each in enumerate(self.replies):
+            if said == each or (said[0] == each[0] == "text" and str(each[1]).startswith(str(said[1]))):
+                passed = [*islice(self.replies, number)]
+                for _ in range(number + 1):
+                    self.replies.popleft()
+                self.replies.extendleft(reversed([one for one in passed if _RESULT in {said[0], one[0]}]))
+                return True
+        return False
+
+
+def _until_it_continues(turn: _StoredTurn, asked: _Said | None, turns: Sequence[_StoredTurn]) -> int | None:
+    """How many turns stand in front of one that a page may take for a part of this: the same question again, or one that a tool said."""
+    for number, other in enumerate(turns):
+        if other.is_beside_results or (other.question == asked and not turn.is_answered):
+            return number
+        if not other.may_be_missing:
+            break
+    return None
+
+
+def _turns(messages: Sequence[ModelMessage]) -> deque[_StoredTurn]:
+    turns: deque[_StoredTurn] = deque()
+    for message in messages:
+        has_results = any(is_result(part) for part in message.parts)
+        for part in message.parts:
+            if (said := _gist(part)) is None:
+                continue
+            if said[0] == _QUESTION:
+                turns.append(_StoredTurn(said, deque(), False, has_results))
+            else:
+                if not turns:
+                    turns.append(_StoredTurn(None, deque(), False))
+                turns[-1].replies.append(said)
+        if turns:
+            is_whole = isinstance(message, ModelResponse) and getattr(message, "state", None) != "interrupted"
+            turns[-1] = turns[-1]._replace(is_answered=is_whole and not tool_calls_of(message))
+    return turns
+
+
+def _from(given: Sequence[ModelMessage], number: int, position: int) -> list[ModelMessage]:
+    """The messages from this part on. What says nothing in front of it, such as a thought, belongs to it if nothing known does."""
+    message = given[number]
+    if any(_gist(part) is not None for part in message.parts[:position]):
+        message = replace(message, parts=message.parts[position:])
+    return [message, *given[number + 1 :]]
+
+
+def _gist(part: Any) -> _Said | None:
     kind = part.part_kind
-    if kind == "user-prompt":
+    if kind == _QUESTION:
         content = [part.content] if isinstance(part.content, str) else part.content
-        return kind, *(
-            each if isinstance(each, str) else getattr(each, "content", None) or str(each) for each in content
-        )
+        return kind, *map(_said_by, content)
+    if kind == "speech":  # of a realtime session
+        return (_QUESTION if part.speaker == "user" else "text", part.transcript) if part.transcript else None
     if kind == "text":
         return (kind, part.content) if part.content else None
     if kind == "tool-call":
         return kind, part.tool_name, part.tool_call_id
     if is_result(part):
-        return "result", part.tool_call_id
+        return _RESULT, part.tool_call_id
     return None
+
+
+def _said_by(content: Any) -> object:
+    """A text, the bytes of an image, or an address. What else is beside them (a name, a guessed type) differs from page to page."""
+    if isinstance(content, str):
+        return content
+    said = (getattr(content, name, None) for name in ("content", "data", "url", "file_id"))
+    return next((each for each in said if each is not None), None) or str(content)
+
+
+def asks_something(message: ModelMessage) -> bool:
+    """Whether it ends with a question of the user."""
+    return bool(message.parts) and message.parts[-1].part_kind == _QUESTION
+
+
+def answers_a_call(messages: Sequence[ModelMessage]) -> bool:
+    """Whether they begin with a result."""
+    return any(is_result(part) for message in messages[:1] for part in message.parts)
 
 
 def asks(message: ModelMessage | None, prompt: object) -> bool:

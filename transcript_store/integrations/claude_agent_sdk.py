@@ -12,6 +12,7 @@ It needs the extra ``claude-agent-sdk``. It works with asyncio and with trio. ``
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import time
@@ -43,7 +44,7 @@ except ModuleNotFoundError as _error:
 import anyio.to_thread
 
 from transcript_store.integrations._claude_entries import Entry, Given, Memo, Read, entries_of
-from transcript_store.integrations._conversations import Conversation, close_within, conversation
+from transcript_store.integrations._conversations import Conversation, close_within, conversation, logger
 from transcript_store.integrations._homes import Home, Options, home_at, id_of, is_folder, path_of, to_read
 from transcript_store.integrations._values import (
     of_items,
@@ -64,6 +65,30 @@ _POLL_SECONDS = 0.002
 _A_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 
 Key = Mapping[str, str]
+
+
+class _SaysWhatToDo(logging.Filter):
+    """Says once for each folder what to do about entries that the SDK drops: it calls no store then, and only logs a path."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folders: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if str(record.msg).startswith("[SessionStore] dropping mirror frame") and isinstance(record.args, tuple):
+            folder = str(record.args[-1])
+            if folder not in self._folders:
+                self._folders.add(folder)
+                logger.warning(
+                    "the session is not stored: Claude Code writes to %s, and the Claude Agent SDK expects its sessions under %s. "
+                    "Set HOME in os.environ of the SDK's process too, not only in options.env, or set CLAUDE_CONFIG_DIR there",
+                    record.args[0],
+                    folder,
+                )
+        return True
+
+
+logging.getLogger("claude_agent_sdk._internal.transcript_mirror_batcher").addFilter(_SaysWhatToDo())
 
 
 class TranscriptSessionStore:

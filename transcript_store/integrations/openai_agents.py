@@ -15,6 +15,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -123,7 +124,10 @@ class TranscriptSession:
         last = resolve_session_limit(limit, self.session_settings)
         if last is not None and last < 0:
             last = None
-        return [restored(message) for message in await self._call(lambda store: store.get_messages(last=last)) or ()]
+        messages = await self._call(lambda store: store.get_messages(last=last)) or []
+        if messages and _ENCRYPTED in messages[-1]:
+            _ends_read.set(_with_end(self._place[1], messages[-1]))
+        return [restored(message) for message in messages]
 
     async def add_items(self, items: Sequence[Any]) -> None:
         """Append items as one batch; on return they are durable. Without items nothing is written.
@@ -196,9 +200,15 @@ class TranscriptSession:
     async def _atomic_replace_items(self, items: Sequence[Any]) -> bool:
         if type(self) is not TranscriptSession:
             return False
-        messages, read, self._compacted = self._stored(items), self._compacted, None
+        messages, sent, self._compacted = self._stored(items), self._compacted, None
+        read = sent or self._end_of_encrypted_read()
         replace = _begin_anew if read is None else partial(_replace_begin, read)
         return bool(await self._call(lambda store: replace(store, messages)))
+
+    def _end_of_encrypted_read(self) -> _SentUpTo | None:
+        """What EncryptedSession read to compact: the read before the last one of this task, which the SDK makes for a rollback."""
+        place, *ends = _ends_read.get()
+        return _SentUpTo(ends[0]) if place == self._place[1] and len(ends) == 2 else None
 
     @property
     def _read_compaction_items(self) -> Callable[[int | None], Awaitable[tuple[list[Any], bool]]]:
@@ -355,12 +365,40 @@ class _Sent(NamedTuple):
     generation: int
     numbers: list[int]
 
+    def items_sent(self, store: ConversationStore, records: Sequence[Record]) -> int | None:
+        """How many of the items are those that were sent; None if they are not there any more."""
+        count = len(self.numbers)
+        is_there = _generation(store) == self.generation and [each.seq for each in records[:count]] == self.numbers
+        return count if is_there or not count else None
+
+
+class _SentUpTo(NamedTuple):
+    """The last item that a compaction began with, which is encrypted and so like no other."""
+
+    end: dict[str, Any]
+
+    def items_sent(self, store: ConversationStore, records: Sequence[Record]) -> int | None:  # noqa: ARG002
+        """As of ``_Sent``."""
+        return next((n + 1 for n, each in enumerate(records) if each.message == self.end), None)
+
+
+_ENCRYPTED = "__enc__"
+"""The member by which EncryptedSession knows its items."""
+_ends_read: ContextVar[tuple[Any, ...]] = ContextVar("transcript_store_ends_read", default=("",))
+"""Which session this task read, and the last items of its last two reads, if these are encrypted. Around a compaction EncryptedSession
+reads by ``get_items()`` alone, and other tasks may read the same session meanwhile."""
+
 
 def _generation(store: ConversationStore) -> int:
     return store.generations()[-1].number
 
 
-def _replace_begin(sent: _Sent, store: ConversationStore, new: Sequence[EncodedMessage]) -> bool:
+def _with_end(place: str, end: dict[str, Any]) -> tuple[Any, ...]:
+    read, *ends = _ends_read.get()
+    return place, *(ends[-1:] if read == place else ()), end
+
+
+def _replace_begin(sent: _Sent | _SentUpTo, store: ConversationStore, new: Sequence[EncodedMessage]) -> bool:
     """Replace the items that were sent, in one commit; those behind them keep their times and extras.
 
     Raises:
@@ -369,8 +407,8 @@ def _replace_begin(sent: _Sent, store: ConversationStore, new: Sequence[EncodedM
     while True:
         now = store.head  # first: what comes behind it is seen by the replacement
         records = _counted(store)
-        count = len(sent.numbers)
-        if count and (_generation(store) != sent.generation or [each.seq for each in records[:count]] != sent.numbers):
+        count = sent.items_sent(store, records)
+        if count is None:
             reason = "items that the provider compacted were taken back or replaced meanwhile"
             raise ConversationChangedError(path=store.directory, reason=reason, expected_head=now, head=store.head)
         kept, ahead = records[count:], [None] * len(new)

@@ -34,7 +34,7 @@ from weakref import WeakValueDictionary
 import anyio
 
 from transcript_store.conversation import ConversationStore, Durability, Record, Redact
-from transcript_store.errors import MissingExtraError
+from transcript_store.errors import ConversationChangedError, MissingExtraError
 
 try:
     from pydantic_ai import CallToolsNode, DeferredToolRequests, ModelRequestNode, ToolReturn, UserPromptNode
@@ -63,7 +63,9 @@ from transcript_store.integrations._model_messages import (
     WAITING,
     Change,
     RecordedHistory,
+    answers_a_call,
     asks,
+    asks_something,
     change_of,
     extra_of,
     history_in,
@@ -105,9 +107,15 @@ class _Run:
     has_begun: bool = False
     is_given: bool = False
     """Whether the caller gave the run a history."""
+    has_more: bool = False
+    """Whether that has more than what is stored."""
     head: str = _NO_HEAD
     """What the transcript ended in when these were its last messages. Once another run stored something it stays behind, and with it
     nothing can be taken back: the last messages may be the other's."""
+    known: int = 0
+    """How many messages were stored when the run began."""
+    last: ModelMessage | None = None
+    """The last message of the history that the run was given, as it is sent."""
     waiting: dict[str, str] = field(default_factory=dict)
     """The calls that the run before this one left for somebody to approve or to answer."""
     live: list[ModelMessage] | None = None
@@ -258,7 +266,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         home, name, options = self._place
         run.end_turn = await begin_turn(home, name, options.lock_timeout_seconds)
         try:
-            await self._begin_run(ctx.messages)
+            await self._begin_run(ctx.messages, is_asked=ctx.prompt is not None)
             result = await handler()
             run.waits = _waiting(result.output)
             if run.live is None:  # a session of a realtime model, which has no nodes
@@ -348,31 +356,41 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         assert self._run is not None, "pydantic-ai calls for_run() first"
         return self._run
 
-    async def _begin_run(self, messages: list[ModelMessage]) -> None:
+    async def _begin_run(self, messages: list[ModelMessage], *, is_asked: bool) -> None:
         run = self._of_this_run()
         run.has_begun = True
         run.head, history = await self._stored()
         run.plain, run.waiting = history.plain, history.waiting
         run.messages = of_json(run.plain)
-        new = self._new_in(messages, run.messages)
+        run.known = len(run.plain)
+        new = self._new_in(messages, run.messages, is_asked)
         if new is None:
             raise ValueError(
                 f"the message_history of this run does not begin with the {len(run.plain)} messages that are stored "
                 f"under {self.key[:60]!r}: leave it out, or give what messages() gives"
             )
         run.is_given = bool(messages)
-        ordered = in_order(run.messages, self._instead_of, also_last=False)
+        # A page asks by what it adds to its history. A call that it passed by has no result, and a reply that was stopped is asked again.
+        known, asks_now = run.messages, bool(messages) and asks_something(messages[-1])
+        if asks_now and not new:
+            known = known[: 1 + max(n for n, each in enumerate(known) if asks_something(each))]
+        ordered = in_order(known, self._instead_of, also_last=asks_now and not answers_a_call(new))
+        run.has_more = bool(new)
         # The framework puts today's value of a dynamic system prompt into the message; before 2.55 into the very one that it has.
         messages[:] = [*(replace(each, parts=[*each.parts]) if is_dynamic(each) else each for each in ordered), *new]
+        run.last = messages[len(ordered) - 1] if ordered else None
 
-    def _new_in(self, given: Sequence[ModelMessage], known: Sequence[ModelMessage]) -> list[ModelMessage] | None:
+    def _new_in(
+        self, given: Sequence[ModelMessage], known: Sequence[ModelMessage], is_asked: bool
+    ) -> list[ModelMessage] | None:
         if not given:
             return []
-        new = new_in(given, known)
+        new = new_in(given, known, is_asked=is_asked)
         redact = of_items(self._place[2].redact)
         if new is not None or redact is None:
             return new
-        return new_in(of_json([redacted(redact, message_json(each), "message_history") for each in given]), known)
+        read = of_json([redacted(redact, message_json(each), "message_history") for each in given])
+        return new_in(read, known, is_asked=is_asked)
 
     def _make_room_for(self, prompt: object, messages: list[ModelMessage]) -> None:
         """Let a question be the next message: what it repeats goes, and calls that nobody waits for any more get an answer.
@@ -380,8 +398,8 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         Without a question the framework goes on with the calls, if the caller has seen them and gives them to the run.
         """
         run = self._of_this_run()
-        if prompt is None and run.is_given:
-            return
+        if run.has_more or (prompt is None and run.is_given):
+            return  # what the caller added is the framework's to put in order
         if messages and asks(messages[-1], prompt):
             del messages[-1]  # it was asked, and there is no answer
         ordered = in_order(messages, self._instead_of, also_last=True)
@@ -525,11 +543,25 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
                 return
             try:
                 await self._write(writing)
+            except ConversationChangedError:
+                if writing.whole is None or (unstored := self._unstored(messages, now)) is None:
+                    raise
+                # A run of another process is under way: the history stays as both store it, and the next run puts it in order.
+                writing = _Writing(self._encoded(unstored), waits=waits)
+                await self._write(writing)
             finally:
                 if writing.ends is not None:  # also if the run was cancelled meanwhile
                     before, after = writing.ends
                     run.head = after if run.head == before else run.head
                     run.messages, run.plain = [*messages], now
+
+    def _unstored(self, messages: Sequence[ModelMessage], now: list[Any]) -> list[Any] | None:
+        """What the run has of its own that is not stored, as JSON; None if it changed what it stored."""
+        run = self._of_this_run()
+        starts = (n + 1 for n, each in enumerate(messages) if each is run.last)
+        own = now[next(starts, 0) if run.last is not None else 0 :]
+        there = run.plain[run.known :]
+        return own[len(there) :] if own[: len(there)] == there and (run.last is None or len(own) < len(now)) else None
 
     def _encoded(self, messages: Sequence[Any]) -> list[EncodedMessage]:
         return [stored(each, f"messages[{k}]", self._max_bytes) for k, each in enumerate(messages)]
@@ -613,9 +645,18 @@ class _Writing:
         results = []
         if self.surplus:
             results.append(store.retract(self.surplus, if_head=self.head))
-        if messages:
-            results += store.append_messages(messages, extras=extras)
-        self.ends = results[0].previous_head, results[-1].head
+        try:
+            if messages:
+                if_head = self.head if self.changes and not self.surplus else None
+                results += store.append_messages(messages, extras=extras, if_head=if_head)
+        except (
+            ConversationChangedError
+        ):  # the places of what changed are other ones now; it says the same, so it is left out
+            self.changes = []
+            self.write(store)
+            return
+        if results:
+            self.ends = results[0].previous_head, results[-1].head
 
 
 def _own_extra(record: Record) -> dict[str, Any] | None:

@@ -46,7 +46,7 @@ DONE = r"\[redacted:[a-z0-9-]{1,40}\]"
 CHARACTER = r"[A-Za-z0-9_-]"
 ENDS = r"(?![A-Za-z0-9+/=_-])"
 """Nothing follows that could go on with it, in whichever base64."""
-QUOTE = r"[\"'\\]"
+QUOTE = r"[\"'`\\]"
 SET = (
     rf"(?:{QUOTE}{{0,4}}(?: ?\[[^\]\s]{{0,32}}\])?\s{{0,4}}[:=]>?\s{{0,4}}(?:b(?=[\"']))?{QUOTE}{{0,4}}"
     rf"|{QUOTE}{{1,4}}\s{{0,4}},(?:\s|\\[nrt]){{0,32}}(?:{QUOTE}{{1,4}}[Vv]alue{QUOTE}{{1,4}}\s{{0,4}}:\s{{0,4}})?"

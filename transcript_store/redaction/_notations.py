@@ -26,6 +26,19 @@ _VALUE = r"(?P<secret>[A-Za-z0-9_~+/=-]{16,512})(?!\.?[A-Za-z0-9_~+/=(\[-])"
 """Not a name of a program: ``base64.b64encode(key)``."""
 _WORD_OF_A_SHELL = r"[\"']?(?P<secret>[^\s\"'$<>{}()`\\;&|]{6,128})"
 _PAIR = r"(?P<name>[^\s=;,\"']{1,64})=(?P<secret>[A-Za-z0-9%+/=_.~:-]{16,4096})"
+_MIXED = (
+    r"(?P<secret>(?=[^\s\"'<>&;]{0,64}[a-z])(?=[^\s\"'<>&;]{0,64}[A-Z])(?=[^\s\"'<>&;\d]{0,64}\d[^\s\"'<>&;\d]{0,64}\d)"
+    r"[A-Za-z0-9_~+/=!@#%^*-]{12,512})(?!\.?[A-Za-z0-9_~+/=(\[-])"
+)
+"""Small letters, capitals and two digits: no hash in hex, no id, and hardly a name of a program."""
+_BEHIND_A_NAME = (
+    rf"(?:{SET}|\s{{0,2}}[:=]\s?(?:&quot;|&#3[49];)|(?:&quot;|&#3[49];)\s{{0,2}}[:=]\s?(?:&quot;|&#3[49];)"
+    r"|:\s?[|>][+-]?(?:\s|\\n){1,16}|(?:[\"']|&quot;)\s{1,4}value=(?:[\"']|&quot;)|>)"
+)
+"""``SET``, the same with quotes as HTML has them, a block of YAML, an attribute or an element of XML."""
+_OF_A_CONNECTION = (
+    r"(?i:\b(?:host|server|data source|dsn|driver|uid|user id|user|username|dbname|database|initial catalog)\s?=|jdbc:)"
+)
 _NEW_LINE = r"(?:\s|\\{1,4}[nrt]){1,8}"
 
 NOTATIONS: tuple[Kind, ...] = (
@@ -117,6 +130,51 @@ NOTATIONS: tuple[Kind, ...] = (
         _NEW_LINE + _WORD_OF_A_SHELL,
         near=rf"\b(?:machine{_NEW_LINE}\S{{1,128}}|default){_NEW_LINE}login{_NEW_LINE}\S{{1,128}}{_NEW_LINE}$",
         anywhere=True,
+    ),
+    kind(  # sshpass -p VALUE, redis-cli -a VALUE
+        "password",
+        "+-p+ +-a+ +--pass+",
+        _WORD_OF_A_SHELL.replace("[\"']?", "[\"']?(?!-)"),
+        near=r"\b(?:sshpass|redis-cli)\b[^|;&\n]{0,128}$",
+        anywhere=True,
+        is_random=True,
+    ),
+    kind("password", "pass:", _WORD_OF_A_SHELL, near=r"\bopenssl\b", anywhere=True, is_random=True),
+    kind(
+        "password",
+        "assword= ASSWORD= Pwd= PWD= pwd=",
+        r"\{?" + r"(?P<secret>[^\s;&\"'{}()$<>]{6,128})",
+        near=_OF_A_CONNECTION,
+        anywhere=True,
+        is_random=True,
+    ),
+    kind(
+        "password", "jdbc:oracle:thin:", r"[^/@:\s]{1,64}/(?P<secret>[^@\s\"']{4,128})@", anywhere=True, is_random=True
+    ),
+    kind(
+        "password",
+        "PASSWORD password BY",
+        r"\s{1,4}(?:E)?'(?P<secret>[^'\s]{6,128})'",
+        near=r"(?i:\b(?:create|alter)\s{1,4}(?:user|role|login)\b)",
+        anywhere=True,
+        is_random=True,
+    ),
+    kind(
+        "password",
+        "assword ASSWORD asswd ASSWD assphrase ASSPHRASE DB_PASS",
+        _BEHIND_A_NAME + _MIXED,
+        anywhere=True,
+        is_random=True,
+    ),
+    kind(
+        "api-key",
+        "api_key api-key apikey apiKey ApiKey API_KEY client_secret clientSecret CLIENT_SECRET secret_key secretKey SECRET_KEY SecretKey"
+        " access_token accessToken ACCESS_TOKEN refresh_token refreshToken REFRESH_TOKEN auth_token AUTH_TOKEN api_token apiToken"
+        " API_TOKEN NPM_TOKEN webhook_secret WEBHOOK_SECRET app_secret APP_SECRET",
+        _BEHIND_A_NAME + _MIXED,
+        near=r"(?<!AWS_)(?<!aws_)(?<!aws)$",
+        anywhere=True,
+        is_random=True,
     ),
     kind("registry-auth", "auth", SET + r"(?P<secret>[A-Za-z0-9+/]{16,}={0,2})", anywhere=True, is_basic=True),
     kind("registry-auth", "_authToken :_auth :_password", r"\s?=\s?" + _WORD_OF_A_SHELL, anywhere=True),

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import anyio
 import pytest
-from claude_agent_sdk import fold_session_summary, list_sessions_from_store
+from claude_agent_sdk import ClaudeAgentOptions, fold_session_summary, list_sessions_from_store, query
 from claude_agent_sdk.testing import run_session_store_conformance
 
 from tests.compat.api import surface
 from tests.integrations.claude_agent_sdk.bench import PROJECT, Bench, InTheMessage, key_of
+from tests.integrations.claude_agent_sdk.scripted import Scripted
 from transcript_store import ConversationLibrary, ConversationLockedError, ConversationStore
 from transcript_store.integrations.claude_agent_sdk import TranscriptSessionStore
 from transcript_store.redaction import SecretRedactor
@@ -224,6 +225,26 @@ def test_what_stands_as_text_around_a_message_comes_back_also_where_a_secret_was
     loaded = anyio.run(store.load, KEY)
     assert loaded == [{**entry, "cwd": "[redacted:github-token]"}, said(2)]
     store.close()
+
+
+@pytest.mark.parametrize("flush", ["eager", "batched"])
+def test_a_session_that_is_written_elsewhere_is_told(store, tmp_path, caplog, monkeypatch, flush):
+    """Claude Code with another HOME: the SDK hands nothing on. The store says so once, with both folders and what to do."""
+    monkeypatch.setenv("HOME", str(tmp_path / "here"))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    elsewhere = tmp_path / "elsewhere"
+    options = ClaudeAgentOptions(session_store=store, session_store_flush=flush, env={"HOME": str(elsewhere)})
+
+    async def ask() -> None:
+        program = Scripted("one", "yes", str(elsewhere / ".claude"))
+        assert [each async for each in query(prompt="Hello?", options=options, transport=program)]
+
+    for _ in range(2):
+        anyio.run(ask)
+    assert anyio.run(store.load, KEY) is None
+    (told,) = [each.getMessage() for each in caplog.records if each.name == "transcript_store.integrations"]
+    for part in (str(elsewhere / ".claude"), str(tmp_path / "here"), "os.environ", "HOME"):
+        assert part in told
 
 
 def test_the_public_surface():

@@ -13,7 +13,8 @@ from types import SimpleNamespace
 
 import agents
 import pytest
-from agents.memory import OpenAIResponsesCompactionSession
+from agents.extensions.memory import EncryptedSession
+from agents.memory import OpenAIResponsesCompactionSession, SessionSettings
 
 from tests.compat.api import surface
 from tests.integrations.openai_agents.bench import Bench
@@ -251,6 +252,51 @@ def test_a_forced_compaction_keeps_what_comes_meanwhile(session, tmp_path, mode,
     other.close()
 
 
+@pytest.mark.parametrize("limit", [None, 2])
+@pytest.mark.parametrize("change", [None, "add", "pop", "read"])
+def test_a_forced_compaction_of_encrypted_items_keeps_what_comes_meanwhile(session, tmp_path, change, limit):
+    """EncryptedSession around it reads by ``get_items()`` alone. Another task may read the same object while the provider compacts."""
+    key = "0" * 43 + "="
+    other = TranscriptSession("user-1", tmp_path / "chats")
+
+    class Provider:
+        async def compact(self, **_):
+            writer = EncryptedSession("user-1", other, key)
+            if change == "add":
+                await writer.add_items([item(3)])
+                await writer.add_items([item(4)])
+            elif change == "pop":
+                await writer.pop_item()
+            elif change == "read":
+                await writer.add_items([item(3), item(4)])
+                await asyncio.create_task(session.get_items())
+            return SimpleNamespace(output=[{"type": "compaction", "encrypted_content": "short"}], usage=None)
+
+    async def scenario():
+        if limit is not None:
+            session.session_settings = SessionSettings(limit=limit)
+        client = SimpleNamespace(responses=Provider())
+        compacting = OpenAIResponsesCompactionSession("user-1", session, client=client, compaction_mode="input")
+        encrypted = EncryptedSession("user-1", compacting, key)
+        for _ in range(2):
+            await encrypted.add_items([item(1), item(2)])
+            compaction = encrypted.run_compaction({"force": True, "response_id": "resp_1"})
+            if change == "pop":
+                with pytest.raises(ConversationChangedError, match="taken back or replaced meanwhile"):
+                    await compaction
+                assert await encrypted.get_items() == [item(1)]
+                await encrypted.clear_session()
+            else:
+                await compaction
+                kept = [] if change is None else [item(3), item(4)]
+                short, *behind = await encrypted.get_items(100)
+                assert short["encrypted_content"] == "short"
+                assert behind == kept
+
+    asyncio.run(scenario())
+    other.close()
+
+
 def test_only_a_wrapper_asks_whether_it_is_a_session_of_the_sdk():
     """``isinstance(session, SQLiteSession)`` is true for EncryptedSession alone: if other code of the SDK begins to ask, look at that."""
     package = Path(agents.__file__).parent
@@ -365,7 +411,7 @@ def test_no_more_is_held_in_memory_than_agreed(tmp_path, monkeypatch):
 
     asyncio.run(scenario())
     held = [each for each in _conversations._table.values() if each.key[0] == str(tmp_path)]
-    held_bytes = [_conversations._bytes_of(each) for each in held]
+    held_bytes = [each.bytes for each in held]
     assert all(0 < each <= 30_000 for each in held_bytes)
     assert 0 < sum(held_bytes) <= 100_000 + 30_000  # the last one was in use when room was made
     for session in sessions:

@@ -175,12 +175,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """``pytest -m crash`` is the whole proof: every test that names a promise by its number, and all of tests/crash.
 
     Whatever Hypothesis draws examples for is a plain test with few of them, always the same, and a long one with many.
+    Of a test that is ``sampled`` each N-th case is plain, always the same ones, and the others are long.
     Whatever imports the providers' SDKs comes last: before that a process is a third as large, and a fork takes a third.
     """
     which, of = config.getoption("share")
     only, shares = config.getoption("only"), config.getoption("shares")
     others = set()
     for item, case in _numbered(items):
+        sampled = item.get_closest_marker("sampled")
+        if sampled is not None and case % sampled.kwargs["every"] and item.get_closest_marker("long") is None:
+            item.add_marker(pytest.mark.long)
+            item.add_marker(pytest.mark.unsampled)
         share = _share_of(item, shares, of)
         names = (item.nodeid, item.nodeid.partition("[")[0], item.nodeid.partition("::")[0])
         is_named = only is None or not only.isdisjoint(names)

@@ -548,6 +548,7 @@ _HOSTILE: dict[str, Callable[[int], bytes]] = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", _HOSTILE)
 def test_a_hostile_tail_is_recovered_in_linear_time(base, name):
     """P15 (R4): 3 MB of anything after the mark load in a moment, and eight times as much in about eight times the time."""

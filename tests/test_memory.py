@@ -67,6 +67,7 @@ def peak_of(act: Callable[[], object]) -> int:
         return tracemalloc.get_traced_memory()[1]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("cache_bytes", [0, pytest.param(MIB, marks=pytest.mark.long), 8 * MIB])
 @pytest.mark.parametrize("read_only", [True, False])
 def test_a_loaded_conversation_takes_what_its_cache_may(

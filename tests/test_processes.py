@@ -685,6 +685,7 @@ def _void_leftover(directory: Path) -> None:
     (directory / "metadata.json").write_bytes(encode_document(members, None))
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("operation", ["load", "load to read", "load_or_initialize", "exists", "verify"])
 @pytest.mark.parametrize("leftover", [False, True])
 @pytest.mark.parametrize("stays", [False, True])

@@ -54,6 +54,7 @@ def run_every(story: Story, place: type[SimulatedPlace], faults: int, record: Ca
     assert counted(every(lambda: story(place, faults), faults=faults, commute=commute), record)
 
 
+@pytest.mark.sampled(every=4)
 @each_of(story for story in STORIES if story is not one_seals_with_media)
 def test_every_schedule_of_two_stores(story: Story, place: type[SimulatedPlace], record_property):
     """R6, R13, P17, V1 to V5: all that there are, up to the order of requests that come to the same in either."""

@@ -57,9 +57,9 @@ def go_on(store: ConversationStore, directory: Path, allowed: list[list[Any]], w
     assert not leftover, f"interrupted at {where}: {leftover} stay behind"
 
 
-steps = pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.long)])
-"""The dear ones: every eleventh line in the plain run, every line in the long one."""
-short_steps = pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.long)])
+steps = pytest.mark.parametrize("step", [29, pytest.param(1, marks=pytest.mark.long)])
+"""The dear ones: every 29th line in the plain run, every line in the long one."""
+short_steps = pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.long)])
 """Those of few lines."""
 
 OLD = [{"n": 1}, {"n": 2}, {"n": 3}]
@@ -205,7 +205,7 @@ def test_replace_interrupted_at_every_line(scratch, operation, durability, step)
         replaced += is_new
         runs += 1
     assert runs > 300 // step
-    assert 5 < replaced < runs - 5, "interruptions before and after the commit are both among them"
+    assert 1 < replaced < runs - 1, "interruptions before and after the commit are both among them"
 
 
 @short_steps
@@ -254,7 +254,7 @@ def test_initialize_interrupted_at_every_line(scratch, step):
         go_on(store, here, [OLD], where)
         runs += 1
     assert runs > 300 // step
-    assert 5 < created < runs - 5
+    assert 1 < created < runs - 1
 
 
 def torn(directory: Path) -> ConversationStore:
@@ -436,7 +436,7 @@ def test_a_store_of_snapshots_interrupted_at_every_line(scratch, operation, monk
         assert {summary.id for summary in after.list()} <= {snapshot(1).id, snapshot(2).id}, where
 
 
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long), 41])
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long), 97])
 def test_a_repair_interrupted_at_every_line(scratch, step):
     """The lock is free when the interruption is through, and a second repair finishes."""
 

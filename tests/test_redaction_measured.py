@@ -34,7 +34,7 @@ def test_what_has_no_form_is_missed_and_is_said_to_be() -> None:
         assert missed == of
 
 
-@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [24, pytest.param(1, marks=pytest.mark.long)])
 def test_nothing_is_taken_for_a_secret_in_the_texts_of_others(every: int) -> None:
     """The corpora, if they are there; and hashes, ids and data at random."""
     for name, texts in measured.corpora():

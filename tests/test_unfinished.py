@@ -224,7 +224,7 @@ def delete(library: ConversationLibrary) -> None:
 @pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning"
 )  # of a store that nobody got, so nobody closed
-@pytest.mark.parametrize("step", [67, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [211, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.parametrize("operate", [create, create_by_id, fork, delete])
 def test_ctrl_c_at_any_line_leaves_no_lock_and_no_half(
     scratch: Path, operate: Callable[[ConversationLibrary], object], step: int

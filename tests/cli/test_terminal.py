@@ -95,6 +95,7 @@ def hostile(tmp_path: Path) -> str:
     return str(directory)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "command",
     [("show",), ("show", "--full"), ("show", "--json"), ("verify",), ("verify", "--json"), ("head",), ("record",)],
@@ -132,6 +133,7 @@ def test_hostile_metadata_file(hostile: str) -> None:
     assert received.count("\n") == 1
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "line",
     [
@@ -168,6 +170,7 @@ def test_names_that_are_not_utf8(cli: Cli, tmp_path: Path) -> None:
     assert json.loads(cli("verify", directory, "--json").out)["directory"] == directory
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "arguments",
     [

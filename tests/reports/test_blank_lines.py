@@ -56,7 +56,7 @@ SESSIONS: dict[str, tuple[dict[str, object], ...]] = {
 def test_a_run_of_empty_lines_is_one_event(format: str, blank: bytes, tmp_path: Path) -> None:
     """In front, between and behind the lines. Each line is counted, and the bytes come out again."""
     first, second = (json.dumps(value).encode() + b"\n" for value in SESSIONS[format])
-    source, count = tmp_path / "s.jsonl", 20_000
+    source, count = tmp_path / "s.jsonl", 4_000
     source.write_bytes(blank * count + first + blank * count + second + blank * count)
     library = ConversationLibrary(tmp_path / "library")
     tracemalloc.start()

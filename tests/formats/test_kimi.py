@@ -135,7 +135,11 @@ def test_a_reply_that_was_appended_whole(said, content):
     reply = {"role": "assistant", "content": said, "toolCalls": [call]}
     function = {"name": "Bash", "arguments": '{"command": "ls"}'}
     assert messages(plan_of(META, line("context.append_message", message=reply))) == [
-        {"role": "assistant", "content": content, "tool_calls": [{"id": "c1", "type": "function", "function": function}]}
+        {
+            "role": "assistant",
+            "content": content,
+            "tool_calls": [{"id": "c1", "type": "function", "function": function}],
+        }
     ]
     empty = line("context.append_message", message={"role": "assistant", "content": [], "toolCalls": []})
     assert messages(plan_of(META, empty)) == []

@@ -131,11 +131,13 @@ def _ids(file: str) -> set[str]:
 def _numbered(items: list[pytest.Item]) -> Iterator[tuple[pytest.Item, int]]:
     """Each test's cases, counted from a number of its own: so tests of one case are spread over the shares, too.
 
-    The examples of a printed document need those before them: together they are one case.
+    The examples of a printed document need those before them: together they are one case. What `sampled` made long is counted by
+    itself: or a share of each fourth case would have all of a sample of each fourth, and the next share none.
     """
-    numbers: dict[tuple[Path, str], Iterator[int]] = {}
+    numbers: dict[tuple[Path, str, bool], Iterator[int]] = {}
     for item in items:
-        test = item.path, "" if isinstance(item, SybilItem) else getattr(item, "originalname", item.name)
+        name = "" if isinstance(item, SybilItem) else getattr(item, "originalname", item.name)
+        test = item.path, name, item.get_closest_marker("unsampled") is not None
         if test not in numbers:
             first = crc32("::".join((item.path.relative_to(TOP).as_posix(), test[1])).encode())
             numbers[test] = repeat(first) if isinstance(item, SybilItem) else count(first)
@@ -189,6 +191,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if sampled is not None and case % sampled.kwargs["every"] and item.get_closest_marker("long") is None:
             item.add_marker(pytest.mark.long)
             item.add_marker(pytest.mark.unsampled)
+    for item, case in _numbered(items):
         share = _share_of(item, shares, of)
         names = (item.nodeid, item.nodeid.partition("[")[0], item.nodeid.partition("::")[0])
         is_named = only is None or not only.isdisjoint(names)

@@ -144,6 +144,21 @@ def _numbered(items: list[pytest.Item]) -> Iterator[tuple[pytest.Item, int]]:
         yield item, next(numbers[test])
 
 
+def _sample(items: list[pytest.Item]) -> None:
+    """Of the plain cases of each test that is `sampled` each N-th stays plain, and at least one."""
+    tests: dict[tuple[Path, str], list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled") is not None and item.get_closest_marker("long") is None:
+            tests.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
+    for (path, name), cases in tests.items():
+        (marker,) = cases[0].iter_markers("sampled")
+        every = min(marker.kwargs["every"], len(cases))
+        for number, item in enumerate(cases, crc32(f"{path.relative_to(TOP).as_posix()}::{name}".encode())):
+            if number % every:
+                item.add_marker(pytest.mark.long)
+                item.add_marker(pytest.mark.unsampled)
+
+
 def explores(config: pytest.Config) -> bool:
     """Whether the long proofs are asked for. Then Hypothesis looks at many examples, at others in each run."""
     return re.search(r"(?<!not )\blong\b", config.option.markexpr or "") is not None
@@ -180,17 +195,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """``pytest -m crash`` is the whole proof: every test that names a promise by its number, and all of tests/crash.
 
     Whatever Hypothesis draws examples for is a plain test with few of them, always the same, and a long one with many.
-    Of a test that is ``sampled`` each N-th case is plain, always the same ones, and the others are long.
     Whatever imports the providers' SDKs comes last: before that a process is a third as large, and a fork takes a third.
     """
     which, of = config.getoption("share")
     only, shares = config.getoption("only"), config.getoption("shares")
     others = set()
-    for item, case in _numbered(items):
-        sampled = item.get_closest_marker("sampled")
-        if sampled is not None and case % sampled.kwargs["every"] and item.get_closest_marker("long") is None:
-            item.add_marker(pytest.mark.long)
-            item.add_marker(pytest.mark.unsampled)
+    _sample(items)
     for item, case in _numbered(items):
         share = _share_of(item, shares, of)
         names = (item.nodeid, item.nodeid.partition("[")[0], item.nodeid.partition("::")[0])

@@ -62,7 +62,8 @@ def private_names(tree: ast.Module) -> tuple[set[str], list[tuple[ast.Attribute,
         if name is not None and is_private(name):
             for names in around:
                 names.add(name)
-        ahead += [(child, around) for child in reversed([*ast.iter_child_nodes(node)]) if child._fields]
+        below = [each for value in vars(node).values() for each in (value if isinstance(value, list) else (value,))]
+        ahead += [(each, around) for each in reversed(below) if isinstance(each, ast.AST) and each._fields]
     return of_module, used
 
 

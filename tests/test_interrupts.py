@@ -146,6 +146,7 @@ def test_append_with_a_mark_interrupted_at_every_line(scratch, monkeypatch, step
     assert 0 < marked < runs, "interruptions before and after the mark are both among them"
 
 
+@pytest.mark.sampled(every=2)
 @steps
 @durabilities
 def test_append_after_foreign_bytes_interrupted_at_every_line(scratch, durability, step):
@@ -174,6 +175,7 @@ REPLACES: dict[str, tuple[Callable[[ConversationStore], object], list[Any]]] = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @steps
 @durabilities
 @pytest.mark.parametrize("operation", REPLACES)
@@ -280,6 +282,7 @@ def test_load_with_a_torn_tail_interrupted_at_every_line(scratch, step):
     assert runs > 300 // step
 
 
+@pytest.mark.sampled(every=2)
 @steps
 @durabilities
 def test_loading_a_loaded_store_again_interrupted_at_every_line(scratch, durability, step):
@@ -293,6 +296,7 @@ def test_loading_a_loaded_store_again_interrupted_at_every_line(scratch, durabil
     assert runs > 300 // step
 
 
+@pytest.mark.sampled(every=2)
 @durabilities
 @short_steps
 def test_close_interrupted_at_every_line(scratch, durability, step):
@@ -346,6 +350,7 @@ def replaced(directory: Path) -> tuple[ConversationStore, ConversationStore]:
     return writer, reader
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("prepare", "after"),
     [
@@ -415,6 +420,7 @@ def stored(directory: Path) -> FileStore:
     return store
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "operation",
     [

@@ -18,8 +18,8 @@ import pytest
 from transcript_store import ConversationLibrary, ConversationStore, verify
 
 KIB, MIB = 2**10, 2**20
-COUNT = 12_000
-"""Of messages, in about 10 MB: more than the cache holds. Eight bytes held for each would be more than is allowed beside it."""
+COUNT = 10_000
+"""Of messages, in about 9 MB: more than the cache holds. Eight bytes held for each would be more than is allowed beside it."""
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +82,7 @@ def test_a_loaded_conversation_takes_what_its_cache_may(
         assert held_by(store.load) < least + cache_bytes + 64 * KIB
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("cache_bytes", [0, MIB])
 def test_appends_take_what_the_cache_may(tmp_path: Path, cache_bytes: int) -> None:
     """However many, of 2 MB here: ``cache_bytes`` and 64 KiB."""
@@ -151,6 +152,7 @@ def test_a_generation_of_others_is_not_held_at_a_load(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in (tmp_path / "c" / "quarantine").iterdir()) > 48_000_000
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     "rest",
     [

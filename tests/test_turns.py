@@ -55,6 +55,7 @@ def numbers_of(directory: Path) -> dict[int, list[int]]:
 # ---- several processes -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kills", [8, pytest.param(300, marks=pytest.mark.long)])
 @pytest.mark.parametrize("durability", ["power-loss", "process-crash"])
 def test_a_storm_of_eight_that_take_turns(scratch, durability, kills):
@@ -205,6 +206,7 @@ OPERATIONS: dict[str, Callable[[ConversationStore], object]] = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("step", [61, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("behind_another", [False, True], ids=["as it was left", "changed by another"])
 @pytest.mark.parametrize("operation", OPERATIONS)

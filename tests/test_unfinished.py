@@ -221,6 +221,7 @@ def delete(library: ConversationLibrary) -> None:
     library.delete(OTHER_ID)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning"
 )  # of a store that nobody got, so nobody closed

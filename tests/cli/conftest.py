@@ -1,14 +1,31 @@
-"""The fixture that runs a command in this process."""
+"""The fixture that runs a command in this process, and a folder for each test."""
 
 from __future__ import annotations
 
 import io
+import shlex
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.cli.helpers import Cli, Result
+from tests.kit.scratch import scratch_directory
 from transcript_store.cli import main
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """A folder whose name needs no quotes, whatever TMPDIR is: a command that is printed has it as it is.
+
+    That a name which needs them has them is tested in test_ways_out.
+    """
+    if shlex.quote(str(tmp_path)) == str(tmp_path):
+        yield tmp_path
+    else:
+        with scratch_directory() as directory:
+            yield Path(directory)
 
 
 @pytest.fixture

@@ -184,7 +184,7 @@ def test_no_line_is_wider_than_it_may_be(width):
     )
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     "said",
     [

@@ -49,6 +49,7 @@ def stopped_at(number: int, disk: SimulatedFileSystem) -> None:
     disk.on_call = stop
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("step", [53, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("in_batches", [False, True])
 @pytest.mark.parametrize("action", FROM_TO)

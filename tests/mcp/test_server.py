@@ -61,6 +61,7 @@ async def refused(client: Any, tool: str, **arguments: Any) -> str:
     return text
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_an_agent_finds_and_reads_what_was_said(chats: ConversationLibrary, mode: str) -> None:
     own_id = begun(chats, "Why does the socket time out?", "And the pipe?", labels={"title": "A socket"})

@@ -61,6 +61,7 @@ def test_every_schedule_of_two_stores(story: Story, place: type[SimulatedPlace],
     run_every(story, place, 0, record_property)
 
 
+@pytest.mark.sampled(every=2)
 @each_of(SHORT)
 def test_every_schedule_of_two_stores_with_a_fault(story: Story, place: type[SimulatedPlace], record_property):
     """R6, R13, P17, V1 to V5: at each request, one that is refused, lost, late, repeated, or the last."""

@@ -741,6 +741,7 @@ def test_what_a_filter_leaves_is_looked_for_where_it_stands(tmp_path, cache, mon
             assert len(index.search(query, limit=100)) == 50
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("tried", [1, 4, 100])
 def test_f9_a_filter_finds_whatever_stands_between_others(tmp_path, cache, tried, monkeypatch):
     """Conversations that are appended to in turns, replaced and left out: wherever their messages came to stand in the index."""

@@ -37,7 +37,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 register_profiles()
-settings.register_profile("plain", settings.get_profile("ci"), max_examples=30, database=None)
+settings.register_profile("plain", settings.get_profile("ci"), max_examples=20, database=None)
 settings.register_profile("explore", settings.get_profile("nightly"), max_examples=1000, database=None)
 settings.load_profile("plain")
 
@@ -131,15 +131,32 @@ def _ids(file: str) -> set[str]:
 def _numbered(items: list[pytest.Item]) -> Iterator[tuple[pytest.Item, int]]:
     """Each test's cases, counted from a number of its own: so tests of one case are spread over the shares, too.
 
-    The examples of a printed document need those before them: together they are one case.
+    The examples of a printed document need those before them: together they are one case. What `sampled` made long is counted by
+    itself: or a share of each fourth case would have all of a sample of each fourth, and the next share none.
     """
-    numbers: dict[tuple[Path, str], Iterator[int]] = {}
+    numbers: dict[tuple[Path, str, bool], Iterator[int]] = {}
     for item in items:
-        test = item.path, "" if isinstance(item, SybilItem) else getattr(item, "originalname", item.name)
+        name = "" if isinstance(item, SybilItem) else getattr(item, "originalname", item.name)
+        test = item.path, name, item.get_closest_marker("unsampled") is not None
         if test not in numbers:
             first = crc32("::".join((item.path.relative_to(TOP).as_posix(), test[1])).encode())
             numbers[test] = repeat(first) if isinstance(item, SybilItem) else count(first)
         yield item, next(numbers[test])
+
+
+def _sample(items: list[pytest.Item]) -> None:
+    """Of the plain cases of each test that is `sampled` each N-th stays plain, and at least one."""
+    tests: dict[tuple[Path, str], list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled") is not None and item.get_closest_marker("long") is None:
+            tests.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
+    for (path, name), cases in tests.items():
+        (marker,) = cases[0].iter_markers("sampled")
+        every = min(marker.kwargs["every"], len(cases))
+        for number, item in enumerate(cases, crc32(f"{path.relative_to(TOP).as_posix()}::{name}".encode())):
+            if number % every:
+                item.add_marker(pytest.mark.long)
+                item.add_marker(pytest.mark.unsampled)
 
 
 def explores(config: pytest.Config) -> bool:
@@ -151,11 +168,14 @@ def pytest_collection(session: pytest.Session) -> None:
     """Each worker first imports a part of the tests that is its own, then those of the others.
 
     On a new clone the import of a test file rewrites its assertions, and keeps the result beside it. That is 10 s for all
-    files; begun at different places, each worker does a part and finds that of the others.
+    files; begun at different places, each worker does a part and finds that of the others. So it writes bytecode even where
+    the environment asks for none: without it each worker takes 13 s longer, and each process that a test starts compiles the package.
     """
     worker = getattr(session.config, "workerinput", None)
-    if worker is None or sys.dont_write_bytecode:
+    if worker is None:
         return
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     asked = [Path(argument).absolute() for argument in session.config.args]
     files = [path for path in sorted(TESTS.rglob("test_*.py")) if not {path, *path.parents}.isdisjoint(asked)]
     first = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
@@ -180,6 +200,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     which, of = config.getoption("share")
     only, shares = config.getoption("only"), config.getoption("shares")
     others = set()
+    _sample(items)
     for item, case in _numbered(items):
         share = _share_of(item, shares, of)
         names = (item.nodeid, item.nodeid.partition("[")[0], item.nodeid.partition("::")[0])

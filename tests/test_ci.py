@@ -94,6 +94,32 @@ def test_too_much_is_spread_over_the_next_commits_and_said(seconds: float) -> No
 
 
 @pytest.mark.long
+def test_of_a_sampled_test_each_nth_case_is_plain_and_all_others_are_long() -> None:
+    """No case is gone, and none is both."""
+
+    def collected(marks: str) -> list[str]:
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "--co",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            "-m",
+            marks,
+        ]
+        done = subprocess.run([*command, "tests/test_tail.py"], cwd=TOP, capture_output=True, text=True, check=False)
+        return [line for line in done.stdout.splitlines() if "::test_it_tells_what_a_whole_load_tells[" in line]
+
+    everything, plain, unsampled = collected(""), collected("not long and not root"), collected("long and unsampled")
+    assert plain in [everything[first::3] for first in range(3)]
+    assert sorted(plain + unsampled) == sorted(everything)
+
+
+@pytest.mark.long
 def test_as_many_runs_as_a_share_has_take_every_case(tmp_path: Path) -> None:
     """conftest.py takes other cases with each number; of a test, a file and a folder that are named as many as the nearest says."""
 

@@ -394,6 +394,7 @@ def test_requests_of_each_provider(messages: list[Message]) -> None:
             crash_test(sends(*sent), model=lambda _: {"role": "assistant"}, examples=5)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("messages", [CLAUDE, GEMINI, OPENAI], ids=["claude", "gemini", "openai"])
 def test_tools_of_each_provider(messages: list[Message]) -> None:
     """The call that is on record is the one that runs, whichever form it has."""

@@ -39,15 +39,32 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
 
-def defined_in(tree: ast.AST) -> set[str]:
-    """The private names that a module or a class defines: functions, classes, variables, and members that it sets."""
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
-            found.add(node.id if isinstance(node, ast.Name) else node.attr)
-    return {name for name in found if is_private(name)}
+def private_names(tree: ast.Module) -> tuple[set[str], list[tuple[ast.Attribute, set[str], set[str]]]]:
+    """In one walk, for the package is a million nodes: the private names that a module defines (functions, classes, variables, and
+    members that it sets), and each private member that it uses, with those that the module defines and those of the class around it.
+    """
+    of_module: set[str] = set()
+    used: list[tuple[ast.Attribute, set[str], set[str]]] = []
+    ahead: list[tuple[ast.AST, tuple[set[str], ...]]] = [(tree, (of_module,))]
+    while ahead:
+        node, around = ahead.pop()
+        name = None
+        if isinstance(node, ast.Attribute):
+            name = node.attr if isinstance(node.ctx, ast.Store) else None
+            if is_private(node.attr):
+                used.append((node, of_module, around[-1]))
+        elif isinstance(node, ast.Name):
+            name = node.id if isinstance(node.ctx, ast.Store) else None
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = node.name
+            if isinstance(node, ast.ClassDef):
+                around = (*around, set())
+        if name is not None and is_private(name):
+            for names in around:
+                names.add(name)
+        below = [each for value in vars(node).values() for each in (value if isinstance(value, list) else (value,))]
+        ahead += [(each, around) for each in reversed(below) if isinstance(each, ast.AST) and each._fields]
+    return of_module, used
 
 
 def uses_of_others(tree: ast.Module, members: Set[str]) -> Iterator[str]:
@@ -55,27 +72,29 @@ def uses_of_others(tree: ast.Module, members: Set[str]) -> Iterator[str]:
 
     Its own are those that it defines; within a class, on anything but ``self`` and ``cls``, those that the class defines.
     """
-    of_module = defined_in(tree)
-    ahead: list[tuple[ast.AST, set[str]]] = [(tree, of_module)]
-    while ahead:
-        node, of_class = ahead.pop()
-        if isinstance(node, ast.ClassDef):
-            of_class = defined_in(node)
-        if isinstance(node, ast.Attribute) and node.attr in members:
-            on_itself = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-            if node.attr not in (of_module if on_itself else of_class):
-                yield f"line {node.lineno}: {ast.unparse(node)}"
-        ahead.extend((child, of_class) for child in reversed([*ast.iter_child_nodes(node)]))
+    return others_of(private_names(tree)[1], members)
+
+
+def others_of(used: list[tuple[ast.Attribute, set[str], set[str]]], members: Set[str]) -> Iterator[str]:
+    for node, of_module, of_class in used:
+        on_itself = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+        if node.attr in members and node.attr not in (of_module if on_itself else of_class):
+            yield f"line {node.lineno}: {ast.unparse(node)}"
+
+
+@cache
+def private_names_of(module: str) -> tuple[set[str], list[tuple[ast.Attribute, set[str], set[str]]]]:
+    return private_names(parsed(module))
 
 
 @cache
 def ours() -> frozenset[str]:
-    return frozenset().union(*(defined_in(parsed(module)) for module in SOURCES))
+    return frozenset().union(*(private_names_of(module)[0] for module in SOURCES))
 
 
 def test_a_private_member_is_used_where_it_is_defined():
     """What another module needs has a public name. Members that are nobody's of ours (``os._exit``) are another matter."""
-    used = {module: list(uses_of_others(parsed(module), ours())) for module in SOURCES}
+    used = {module: list(others_of(private_names_of(module)[1], ours())) for module in SOURCES}
     assert {module: uses for module, uses in used.items() if uses} == {}
 
 

@@ -57,9 +57,9 @@ def go_on(store: ConversationStore, directory: Path, allowed: list[list[Any]], w
     assert not leftover, f"interrupted at {where}: {leftover} stay behind"
 
 
-steps = pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.long)])
-"""The dear ones: every eleventh line in the plain run, every line in the long one."""
-short_steps = pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.long)])
+steps = pytest.mark.parametrize("step", [29, pytest.param(1, marks=pytest.mark.long)])
+"""The dear ones: every 29th line in the plain run, every line in the long one."""
+short_steps = pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.long)])
 """Those of few lines."""
 
 OLD = [{"n": 1}, {"n": 2}, {"n": 3}]
@@ -146,6 +146,7 @@ def test_append_with_a_mark_interrupted_at_every_line(scratch, monkeypatch, step
     assert 0 < marked < runs, "interruptions before and after the mark are both among them"
 
 
+@pytest.mark.sampled(every=2)
 @steps
 @durabilities
 def test_append_after_foreign_bytes_interrupted_at_every_line(scratch, durability, step):
@@ -174,6 +175,7 @@ REPLACES: dict[str, tuple[Callable[[ConversationStore], object], list[Any]]] = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @steps
 @durabilities
 @pytest.mark.parametrize("operation", REPLACES)
@@ -205,7 +207,7 @@ def test_replace_interrupted_at_every_line(scratch, operation, durability, step)
         replaced += is_new
         runs += 1
     assert runs > 300 // step
-    assert 5 < replaced < runs - 5, "interruptions before and after the commit are both among them"
+    assert 1 < replaced < runs - 1, "interruptions before and after the commit are both among them"
 
 
 @short_steps
@@ -254,7 +256,7 @@ def test_initialize_interrupted_at_every_line(scratch, step):
         go_on(store, here, [OLD], where)
         runs += 1
     assert runs > 300 // step
-    assert 5 < created < runs - 5
+    assert 1 < created < runs - 1
 
 
 def torn(directory: Path) -> ConversationStore:
@@ -280,6 +282,7 @@ def test_load_with_a_torn_tail_interrupted_at_every_line(scratch, step):
     assert runs > 300 // step
 
 
+@pytest.mark.sampled(every=2)
 @steps
 @durabilities
 def test_loading_a_loaded_store_again_interrupted_at_every_line(scratch, durability, step):
@@ -293,6 +296,7 @@ def test_loading_a_loaded_store_again_interrupted_at_every_line(scratch, durabil
     assert runs > 300 // step
 
 
+@pytest.mark.sampled(every=2)
 @durabilities
 @short_steps
 def test_close_interrupted_at_every_line(scratch, durability, step):
@@ -346,6 +350,7 @@ def replaced(directory: Path) -> tuple[ConversationStore, ConversationStore]:
     return writer, reader
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("prepare", "after"),
     [
@@ -415,6 +420,7 @@ def stored(directory: Path) -> FileStore:
     return store
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "operation",
     [
@@ -436,7 +442,7 @@ def test_a_store_of_snapshots_interrupted_at_every_line(scratch, operation, monk
         assert {summary.id for summary in after.list()} <= {snapshot(1).id, snapshot(2).id}, where
 
 
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long), 41])
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long), 97])
 def test_a_repair_interrupted_at_every_line(scratch, step):
     """The lock is free when the interruption is through, and a second repair finishes."""
 

@@ -557,7 +557,6 @@ def test_the_value_of_a_float_is_kept_and_not_its_spelling(store):
     assert ToolSnapshot("t", "", {"multipleOf": json.loads("0.000005")}).parameters == {"multipleOf": 5e-6}
 
 
-@settings(deadline=None)
 @given(objects, st.sampled_from([None, 2]), st.booleans())
 def test_parse_agrees_with_json_loads(message, indent, ascii_only):
     """P15: on what ``json.dumps`` writes, in whatever layout, ``parse`` gives what ``json.loads`` gives."""
@@ -566,7 +565,6 @@ def test_parse_agrees_with_json_loads(message, indent, ascii_only):
     assert same(parse(text.encode()), message)
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.binary(max_size=60) | st.text('{}[]":,0123456789.eE+-nul truefas\\\n\0é', max_size=40).map(str.encode))
 def test_parse_of_any_bytes_agrees_with_json_loads_or_refuses(text):
     """P15: whatever the bytes, ``parse`` gives what ``json.loads`` gives for their UTF-8, or an InvalidMessageError."""

@@ -30,6 +30,7 @@ def transcript() -> list[bytes]:
 
 HEADER, *RECORDS = transcript()
 ONE, TWO, LONG, FOUR, NESTED, SIX = RECORDS
+EDITED = LONG.replace(b"long", b"LONG", 1)
 WITHOUT_HASH = TWO[:-34] + b"f" * 32 + TWO[-2:]
 OTHER_END = LONG[:-60] + b"!" + LONG[-59:]
 Found = list[tuple[int, list[bytes], list[bool]]]
@@ -60,7 +61,6 @@ def read_apart(data: bytes) -> Found:
     ]
 
 
-@pytest.mark.parametrize("piece_bytes", [1, 50, 129, 200, 1 << 18])
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
@@ -120,6 +120,11 @@ def read_apart(data: bytes) -> Found:
             id="torn, then whole, then more",
         ),
         pytest.param(
+            [HEADER, ONE, TWO[:60] + TWO + b" " + EDITED, FOUR],
+            [*whole((2, ONE)), (3, [TWO[:60], TWO, b" ", EDITED], [False, True, False, False]), *whole((4, FOUR))],
+            id="torn, then whole, then an edited one that the next follows",
+        ),
+        pytest.param(
             [HEADER, *RECORDS[:4], b"x" + NESTED, SIX],
             [*whole(*enumerate(RECORDS[:4], 2)), (6, [b"x", NESTED], [False, True]), *whole((7, SIX))],
             id="one that holds one",
@@ -135,12 +140,13 @@ def read_apart(data: bytes) -> Found:
     ],
 )
 def test_what_is_whole_is_found_wherever_it_stands(
-    lines: list[bytes], expected: Found, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
+    lines: list[bytes], expected: Found, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R1, R4: each record once, on its line, with what lies around it; the same whatever is read at a time."""
-    for module in (resync, scan):
-        monkeypatch.setattr(module, "PIECE_BYTES", piece_bytes)
-    assert read_apart(b"\n".join(lines)) == expected
+    for piece_bytes in (1, 50, 129, 200, 1 << 18):
+        for module in (resync, scan):
+            monkeypatch.setattr(module, "PIECE_BYTES", piece_bytes)
+        assert read_apart(b"\n".join(lines)) == expected, f"in pieces of {piece_bytes} bytes"
 
 
 def test_the_rest_of_a_file_is_numbered_from_where_it_begins() -> None:

@@ -366,6 +366,7 @@ ARCHIVE_READS: dict[str, Callable[[ConversationStore, Any], bool]] = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("key", [None, bytes(range(32))], ids=["plain", "sealed"])
 @pytest.mark.parametrize("deleted", [(1,), (2, 1, 0)], ids=str)
 @pytest.mark.parametrize("read", ARCHIVE_READS)

@@ -34,11 +34,11 @@ def test_what_has_no_form_is_missed_and_is_said_to_be() -> None:
         assert missed == of
 
 
-@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.long)])
-def test_nothing_is_taken_for_a_secret_in_the_texts_of_others(every: int) -> None:
+@pytest.mark.parametrize("most", [20_000, pytest.param(None, marks=pytest.mark.long)])
+def test_nothing_is_taken_for_a_secret_in_the_texts_of_others(most: int | None) -> None:
     """The corpora, if they are there; and hashes, ids and data at random."""
     for name, texts in measured.corpora():
         if name != "the standard library of Python":  # thirty megabytes: by hand
-            number, _, counts = measured.alarms(islice(texts, 0, None, every))
-            assert number * every > 50
+            number, _, counts = measured.alarms(islice(texts, most))
+            assert number > 50
             assert counts == {}, name

@@ -544,6 +544,7 @@ def test_a_pop_costs_an_append_however_long_the_conversation_is(tmp_path):
         assert not store.is_fully_verified, "what stands before the end was not read"
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("seed", range(40))
 def test_no_repair_takes_back_what_was_not_taken_back(tmp_path, seed):
     """T3: lines lost, swapped, repeated, changed, glued and put in, at random; whatever is kept, nothing else is hidden."""

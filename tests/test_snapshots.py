@@ -287,6 +287,7 @@ def test_an_integer_of_too_many_digits_is_kept_and_not_read() -> None:
         _ = one.messages
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     "text",
     [

@@ -95,6 +95,7 @@ def test_a_conversation_is_valid_for_its_provider(data: st.DataObject, provider:
         assert store.get_messages()[:-1] == said
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_of_an_exchange_is_what_it_says(provider: Any, fault: Any) -> None:
@@ -216,6 +217,7 @@ SMALLEST: list[tuple[str, st.SearchStrategy[Any], Callable[[Any], bool], Any]] =
 ]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("strategy", "holds", "expected"), [one[1:] for one in SMALLEST], ids=[one[0] for one in SMALLEST]
 )

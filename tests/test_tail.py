@@ -87,6 +87,7 @@ def test_the_cost_does_not_grow_with_what_stands_before_the_mark(tmp_path):
         assert read[read_only, 20_000] < 1.1 * read[read_only, 2_000] < 200_000
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("seed", range(6))

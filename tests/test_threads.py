@@ -65,7 +65,7 @@ def stored_lines(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (directory / "transcript.jsonl").read_bytes().split(b"\n")[1:-1]]
 
 
-@pytest.mark.parametrize(("durability", "rounds"), [("process-crash", 120), ("power-loss", 15)])
+@pytest.mark.parametrize(("durability", "rounds"), [("process-crash", 50), ("power-loss", 10)])
 def test_eight_threads_append(tmp_path, durability, rounds):
     """P22: singles, batches and events of eight threads are each stored once, without gaps, in each thread's own order,
     batches in one piece, and what each call returned is true.

@@ -55,7 +55,8 @@ def numbers_of(directory: Path) -> dict[int, list[int]]:
 # ---- several processes -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kills", [20, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("kills", [8, pytest.param(300, marks=pytest.mark.long)])
 @pytest.mark.parametrize("durability", ["power-loss", "process-crash"])
 def test_a_storm_of_eight_that_take_turns(scratch, durability, kills):
     """P1, P3, P4, P11: eight processes append, read, change, keep and close as fast as they can, and are killed at random: what was
@@ -205,7 +206,8 @@ OPERATIONS: dict[str, Callable[[ConversationStore], object]] = {
 }
 
 
-@pytest.mark.parametrize("step", [31, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("step", [61, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("behind_another", [False, True], ids=["as it was left", "changed by another"])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_interrupted_at_every_line(scratch, operation, behind_another, step):
@@ -240,7 +242,7 @@ def test_interrupted_at_every_line(scratch, operation, behind_another, step):
     assert runs > 40 / step
 
 
-@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.long)])
 def test_interrupted_again_while_the_turn_ends(scratch, monkeypatch, step):
     """P21: Ctrl-C within an append, and again at each end of its turn: what the store shows then is what the file holds."""
     shown: list[int] = []

@@ -112,6 +112,7 @@ def test_what_a_killed_create_left_is_swept_by_the_next_change(make: Callable[[C
     assert halves > 20
 
 
+@pytest.mark.sampled(every=2)
 @CREATES
 @pytest.mark.parametrize("other", [sweep, create, fork])
 def test_nobody_sweeps_what_is_being_made(
@@ -220,10 +221,11 @@ def delete(library: ConversationLibrary) -> None:
     library.delete(OTHER_ID)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning"
 )  # of a store that nobody got, so nobody closed
-@pytest.mark.parametrize("step", [67, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [211, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.parametrize("operate", [create, create_by_id, fork, delete])
 def test_ctrl_c_at_any_line_leaves_no_lock_and_no_half(
     scratch: Path, operate: Callable[[ConversationLibrary], object], step: int

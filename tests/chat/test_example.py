@@ -39,6 +39,7 @@ runpy.run_path(EXAMPLE, run_name="__main__")
 """The example as it is, at a server that has no https."""
 
 
+@pytest.mark.long
 def test_a_chat_that_is_killed_goes_on(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """The question was sent and not answered when the process is killed: the next one sends it again, once, with its own."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-of-nobody")

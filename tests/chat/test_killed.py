@@ -34,6 +34,7 @@ def dialect(request: pytest.FixtureRequest) -> Dialect:
     return DIALECTS[request.param]
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(("dies", "at"), POINTS, ids=[f"{dies} record {at}" for dies, at in POINTS])
 def test_killed_at_every_durable_step(dialect: Dialect, server: Server, tmp_path: Path, dies: str, at: int) -> None:
     """Wherever the first process dies, the second sends one system prompt, every earlier turn equal, and no unpaired call."""

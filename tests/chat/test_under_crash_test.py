@@ -96,6 +96,7 @@ def none_is_paid_twice(end: Any) -> None:
     assert len(set(paid)) == len(paid), f"paid twice: {paid}"
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("model", MODELS, ids=[model.__name__ for model in MODELS])
 @pytest.mark.parametrize("count", [40, pytest.param(2000, marks=pytest.mark.long)])
 def test_a_client_ends_as_if_nothing_had_happened(

@@ -41,6 +41,7 @@ def lengthened(value: dict[str, Any]) -> dict[str, Any]:
     return parsed
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
     ("how", "lengths", "told_together", "told_alone"),
     [

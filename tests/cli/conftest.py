@@ -1,14 +1,35 @@
-"""The fixture that runs a command in this process."""
+"""The fixture that runs a command in this process, and a folder for each test."""
 
 from __future__ import annotations
 
 import io
+import shlex
 import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.cli.helpers import Cli, Result
 from transcript_store.cli import main
+
+
+@pytest.fixture(scope="session")
+def plain_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:  # on a disk, as doctor asks for
+        yield Path(directory)
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A folder whose name needs no quotes, whatever TMPDIR is: a command that is printed has it as it is.
+
+    That a name which needs them has them is tested in test_ways_out.
+    """
+    if shlex.quote(str(tmp_path)) == str(tmp_path):
+        return tmp_path
+    return Path(tempfile.mkdtemp(dir=request.getfixturevalue("plain_folder")))
 
 
 @pytest.fixture

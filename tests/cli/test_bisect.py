@@ -111,6 +111,7 @@ def test_each_beginning_is_a_conversation_of_its_own(cli: Cli, today: Path, tmp_
     assert cli("verify", str(today)).code == 0
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("text", "said"),
     [

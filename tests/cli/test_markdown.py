@@ -185,6 +185,7 @@ def test_no_line_is_wider_than_it_may_be(width):
     )
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     "said",
     [

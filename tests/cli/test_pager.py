@@ -64,6 +64,7 @@ def test_a_line_that_is_longer_than_the_screen_counts_as_the_rows_that_it_takes(
     assert (tmp_path / "noted").exists()
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("arguments", "environment"),
     [

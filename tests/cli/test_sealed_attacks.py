@@ -43,6 +43,7 @@ def written(disk: SimulatedFileSystem, below: Path) -> str:
     return str(below / FOLDER[1:])
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("attack", [*ATTACKS, *OTHERS], ids=lambda attack: attack.__name__)
 def test_each_attack_meets_each_command(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attack: Callable[[SimulatedFileSystem], None]

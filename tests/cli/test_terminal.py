@@ -95,6 +95,7 @@ def hostile(tmp_path: Path) -> str:
     return str(directory)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "command",
     [("show",), ("show", "--full"), ("show", "--json"), ("verify",), ("verify", "--json"), ("head",), ("record",)],
@@ -136,6 +137,7 @@ def begun_lines(received: str) -> int:
     return sum(not line.startswith("  ") for line in received.splitlines())
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "line",
     [
@@ -172,6 +174,7 @@ def test_names_that_are_not_utf8(cli: Cli, tmp_path: Path) -> None:
     assert json.loads(cli("verify", directory, "--json").out)["directory"] == directory
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "arguments",
     [

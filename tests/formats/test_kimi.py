@@ -119,6 +119,55 @@ def test_what_is_undone_and_what_is_cleared():
     assert messages(plan_of(*SESSION, line("context.clear"), asked("New"))) == [{"role": "user", "content": "New"}]
 
 
+def test_what_is_known_of_a_session_beside_its_messages():
+    """The version of its log, and of a message that nobody typed where it came from."""
+    plan = plan_of(*SESSION)
+    assert plan.version == "1.5"
+    asked_by_user, injected = (e.extra for e in entries(plan) if e.message is not None and e.message["role"] == "user")
+    assert not {"origin", "scaffolding"} & set(asked_by_user)
+    assert (injected["origin"], injected["scaffolding"]) == ("injection", {"typed": ""})
+
+
+@pytest.mark.parametrize(("said", "content"), [([{"type": "text", "text": "I look."}], "I look."), ([], None)])
+def test_a_reply_that_was_appended_whole(said, content):
+    """With its calls, it may have no text. Without either it has nothing that could be sent."""
+    call = {"type": "function", "id": "c1", "name": "Bash", "arguments": '{"command": "ls"}'}
+    reply = {"role": "assistant", "content": said, "toolCalls": [call]}
+    function = {"name": "Bash", "arguments": '{"command": "ls"}'}
+    assert messages(plan_of(META, line("context.append_message", message=reply))) == [
+        {
+            "role": "assistant",
+            "content": content,
+            "tool_calls": [{"id": "c1", "type": "function", "function": function}],
+        }
+    ]
+    empty = line("context.append_message", message={"role": "assistant", "content": [], "toolCalls": []})
+    assert messages(plan_of(META, empty)) == []
+
+
+class InAFolder(Bytes):
+    """With a ``state.json`` in its own folder, and another two folders above."""
+
+    def beside(self, path):
+        titles = {"state.json": "its own", "../../state.json": "the session's"}
+        return b'{"title": "%s"}' % titles[path].encode() if path in titles else None
+
+
+@pytest.mark.parametrize(
+    ("name", "title"), [("s/agents/main/wire.jsonl", "the session's"), ("h/sessions/s/wire.jsonl", "its own")]
+)
+def test_where_the_title_is_looked_for(name, title):
+    """The versions that have agents keep it in the session's folder, those before beside the log."""
+    (plan,) = Kimi().plans(InAFolder(lines(*SESSION), name))
+    assert plan.labels["title"] == title
+
+
+def test_a_log_whose_first_line_a_crash_tore():
+    """It is recognized by what only this program writes. An ordinary event is not that."""
+    assert Kimi().recognizes(head_of(Bytes(b'{"type":"metad\n' + lines(asked("List")))))
+    assert not Kimi().recognizes(head_of(Bytes(lines(CONFIG, {"type": "metadata"}))))
+
+
 def old(kind: str, **payload: Any) -> dict[str, Any]:
     return {"timestamp": 1785915003.5, "message": {"type": kind, "payload": payload}}
 

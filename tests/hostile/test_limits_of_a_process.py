@@ -109,6 +109,7 @@ def test_no_file_descriptor_left(conversation):
     )
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("operation", ["load", "initialize"])
 @pytest.mark.parametrize("spare", range(6))
 def test_few_file_descriptors_left_from_the_start(conversation, tmp_path, spare, operation):

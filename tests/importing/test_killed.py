@@ -49,7 +49,8 @@ def stopped_at(number: int, disk: SimulatedFileSystem) -> None:
     disk.on_call = stop
 
 
-@pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.sampled(every=5)
+@pytest.mark.parametrize("step", [53, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("in_batches", [False, True])
 @pytest.mark.parametrize("action", FROM_TO)
 def test_f4_killed_anywhere_and_run_again_it_is_as_if_it_had_not_been(
@@ -138,7 +139,7 @@ def test_f4_killed_while_labels_change(action: str, step: int, tmp_path: Path) -
     assert stops > 40 // step
 
 
-@pytest.mark.parametrize("step", [5, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [13, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("in_between", ["kill", "power loss"])
 def test_f4_what_was_reported_of_a_group_stays_and_the_rest_comes_the_next_time(
     in_between: str, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -273,6 +273,7 @@ def test_an_error_of_the_disk_is_told_as_ever(sources: Path, tmp_path: Path) -> 
 COMMAND = [sys.executable, "-m", "transcript_store", "import", "--json", "--jobs", "2"]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
 def test_f4_nothing_is_left_running_when_the_command_is_killed(
     sent: signal.Signals, tmp_path: Path, claude_sessions: Path

@@ -102,11 +102,11 @@ def test_a_long_message_is_cut_among_others_and_whole_by_itself(past: Past, chat
 @pytest.mark.parametrize(
     "message",
     [
-        user("x" * 1_000_000),
-        {"role": "user", "content": [{"type": "text", "text": ""}] * 10_000},
+        user("x" * 200_000),
+        {"role": "user", "content": [{"type": "text", "text": ""}] * 2_500},
         {"role": "r" * 100_000, "content": "hi"},
-        {"role": "user", "content": [{"type": "tool_use", "name": "n" * 100_000, "input": {}}] * 30},
-        {"role": "user", "content": [{"type": "text", "text": "y" * 3000}] * 300},
+        {"role": "user", "content": [{"type": "tool_use", "name": "n" * 20_000, "input": {}}] * 30},
+        {"role": "user", "content": [{"type": "text", "text": "y" * 3000}] * 60},
     ],
     ids=["long", "many parts", "role", "names", "long parts"],
 )

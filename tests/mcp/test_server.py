@@ -61,6 +61,7 @@ async def refused(client: Any, tool: str, **arguments: Any) -> str:
     return text
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_an_agent_finds_and_reads_what_was_said(chats: ConversationLibrary, mode: str) -> None:
     own_id = begun(chats, "Why does the socket time out?", "And the pipe?", labels={"title": "A socket"})
@@ -85,8 +86,11 @@ def test_an_agent_finds_and_reads_what_was_said(chats: ConversationLibrary, mode
     anyio.run(ask)
 
 
-def test_hostile_arguments_are_refused_and_the_server_goes_on(chats: ConversationLibrary) -> None:
+def test_hostile_arguments_are_refused_and_the_server_goes_on(chats: ConversationLibrary, tmp_path: Path) -> None:
+    """A path that is given besides is not looked at."""
     own_id = begun(chats, "a socket")
+    other = ConversationLibrary(tmp_path / "other")
+    begun(other, "a secret pipe")
     hostile: list[dict[str, Any]] = [
         {"id": "../../etc/passwd"},
         {"id": "/etc/passwd"},
@@ -115,18 +119,7 @@ def test_hostile_arguments_are_refused_and_the_server_goes_on(chats: Conversatio
             await refused(client, "write_conversation")
             assert len((await told(client, "search_conversations", query="socket", limit=10**30))["hits"]) == 1
             assert (await told(client, "read_conversation", id=own_id, from_seq=10**30))["messages"] == []
-
-    anyio.run(ask)
-
-
-def test_a_path_given_besides_is_not_looked_at(chats: ConversationLibrary, tmp_path: Path) -> None:
-    other = ConversationLibrary(tmp_path / "other")
-    begun(other, "a secret socket")
-    begun(chats, "nothing of it")
-
-    async def ask() -> None:
-        async with asked(chats) as client:
-            answer = await told(client, "search_conversations", query="socket", library=other.directory)
+            answer = await told(client, "search_conversations", query="pipe", library=other.directory)
             assert answer["hits"] == []
 
     anyio.run(ask)

@@ -72,7 +72,8 @@ _LEFT_OUT = {
     "tests/test_library_storm.py": "the same",
     "tests/crash/test_sync_mutants.py": "they count what stands in the source",
 }
-_IGNORED = [f"--ignore={path}" for path in _LEFT_OUT]
+_CHOSEN = ["-m", "not root and (not long or unsampled)", *(f"--ignore={path}" for path in _LEFT_OUT)]
+"""All cases of the plain tests: a sample of them would let mutants live."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ def reach(copy: Path, wanted: Sequence[Place], workers: int) -> Reach:
             marks = [(start, number) for number, (where, start) in enumerate(statements) if where == module]
             stack.enter_context(changed(copy / "transcript_store" / module, partial(with_notes, marks)))
         status = _pytest(
-            copy, ["-p", "tests.mutants.reach", *_IGNORED, *parallel, "tests"], {VARIABLE: str(found)}, None
+            copy, ["-p", "tests.mutants.reach", *_CHOSEN, *parallel, "tests"], {VARIABLE: str(found)}, None
         )
     assert status in (0, 1), f"pytest ended with {status}: what it says of mutants would mean nothing"
     near = Reach()
@@ -262,7 +263,7 @@ def run(
         near = reach(made[0], wanted, workers)
         free: SimpleQueue[tuple[Path, Forks]] = SimpleQueue()
         for copy in made:
-            forks = Forks(copy, ["-p", "no:cacheprovider", *_IGNORED, "tests"], environment(copy))
+            forks = Forks(copy, ["-p", "no:cacheprovider", *_CHOSEN, "tests"], environment(copy))
             stack.callback(forks.close)
             free.put((copy, forks))
 

@@ -133,6 +133,7 @@ def steps(random: Random) -> Iterator[Callable[[ConversationStore], Any]]:
         yield random.choice(acts)
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("options", [{}, {"cache_bytes": 0}, {"hold_lock": False}])
 def test_what_is_done_comes_to_the_same(place: SimulatedPlace, seed: int, options: dict[str, Any]):

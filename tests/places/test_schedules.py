@@ -111,7 +111,7 @@ def counted(schedules: Iterator[int], record: Callable[[str, Any], None]) -> int
     [
         (two(SimulatedPlace, 2, 1), 0, 14),
         (both_load(SimulatedPlace), 0, 34),
-        (two(SimulatedPlace, 1, 1), 1, 431),
+        pytest.param(two(SimulatedPlace, 1, 1), 1, 431, marks=pytest.mark.long),
         (two(SimulatedObjectPlace, 1, 1), 0, 25),
     ],
 )

@@ -159,6 +159,7 @@ def cut_off(place: SimulatedPlace, call: str, fate: Fate) -> None:
 # ---- each request ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("fate", [fate for fate in Fate if fate is not Fate.DONE], ids=lambda fate: fate.name)
 def test_each_request_of_a_seal(place: SimulatedPlace, fate: Fate) -> None:
     """P17, R1, R2, R6: whatever becomes of one request, and whenever it lands, it is plain and whole, or sealed and opens with the key; the

@@ -647,6 +647,7 @@ def one_life(place: SimulatedPlace) -> Iterator[tuple[str, Any]]:
 STATES: list[list[Any]] = [[], MESSAGES[:2], MESSAGES[:3], MESSAGES[:1], [MESSAGES[0], MESSAGES[3]]]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("fate", [fate for fate in Fate if fate is not Fate.DONE], ids=lambda fate: fate.name)
 def test_each_request_is_lost_late_or_the_last(place: SimulatedPlace, fate: Fate):
     """P17, R1, R2, R6: whatever becomes of one request, and whenever it lands: what is there opens with a key that was given, is whole, and is

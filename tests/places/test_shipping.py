@@ -159,6 +159,7 @@ def test_a_conversation_that_is_followed_is_read_from_where_it_was_read() -> Non
 # ---- cut off ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(every=5)
 @PLACES
 @KEYS
 @pytest.mark.parametrize("is_begun", [False, True], ids=["nothing-there", "some-there"])

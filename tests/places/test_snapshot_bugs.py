@@ -178,6 +178,7 @@ BUGS = [
 ]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.leave_out.__name__)
 def test_the_schedules_see_what_comes_of_it(bug: Bug, monkeypatch: Patch):
     """R6, R13, P17: with the rule left out, some schedule breaks a promise."""

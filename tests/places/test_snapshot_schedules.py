@@ -54,12 +54,14 @@ def run_every(story: Story, place: type[SimulatedPlace], faults: int, record: Ca
     assert counted(every(lambda: story(place, faults), faults=faults, commute=commute), record)
 
 
+@pytest.mark.sampled(every=4)
 @each_of(story for story in STORIES if story is not one_seals_with_media)
 def test_every_schedule_of_two_stores(story: Story, place: type[SimulatedPlace], record_property):
     """R6, R13, P17, V1 to V5: all that there are, up to the order of requests that come to the same in either."""
     run_every(story, place, 0, record_property)
 
 
+@pytest.mark.sampled(every=2)
 @each_of(SHORT)
 def test_every_schedule_of_two_stores_with_a_fault(story: Story, place: type[SimulatedPlace], record_property):
     """R6, R13, P17, V1 to V5: at each request, one that is refused, lost, late, repeated, or the last."""

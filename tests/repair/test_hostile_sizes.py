@@ -51,6 +51,7 @@ def seconds_to_repair(base: Base, directory: str, mode: Mode, hostile: bytes) ->
     return spent
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_transcript_is_repaired_in_linear_time(base: Base, name: str, mode: Mode) -> None:

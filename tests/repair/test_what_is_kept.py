@@ -127,6 +127,7 @@ DAMAGE: dict[str, Damage] = {
 }
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", DAMAGE)
 def test_what_is_kept(base: Base, name: str, mode: Mode) -> None:

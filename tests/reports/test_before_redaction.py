@@ -168,6 +168,7 @@ def test_every_command_is_asked() -> None:
     assert set(ASKED) == set(_COMMANDS)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("command", [line for lines in ASKED.values() for line in lines])
 def test_no_command_says_it(
     command: str,

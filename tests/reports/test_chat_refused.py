@@ -40,6 +40,7 @@ def texts(dialect: Dialect, body: Any) -> str:
     return json.dumps(dialect.messages(body))
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_a_refused_question_is_left_out_of_later_requests(

@@ -88,6 +88,7 @@ def look(library: ConversationLibrary, id: str) -> tuple[str | None, list[Any]]:
         return store.get_metadata().provider, [(r.message, r.at) for r in store.iter_records() if r.message]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "providers",
     [

@@ -152,6 +152,7 @@ def test_what_went_on_grew_and_what_was_edited_is_replaced(
     assert said_in(other) == said_in(library)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("make", MAKERS)
 def test_in_any_order_it_ends_as_the_newest(make: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     """And nothing that was said in any of them is lost: it is in the live generation or in an earlier one."""

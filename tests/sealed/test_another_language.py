@@ -96,6 +96,7 @@ def test_it_reads_a_repair_that_was_accepted_and_no_other(tmp_path):
     agrees(found, disk)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
 def test_it_refuses_what_we_refuse(tmp_path, attack):
     """P17: the rows of docs/encryption.md that this page gives a reader the means for."""

@@ -45,12 +45,14 @@ def test_a_power_cut_leaves_what_was_acknowledged(case: Case) -> None:
     assert enumeration.power_cuts(case, limit=6, fills=(b"\0",)) >= 1
 
 
+@pytest.mark.sampled(every=3)
 @SOME
 def test_what_a_load_shows_after_a_kill_survives_a_power_cut(case: Case) -> None:
     """P9, K2: what the next process is told (of a rotation, a rotation) stays."""
     assert enumeration.kills_then_power_cuts(case, limit=4) >= 1
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("every", [40, pytest.param(1, marks=pytest.mark.long)])
 @EACH
 def test_an_error_at_any_call_leaves_a_conversation_that_goes_on(case: Case, every: int) -> None:

@@ -170,6 +170,7 @@ def files_left(many):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("is_read", [False, True])
 @pytest.mark.parametrize("changed", ["nothing", "texts", "all"])
 def test_f9_a_process_that_has_no_file_left_to_open_finds_all_or_is_told(library, cache, is_read, changed, monkeypatch):
@@ -400,6 +401,7 @@ def test_f10_bits_may_flip_again_and_again(library, cache):
     bits_flipped_agree(library, cache, 400)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "what", ["deleted", "empty", "cut", "zeros", "text", "later", "directory", "link", "seal", "pipe"]
 )
@@ -436,6 +438,7 @@ def test_f10_whatever_stands_in_its_place(library, cache, what):
         assert elsewhere.read_bytes() == data
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal", ".seal", ".writing"])
 @pytest.mark.parametrize("what", ["pipe", "link"])
 def test_f10_nobody_waits_at_a_pipe_and_no_link_is_followed(library, cache, end, what):
@@ -738,6 +741,7 @@ def test_what_a_filter_leaves_is_looked_for_where_it_stands(tmp_path, cache, mon
             assert len(index.search(query, limit=100)) == 50
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("tried", [1, 4, 100])
 def test_f9_a_filter_finds_whatever_stands_between_others(tmp_path, cache, tried, monkeypatch):
     """Conversations that are appended to in turns, replaced and left out: wherever their messages came to stand in the index."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.view import conversations
@@ -41,7 +41,6 @@ def stretch(seq: int, kind: str) -> Stretch:
     return Stretch(record(seq, f"2026-01-{1 + seq // 5 % 28:02}T00:00:00Z", KINDS[kind], extra))
 
 
-@settings(max_examples=200)
 @given(st.lists(st.lists(st.sampled_from([*KINDS]), max_size=6), max_size=8))
 def test_in_any_steps_the_pieces_are_those_of_once(steps):
     """And a reader who applies what each step says to have changed has the same pieces, at the same numbers."""

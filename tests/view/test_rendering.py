@@ -83,6 +83,7 @@ def test_f12_no_text_takes_the_renderer_long(piece):
     assert time.process_time() - begin < 60
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("language", "piece"),
     [("c", "\n"), ("python", " \n"), ("java", "a "), ("aspectj", "a b\n"), ("autoit", "\t"), ("easytrieve", "\t")],

@@ -153,6 +153,7 @@ def test_weights_are_fetched_once(cache: Path, monkeypatch: pytest.MonkeyPatch) 
     assert fetched(PIECES, ignored) == path
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("came", [0, 1, len(ONE) - 1, len(ONE), len(ONE) + 1, len(ONE) + len(TWO)])
 def test_what_came_is_not_fetched_again(cache: Path, came: int) -> None:
     """491 MB over a slow line: a connection that broke, or a kill, costs the piece that was on its way, and no other."""

@@ -72,7 +72,7 @@ def codex() -> list[dict[str, object]]:
 
 def gemini_cli() -> list[dict[str, object]]:
     head = {"sessionId": "5f0c0f0e-0000-4000-8000-000000000003", "projectHash": "0" * 64, "kind": "main"}
-    said = {
+    said: dict[str, object] = {
         "id": "m1",
         "timestamp": "2026-05-03T10:00:00.000Z",
         "type": "user",

@@ -84,7 +84,7 @@ from tests.crash.sealed_conversations import (
 from tests.crash.snapshot_stores import BEING_SEALED, PLAIN, rotate, save, save_media, two
 from transcript_store import ConversationChangedError, ConversationStore, FileStore, Snapshot
 from transcript_store._conversation import archive as _archive
-from transcript_store._conversation import deleting, leftovers, reader, stage, turns, writer
+from transcript_store._conversation import deleting, deletions, leftovers, reader, stage, turns, writer
 from transcript_store._conversation.key_changes import Rotator
 from transcript_store._conversation.stage import Stage
 from transcript_store._conversation.storage import Storage
@@ -375,7 +375,7 @@ def pruned_by_what_was_listed(patch: Patch) -> None:
 
 def noted_after_it_is_gone(patch: Patch) -> None:
     """A conversation goes, and that it was deleted is noted after that: a kill in between lets an import bring it back."""
-    note, move = deleting.note_deletion, leftovers.move_to_trash
+    note, move = deletions.note_deletion, leftovers.move_to_trash
     waits: list[Any] = []
     patch.setattr(
         "transcript_store._conversation.deleting.note_deletion",

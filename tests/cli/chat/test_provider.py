@@ -22,11 +22,11 @@ from tests.cli.chat.conftest import MODEL, OPENAI, Chat, said
 from tests.cli.helpers import Cli, Result, conversation
 from transcript_store import ConversationLibrary, ConversationStore, MissingExtraError
 from transcript_store.chat import _create
+from transcript_store.cli._shared.providers import PROVIDERS
 from transcript_store.cli._shared.terminal import Misuse
 from transcript_store.cli.chat import answerer
 from transcript_store.cli.chat import provider as chat_provider
 from transcript_store.cli.chat import servers as running_server
-from transcript_store.cli.chat.command import PROVIDERS
 from transcript_store.cli.chat.local import QWEN, SMOLLM, Model
 from transcript_store.cli.chat.local.weights import LocalModelError
 from transcript_store.installation import install_command
@@ -133,7 +133,7 @@ def test_a_copy_for_another_provider_goes_on(
     """`fork --provider` has the messages in the other form, at their times; `chat` offers it at a terminal, and the original stays."""
     call = {"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Rome"}}
     result = {"type": "tool_result", "tool_use_id": "t1", "content": "18 degrees"}
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "user", "content": "How warm is it?"},
         {"role": "assistant", "content": [call]},
         {"role": "user", "content": [result]},

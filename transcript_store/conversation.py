@@ -445,7 +445,7 @@ class ConversationStore(Reads, Writes):
                 try:
                     self._load()
                 except ConversationNotFoundError:
-                    self._initialize(Contents({**changes.applied_to({}), **given, **origin}, entries, ()))
+                    self._initialize(Contents({**arguments.changed({}, changes), **given, **origin}, entries, ()))
                     return
             storage = self._guard.writer()
             recorded = storage.members.get("provider")

@@ -211,25 +211,16 @@ class MetadataChanges(NamedTuple):
     removed_labels: frozenset[str] | None = None
     """The labels that are removed, if those in ``fields`` are merged with what is on record; None if they replace that."""
 
-    def applied_to(self, members: dict[str, Any]) -> dict[str, Any]:
-        """The metadata with these changes."""
-        changed = {**members, **self.fields}
-        if self.removed_labels is not None:
-            recorded = (members.get("labels") or {}).items()
-            kept = {name: text for name, text in recorded if name not in self.removed_labels}
-            changed["labels"] = {**kept, **self.fields["labels"]}
-        return changed
-
 
 def changes(given: dict[str, Any], max_bytes: int) -> MetadataChanges:
     """Changes of the metadata, checked; a deep copy."""
     for name in given:
         if name not in (*CHANGEABLE, *_LABEL_CHANGES):
             raise TypeError(f"cannot change {name!r}; what can change: {', '.join((*CHANGEABLE, *_LABEL_CHANGES))}")
-    fields = {name: value for name, value in given.items() if name in CHANGEABLE and name != "labels"}
+    if given.keys().isdisjoint(_OF_LABELS):
+        return MetadataChanges(checked_fields(given, max_bytes))
+    fields = {name: value for name, value in given.items() if name not in _OF_LABELS}
     named = [name for name in ("labels", "replace_labels") if name in given]
-    if not named and "title" not in given:
-        return MetadataChanges(checked_fields(fields, max_bytes))
     if len(named) == 2:
         raise TypeError("labels are merged with those on record, and replace_labels replaces them: give one of the two")
     labels = _labels_in(given, *named)
@@ -243,6 +234,7 @@ def changes(given: dict[str, Any], max_bytes: int) -> MetadataChanges:
 
 
 _LABEL_CHANGES = ("replace_labels", "title")
+_OF_LABELS = ("labels", *_LABEL_CHANGES)
 
 
 def _labels_in(given: Mapping[str, Any], name: str = "labels") -> dict[str, Any]:
@@ -271,11 +263,15 @@ def changed(members: dict[str, Any], changes: MetadataChanges, *, with_messages:
     """
     recorded = members.get("provider")
     provider = changes.fields.get("provider", recorded)
-    is_other = recorded is not None and (provider is None or family(provider) != family(recorded))
+    is_other = provider != recorded is not None and (provider is None or family(provider) != family(recorded))
     if is_other and (provider is None or not with_messages):
         others = ", ".join(name for name in CHANGEABLE if name != "provider")
         raise TypeError(f"cannot change 'provider', which is {recorded!r}; what can change: {others}")
-    return changes.applied_to(members)
+    now = {**members, **changes.fields}
+    if changes.removed_labels is not None:
+        labels = {**(members.get("labels") or {}), **changes.fields["labels"]}
+        now["labels"] = {name: text for name, text in labels.items() if name not in changes.removed_labels}
+    return now
 
 
 class Contents(NamedTuple):

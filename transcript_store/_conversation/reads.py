@@ -75,7 +75,8 @@ class Reads:
             CorruptTranscriptError: older lines were damaged since the load. Newer messages can still be read with ``last``.
             StorageError: the system refuses to read older lines; the same holds.
         """
-        _require_before_seq(before_seq)
+        if before_seq is not None:
+            arguments.require_count("before_seq", before_seq, least=1)
         with self._guard.locked():
             return self._guard.reader(last).log.messages(last, before_seq)
 
@@ -99,7 +100,8 @@ class Reads:
         """
         if generation is not None:
             arguments.require_count("generation", generation)
-        _require_before_seq(before_seq)
+        if before_seq is not None:
+            arguments.require_count("before_seq", before_seq, least=1)
         with self._guard.locked():
             storage = self._guard.reader(last)
             if generation is None:
@@ -297,8 +299,3 @@ def _metadata_at_start(storage: Storage) -> ConversationMetadata:
 def _position(storage: Storage) -> TranscriptPosition:
     end = storage.log.end
     return TranscriptPosition(end.seq, end.head.decode())
-
-
-def _require_before_seq(before_seq: int | None) -> None:
-    if before_seq is not None:
-        arguments.require_count("before_seq", before_seq, least=1)

@@ -259,7 +259,7 @@ def test_a_create_looks_again_when_it_has_the_lock():
 
 
 @pytest.mark.parametrize(
-    ("moment", "path"), [("status", "/metadata.json"), ("list_directory", ID), ("try_lock", "/lock")]
+    ("moment", "path"), [("open_read", "/transcript.jsonl"), ("list_directory", ID), ("try_lock", "/lock")]
 )
 def test_a_delete_looks_again_when_another_was_faster(moment: str, path: str):
     """P11: another process deletes the conversation and makes it anew while this one looks at it, or takes its lock.

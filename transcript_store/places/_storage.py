@@ -89,7 +89,7 @@ class Fetched(Storage):
         with Folder.make(self.spool, self.path) as folder:
             if data is None:
                 folder.discard(KEY)
-                # Not of the spool's file: its path is none that a person can look at.
+                # Not of the mirror's file: nobody can look at its path.
                 reason = (
                     "the backend does not have the key; ship() with with_key=True, or `ship --with-key`, puts it there"
                 )

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -48,28 +49,28 @@ def gemini_client(server: Server) -> Any:
 
 def claude_reply(server: Server, way: str, messages: list[Any]) -> Any:
     request = {"model": MODEL, "max_tokens": 9, "messages": messages}
-    client = anthropic_client(server)
-    if way == "stream":
-        with client.messages.stream(**request) as stream:
-            return stream.get_final_message()
-    return client.messages.create(**request)
+    with anthropic_client(server) as client:
+        if way == "stream":
+            with client.messages.stream(**request) as stream:
+                return stream.get_final_message()
+        return client.messages.create(**request)
 
 
 def openai_reply(server: Server, way: str, messages: list[Any]) -> Any:
-    client = openai_client(server)
-    if way == "stream":
-        with client.chat.completions.stream(model=MODEL, messages=messages) as stream:
-            return stream.get_final_completion()
-    if way == "parse":
-        return client.chat.completions.parse(model=MODEL, messages=messages)
-    return client.chat.completions.create(model=MODEL, messages=messages)
+    with openai_client(server) as client:
+        if way == "stream":
+            with client.chat.completions.stream(model=MODEL, messages=messages) as stream:
+                return stream.get_final_completion()
+        if way == "parse":
+            return client.chat.completions.parse(model=MODEL, messages=messages)
+        return client.chat.completions.create(model=MODEL, messages=messages)
 
 
 def gemini_reply(server: Server, way: str, messages: list[Any]) -> Any:
-    client = gemini_client(server)  # which closes its connections when it is collected
-    if way == "stream":
-        return list(client.models.generate_content_stream(model=MODEL, contents=messages))
-    return client.models.generate_content(model=MODEL, contents=messages)
+    with closing(gemini_client(server)) as client:
+        if way == "stream":
+            return list(client.models.generate_content_stream(model=MODEL, contents=messages))
+        return client.models.generate_content(model=MODEL, contents=messages)
 
 
 ASK = {"claude": claude_reply, "openai": openai_reply, "gemini": gemini_reply}
@@ -179,8 +180,8 @@ def test_a_response_is_a_message_for_each_item(way: str, server: Server, tmp_pat
     created = {"type": "response.created", "sequence_number": 0, "response": {**body, "output": []}}
     streamed = Answer((sse(created) + sse(done)).encode(), content_type="text/event-stream")
     server.answers += [streamed if way == "stream" else whole, Answer(json.dumps(response(SAID)).encode())]
-    responses = openai_client(server).responses
-    with ConversationStore(tmp_path / "c") as conversation:
+    with openai_client(server) as client, ConversationStore(tmp_path / "c") as conversation:
+        responses = client.responses
         conversation.initialize(provider="openai-responses", messages=[question("openai")])
         asked: dict[str, Any] = {"model": MODEL, "input": conversation.get_messages()}
         if way == "stream":

@@ -12,7 +12,7 @@ from typing import Any
 from transcript_store.conversation import ConversationStore, Record
 from transcript_store.errors import TranscriptStoreError
 from transcript_store.formats import Media, Text, Turn, is_form_known, turns_of
-from transcript_store.importing import earlier_generations
+from transcript_store.import_notes import earlier_generations
 from transcript_store.library import ConversationSummary
 from transcript_store.messages import pydantic_ai_in_claude_form, typed_of
 from transcript_store.transcripts import open_transcript

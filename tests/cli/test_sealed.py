@@ -221,7 +221,8 @@ def test_an_agent_reads_what_is_sealed_with_the_key_alone(sealed: str, key: str)
     library, name = os.path.split(sealed)
     with Past(library) as past:
         (listed,) = past.list_conversations()["conversations"]
-        assert (listed["is_sealed"], listed["quoted"]["title"]) == (True, None)
+        assert listed["is_sealed"]
+        assert listed["quoted"]["title"].startswith("sealed, ")
         found = past.search_conversations("worms")
         assert (found["hits"], found["not_searched"]) == ([], 1)
     with Past(library, encryption_key=read_key_file(key)) as past:

@@ -148,7 +148,7 @@ def test_what_began_a_session_names_it_after_a_compaction(tmp_path: Path) -> Non
     got = imported(tmp_path, session.lines)
     assert got.name() == "Where does the zebra sleep?"
     assert [(hit["title"], hit["beside"], hit["generation"]) for hit in got.found('"alpha stable"')] == [
-        (None, "earlier-generation", 0)
+        ("Where does the zebra sleep?", "earlier-generation", 0)
     ]
     assert "--generation 0 --around" in told("search", "alpha stable", got.library.directory)
 

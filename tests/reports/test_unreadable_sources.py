@@ -172,7 +172,7 @@ def test_a_named_path_that_cannot_be_looked_at_is_refused_alone(cli: Cli, source
     os.mkfifo(sources / "fifo")
     odd = [str(sources / name) for name in ("x" * 300, "circle/a", "gone", "circle", "fifo")]
     good = [str(sources / "a.jsonl"), str(sources / "z.jsonl")]
-    code, out, err = cli("import", *odd, *good, "--into", str(tmp_path / "library"))
+    code, out, err = cli("import", "-v", *odd, *good, "--into", str(tmp_path / "library"))
     assert (code, out.count("created ")) == (1, 2)
     assert [name for name in odd if f"{name}: refused: " not in err] == []
     reports = [*import_conversations([*odd, "a\0b", *good], ConversationLibrary(tmp_path / "library"))]

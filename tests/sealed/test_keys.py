@@ -16,6 +16,7 @@ import pytest
 from tests.kit.trees import tree
 from transcript_store import (
     ConversationLibrary,
+    ConversationNotFoundError,
     ConversationShreddedError,
     CorruptKeyFileError,
     CorruptMetadataError,
@@ -393,9 +394,9 @@ def test_what_is_no_key_of_the_conversation_is_not_destroyed(tmp_path: Path) -> 
     library, folder = ConversationLibrary(tmp_path), tmp_path / "6d2a1c1e-0000-4000-8000-000000000000"
     folder.mkdir()
     folder.joinpath("key.json").write_text("{}")
-    with pytest.raises(CorruptTranscriptError):
+    with pytest.raises(ConversationNotFoundError):
         library.shred(folder.name)
-    with pytest.raises(CorruptTranscriptError):
+    with pytest.raises(ConversationNotFoundError):
         library.shred_folder(folder.name)
     assert folder.joinpath("key.json").read_text() == "{}"
 

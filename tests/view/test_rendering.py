@@ -519,7 +519,7 @@ def test_without_the_extra_the_error_says_what_to_install(tmp_path, monkeypatch)
     monkeypatch.setitem(__import__("sys").modules, "transcript_store.view._page", None)
     with pytest.raises(
         MissingExtraError,
-        match=r"a page needs the extra 'view', which is not installed; pip install 'transcript-store\[view\]'",
+        match=r"a page needs the extra 'view', which is not installed; pip install .*\[view\]'$",
     ):
         render_page(conversations.store(tmp_path / "c", conversations.CLAUDE))
 

@@ -510,5 +510,5 @@ def test_a_directory_that_is_not_there_and_an_extra_that_is_not_installed(tmp_pa
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     for name in [name for name in sys.modules if name.startswith("transcript_store.serving._")]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(MissingExtraError, match=r"transcript-store\[view\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[view\]'$"):
         serve(tmp_path, ready=print)

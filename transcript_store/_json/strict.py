@@ -48,8 +48,9 @@ def encode(value: Any, name: str, max_bytes: int) -> bytes:
             the error names the member, and says how to convert it.
     """
     if type(value) is not dict:
+        remedy = "; append_messages() takes several" if isinstance(value, list | tuple) else _remedy(value)
         raise InvalidMessageError(
-            member=name, reason=f"must be a JSON object (a dict), not {_type_name(value)}{_remedy(value)}"
+            member=name, reason=f"must be a JSON object (a dict), not {_type_name(value)}{remedy}"
         )
     # A value that is shared many times over (or that holds itself) is written out each time. A node takes at least two bytes,
     # so the walk ends where nothing could be stored any more.
@@ -242,8 +243,8 @@ FROM_REPLY = (
 
 def _remedy(value: Any) -> str:
     """How to make JSON of what people most often try to store."""
-    if isinstance(value, list | tuple):
-        return "; append_messages() takes several"
+    if isinstance(value, tuple):
+        return "; make a list of it"
     if isinstance(value, bytes | bytearray):
         return "; decode it, or store base64 text"
     if isinstance(value, Enum):

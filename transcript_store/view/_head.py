@@ -6,7 +6,6 @@ import base64
 import hashlib
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.resources import files
 
 from transcript_store.view._html import Html, tag
 
@@ -44,6 +43,8 @@ def policy(script: str, *, is_served: bool) -> Html:
 @cache
 def asset(name: str) -> str:
     """A file of ``assets/``."""
+    from importlib.resources import files  # here: it imports tempfile, and `show` needs no asset
+
     return files("transcript_store.view").joinpath("assets", name).read_text("utf-8")
 
 

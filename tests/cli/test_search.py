@@ -130,7 +130,7 @@ def test_what_the_system_refuses_to_read_is_told(
     monkeypatch.setattr(os, "open", refuse)
     for command in (("search", "socket", chats.directory, "--wait"), ("index", chats.directory)):
         code, out, err = cli(*command)
-        assert code == 0
+        assert code == (3 if command[0] == "search" else 0)
         assert out
         assert (
             f"left out: {one.directory}: cannot read the transcript: Permission denied [EACCES]; check the owner" in err
@@ -251,7 +251,9 @@ def test_a_search_says_what_it_left_out_and_where_it_looked(
     damaged = sorted(Path(chats.directory).glob("*/transcript.jsonl"))[0]
     damaged.write_bytes(damaged.read_bytes().replace(b"said 4", b"said X"))
     result = cli("search", '"said 9"', chats.directory)
-    assert (result.code, result.out.splitlines()[-1]) == (0, "2 messages")
+    assert (result.code, result.out.splitlines()[-1]) == (3, "2 messages")
+    *_, last = map(json.loads, cli("search", '"said 9"', chats.directory, "--json").out.splitlines())
+    assert (last["complete"], last["damaged"]) == (False, [str(damaged.parent)])
     assert (
         f"1 conversation not searched behind damage; `transcript-store verify {damaged.parent}` says where"
         in result.err

@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from transcript_store.cli._shared.arguments import add_json, path, positive
 from transcript_store.cli._shared.filters import add_filters, filters_of
@@ -57,6 +57,9 @@ All WORDs are one query, and every text is one. Last words that are libraries (d
 search; --in LIBRARY always does. A query that begins with a minus stands behind --.
 """
 EPILOG = """\
+exit code: 0 if everything was searched; 3 if conversations were not: standard error says which, and why; with --json a
+last line for such a library has "complete": false
+
 examples:
   transcript-store search socket timeout
   transcript-store search '"socket timeout"' chats
@@ -119,11 +122,15 @@ def run(arguments: Namespace) -> int:
             re.compile(arguments.regex)
         except re.error as error:
             raise Misuse(f"--regex {arguments.regex!r} is no regular expression: {error}") from None
+    is_complete = True
     for place, directory in enumerate(directories):
         answer = _answer(arguments, directory, keys)
+        is_complete = is_complete and answer.is_complete
         if arguments.json:
             for hit in answer:
                 say_json(asdict(hit))
+            if not answer.is_complete:
+                say_json(_what_is_missing(answer, directory))
         else:
             library = (
                 shown(arguments.libraries[place]) if arguments.libraries else ""
@@ -135,7 +142,18 @@ def run(arguments: Namespace) -> int:
             if not answer.hits and not arguments.libraries:
                 complain(f"{shown(directory)}: this was searched; --in LIBRARY searches another one")
         say_what_is_missing(answer, directory, keys)
-    return 0
+    return 0 if is_complete else 3
+
+
+def _what_is_missing(answer: Answer, directory: str) -> dict[str, Any]:
+    return {
+        "library": shown(directory),
+        "complete": False,
+        "not_indexed": answer.not_indexed,
+        "not_searched": answer.not_searched,
+        "damaged": list(answer.damaged),
+        "not_read": [error.path for error in answer.not_read],
+    }
 
 
 def say_found(answer: Answer, library: str, *, of_several: bool = False) -> None:

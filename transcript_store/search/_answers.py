@@ -68,6 +68,11 @@ class Answer:
     not_read: tuple[StorageError, ...] = ()
     """What the system refused to read: for each conversation that was not searched for it an error, with its ``path`` and the way out."""
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether every conversation was searched to its end."""
+        return not (self.not_indexed or self.not_searched or self.damaged or self.not_read)
+
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)
 

@@ -143,3 +143,14 @@ def place(line_number: int | None, offset_bytes: int | None) -> str:
 def _escape(match: re.Match[str]) -> str:
     code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+"""ECMA-48: control sequences, and commands such as links."""
+
+
+def without_escapes(text: str) -> str:
+    """What a program printed, as it is read on a terminal: no colours, no links; a space where the cursor was moved or a line cleared."""
+    if "\x1b" not in text:
+        return text
+    return _ESCAPES.sub(lambda found: "" if found[0][-1] in "m\x07\\" else " ", text)

@@ -33,6 +33,7 @@ from transcript_store.messages import Part, left_of, parts_of, role_of
 from transcript_store.redaction import SecretRedactor
 from transcript_store.search import SearchIndex, shelf_of
 from transcript_store.transcripts import Place, TranscriptFile
+from transcript_store.words import without_escapes
 
 MOST_LISTED = 25
 MOST_FOUND = 25
@@ -358,10 +359,11 @@ def _message_of(record: Record) -> dict[str, Any] | None:
 
 def _known(parts: Sequence[Part]) -> Iterator[Part]:
     for part in parts:
-        if part.kind == "other":
-            yield part._replace(kind="text")
-        elif part.kind != "besides":  # usage, ids and the like: nobody said it
-            yield part
+        if part.kind != "besides":  # usage, ids and the like: nobody said it
+            kind = "text" if part.kind == "other" else part.kind
+            yield part._replace(
+                kind=kind, text=without_escapes(part.text)
+            )  # or a model copies them into what it writes
 
 
 def _answer(**members: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from typing import Any
 from transcript_store.descriptors import close_unused, connected, descriptor
 from transcript_store.search._texts import COLUMNS
 
-VERSION = 8
+VERSION = 9
 _APPLICATION = 0x7473_6978  # "tsix"
 _BUSY_MS = 250
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from transcript_store.messages import parts_of, typed_of
+from transcript_store.words import without_escapes
 
 LONGEST_PART_BYTES = 256 * 1024
 """Of each part of a message, so much is searched from its beginning. (Of text that is not ASCII, as many characters.)"""
@@ -81,8 +82,8 @@ def _texts_of(message: object) -> Texts:
 
 
 def _words_of(text: str) -> str:
-    """What is searched of a text: its beginning, and no data."""
-    cut = text[:LONGEST_PART_BYTES]
+    """What is searched of a text: its beginning, without colours, and no data."""
+    cut = without_escapes(text[:LONGEST_PART_BYTES])
     return _DATA.sub(" ", cut) if _MARK in cut or _has_run(cut) else cut
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import runpy
 import signal
 import subprocess
 import sys
@@ -70,13 +69,10 @@ def test_version(cli: Cli) -> None:
     assert cli("--version") == (0, f"transcript-store {__version__}\n", "")
 
 
-def test_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_as_a_module() -> None:
     """`python -m transcript_store` is the same command, under its own name."""
-    monkeypatch.setattr(sys, "argv", ["anything", "--version"])
-    with pytest.raises(SystemExit) as end:
-        runpy.run_module("transcript_store", run_name="__main__")
-    assert end.value.code == 0
-    assert capsys.readouterr().out == f"transcript-store {__version__}\n"
+    done = subprocess.run([sys.executable, "-m", "transcript_store", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"transcript-store {__version__}\n", "")
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command != "chat"])  # tests/cli/chat has that

@@ -131,6 +131,7 @@ def test_on_a_narrow_screen_who_speaks_stands_on_one_line(browser: Any, tmp_path
         assert seen.page.evaluate("document.documentElement.scrollWidth") == 390
 
 
+@pytest.mark.needs("chromium")
 def test_on_a_phone_what_came_of_a_call_has_the_whole_width(browser: Any, tmp_path: Path) -> None:
     """Beside the time of a further call it had 232 of 358 pixels."""
     from tests.view.browser import opened

@@ -69,7 +69,7 @@ def test_each_attack_meets_each_command(
             assert "forged" not in out or attack is make_it_plain, where
             if attack in SEES_THE_LIVE_ONE or attack is make_it_plain:
                 continue
-            assert code in (0, 1), where
+            assert code in (0, 1, 3), where  # 3: a search that left something out
             assert CANARY not in out.replace(f"for {CANARY}", ""), where
             assert "not opened by the key that was given: `verify` says why" in err, where
             continue

@@ -52,7 +52,7 @@ def test_every_way_out_has_words_of_the_shell() -> None:
     error = MissingExtraError(provider="claude", extra="claude", program="claude")
     for way_out, command in product(WayOut, ("", "record", "chat", "snapshot")):
         said = in_the_shell(way_out, "/c/transcript.jsonl", command=command, error=error)
-        said = said.replace(error.install, "pip install")  # it names the folder that this package is in
+        said = said.replace(str(error.install), "pip install")  # it names the folder that this package is in
         assert not PYTHON.search(said), way_out
         assert len(said) > 9, way_out
 

@@ -116,6 +116,8 @@ def require_conversation(folder: Folder) -> None:
     names = names_in(folder)
     if (error := absence(names, folder.path)) is not None:
         raise error
+    if TRANSCRIPT in names and _begins_like_ours(folder):  # another process created it between the two looks
+        return
     if METADATA not in names:
         what = f"{TRANSCRIPT} is not ours"
         raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=what, way_out=WayOut.CHOOSE_A_FOLDER)

@@ -10,7 +10,7 @@ import itertools
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,28 @@ def stopped_at(number: int, disk: SimulatedFileSystem) -> None:
     disk.on_call = stop
 
 
+def stopped_everywhere(source: Path, begun: Callable[[int], SimulatedFileSystem], step: int, expected: object) -> int:
+    """Stop an import at each ``step``-th call, kill it or cut the power, and import again; returns how often it was stopped."""
+    stops = 0
+    for stop in itertools.count(1, step):
+        disk = begun(stop)
+        stopped_at(stop, disk)
+        try:
+            imported(source, on(disk))
+        except SimulatedStop:
+            stops += 1
+        else:
+            break
+        finally:
+            disk.on_call = None
+        for left in (disk.kill_process(), *disk.power_failures(limit=2)):
+            everything(on(left))  # whole conversations: each can be read to its end
+            imported(source, on(left))
+            assert seen(left) == expected, f"stopped at call {stop}"
+            assert imported(source, on(left)).action == "unchanged"
+    return stops
+
+
 @pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("step", [53, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("in_batches", [False, True])
@@ -78,24 +100,7 @@ def test_f4_killed_anywhere_and_run_again_it_is_as_if_it_had_not_been(
     undisturbed = begun(0)
     assert imported(source, on(undisturbed)).action == action
     expected = seen(undisturbed)
-    stops = 0
-    for stop in itertools.count(1, step):
-        disk = begun(stop)
-        stopped_at(stop, disk)
-        try:
-            imported(source, on(disk))
-        except SimulatedStop:
-            stops += 1
-        else:
-            break
-        finally:
-            disk.on_call = None
-        for left in (disk.kill_process(), *disk.power_failures(limit=2)):
-            everything(on(left))  # whole conversations: each can be read to its end
-            imported(source, on(left))
-            assert seen(left) == expected, f"stopped at call {stop}"
-            assert imported(source, on(left)).action == "unchanged"
-    assert stops > 80 // step
+    assert stopped_everywhere(source, begun, step, expected) > 80 // step
 
 
 MISREAD = {"uuid": "a", "sessionId": "s1", "type": "user", "message": {"role": "user", "content": "a"},
@@ -120,23 +125,7 @@ def test_f4_killed_while_labels_change(action: str, step: int, tmp_path: Path) -
     assert imported(source, on(undisturbed)).action == action
     expected = seen(undisturbed)
     assert ("superseded" in str(expected), "Second" in str(expected)) == (action == "created", True)
-    stops = 0
-    for stop in itertools.count(1, step):
-        disk = begun(stop)
-        stopped_at(stop, disk)
-        try:
-            imported(source, on(disk))
-        except SimulatedStop:
-            stops += 1
-        else:
-            break
-        finally:
-            disk.on_call = None
-        for left in (disk.kill_process(), *disk.power_failures(limit=2)):
-            imported(source, on(left))
-            assert seen(left) == expected, f"stopped at call {stop}"
-            assert imported(source, on(left)).action == "unchanged"
-    assert stops > 40 // step
+    assert stopped_everywhere(source, begun, step, expected) > 40 // step
 
 
 @pytest.mark.parametrize("step", [13, pytest.param(2, marks=pytest.mark.long)])

@@ -191,15 +191,12 @@ KEY_IS_GONE = (
 NOT_AS_WRITTEN = "the disk does not give its new key file back as it was written; the earlier one is in place"
 
 _LEFT_ALONE = (
+    *_NOT_WHOLE,
     NotOursError,
     ConversationLockedError,
-    ConversationNotFoundError,
     ConversationShreddedError,
     CorruptKeyFileError,
-    CorruptMetadataError,
-    CorruptTranscriptError,
     NotSealedError,
-    UnsupportedVersionError,
     WrongKeyError,
 )
 """Why a rotation passes a folder by, and goes on with the next."""

@@ -1,8 +1,7 @@
-"""Which imported conversations were deleted from a library: a file there keeps their ids, so that no later import brings them back.
+"""The ids of deleted imports: a file in the library keeps them, so that a later import does not bring the conversations back.
 
-The id of an imported conversation is a UUID of version 5: a hash of the program's format and of the session's own id. So this file
-says nothing of a conversation but that hash, and no other conversation needs a line. A line counts only while no conversation of
-that id is there.
+The id of an imported conversation is a UUID of version 5: a hash of the program's format and the session's own id. So the file
+reveals nothing but that hash, and other conversations need no line. A line has no effect while a conversation with that id exists.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What was said, as Markdown within a document of ours: headings, lists and tables stay, and nothing of it reaches what stands around it.
+"""A message's text as Markdown within our document: headings, lists and tables stay, and nothing in it affects the text around it.
 
-It is taken as it is if a parser that knows raw HTML sees none in it, and no image, no link of another scheme than http, https and
-mailto, no definition that other texts would use, and nothing that is still open at its end. What the parser sees of these is escaped
-where it stands; a text of which some is left then stands in a fence, as all do where the extra ``view`` is not installed. Headings
-are put below those of the document, so that none can pass for one of them.
+A parser that knows raw HTML reads the text first. Raw HTML, images, links with a scheme other than http, https and mailto, link
+definitions and blocks that are open at the end must not be there: they are escaped. If some are left, or the extra ``view`` is not
+installed, the text goes into a fence. Its headings are moved below those of the document, so none passes for one of them.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ _LONGEST_SEARCHED = 4000
 
 
 class SitePage(NamedTuple):
-    """A page of the site, as its index tells it."""
+    """A row of the index: one page of the site."""
 
     file: str
     """Its name, in the same folder."""
@@ -25,7 +25,7 @@ class SitePage(NamedTuple):
     facts: tuple[str, ...]
     """Its project, program, model and length, as far as they are known."""
     prompts: str
-    """What is searched besides the name and the facts."""
+    """Text that the search looks at, besides the name and the facts."""
 
 
 def index_page(title: str, pages: Sequence[SitePage]) -> Iterator[bytes]:

@@ -308,14 +308,21 @@ class Ci:
 
     def parts(self) -> dict[str, list[Step]]:
         """Each part of `.ci/whole` in the pieces that an interruption cannot take back."""
-        others = ["tests/crash", "tests/places", "tests/programs", "tests/integrations", "tests/view", "tests/mutants"]
+        others = [
+            "tests/crash",
+            "tests/backends",
+            "tests/programs",
+            "tests/integrations",
+            "tests/view",
+            "tests/mutants",
+        ]
         left_out = [f"--ignore={path}" for path in (*others, "tests/test_speed.py")]
         calls = "tests/crash/test_system_calls.py"
         pythons = sorted(other_pythons().items())
         return {
             "crash": self.long("tests/crash", f"--ignore={calls}", pieces=6),
             "calls": self.long(calls, pieces=4),
-            "places": self.long("tests/places", pieces=3),
+            "places": self.long("tests/backends", pieces=3),
             "proofs": self.long("tests", *left_out, pieces=6),
             "programs": self.long("tests/programs", pieces=1, needs=self.programs),
             "frameworks": [("all", "the frameworks' own tests, and ours", self.with_packages(self.frameworks))],
@@ -336,7 +343,7 @@ class Ci:
             "release": [("all", "the wheel and the sdist", self.release)],
             "site": [("all", "the documentation as a site", self.site)],
             "fuzz": [("all", "two minutes a target", self.command("tests.fuzz", "--seconds", "120"))],
-            "schedules": [("all", "a simulated place", self.command("tests.places.at_length", "100000", "NUMBER"))],
+            "schedules": [("all", "a simulated place", self.command("tests.backends.at_length", "100000", "NUMBER"))],
             "near": [("all", "which long proofs run which modules, and how long they take", self.measure_near)],
         }
 

@@ -114,13 +114,13 @@ def postgres(place: Workplace) -> Iterator[Row]:
     if programs() is None:
         raise MissingError("PostgreSQL: apt-get install postgresql")
     from benchmarks.postgres import ROWS
-    from transcript_store.places import PlacedConversation, PostgresPlace
+    from transcript_store.backends import BackendConversation, PostgresBackend
 
     with PostgresServer() as server:
         server.restart(fsync="on")
         url = server.schema()
-        engine = PostgresPlace(url, create=True)
-        log = PlacedConversation(engine, str(uuid4()))
+        engine = PostgresBackend(url, create=True)
+        log = BackendConversation(engine, str(uuid4()))
         log.initialize()
         message = text_messages(1, 1024)[0]
         log.append_message(message)
@@ -138,7 +138,7 @@ def postgres(place: Workplace) -> Iterator[Row]:
             return lambda: connection.execute(_BARE, (own, next(count), slot))
 
         def append() -> Callable[[], object]:
-            one = PlacedConversation(PostgresPlace(url), str(uuid4()))
+            one = BackendConversation(PostgresBackend(url), str(uuid4()))
             one.initialize()
             return lambda: one.append_message(message)
 
@@ -198,17 +198,17 @@ def objects(place: Workplace) -> Iterator[Row]:
     import obstore
     from obstore.store import from_url
 
-    from tests.places.servers import seaweedfs
-    from transcript_store.places import ObjectPlace, PlacedConversation
+    from tests.backends.servers import seaweedfs
+    from transcript_store.backends import BackendConversation, ObjectStoreBackend
 
     folder = place.directory / "seaweedfs"
     folder.mkdir()
     server = seaweedfs(folder)
     with ExitStack() as ends:
         ends.callback(server.kill)
-        engine: ObjectPlace = server.place("ours")
+        engine: ObjectStoreBackend = server.place("ours")
         bare: Any = from_url("s3://tests", client_options={"allow_http": True}, **server.options)
-        log = PlacedConversation(engine, str(uuid4()))
+        log = BackendConversation(engine, str(uuid4()))
         log.initialize()
         message = text_messages(1, 1024)[0]
         numbers, data = iter(range(1 << 30)), json.dumps(message).encode() * 2
@@ -225,7 +225,7 @@ def objects(place: Workplace) -> Iterator[Row]:
         log.pack()
         keys = [each["path"] for page in obstore.list(bare, f"ours/c/{log.id}/p") for each in page]
         readers = [
-            lambda: PlacedConversation(engine, log.id, read_only=True).load(),
+            lambda: BackendConversation(engine, log.id, read_only=True).load(),
             lambda: [bytes(obstore.get(bare, key).bytes()) for key in keys],
         ]
         ours, beside = interleave(readers, rounds=20)

@@ -20,8 +20,8 @@ from typing import Any
 import orjson
 
 from transcript_store.conversation import ConversationMetadata, Record
-from transcript_store.formats import READERS, WRITERS, Entry, Plan, Reader
-from transcript_store.sources import FileSource, UnreadableSourceError, find, parts_of
+from transcript_store.formats import READERS, WRITERS, PlannedRecord, SessionPlan, SessionReader
+from transcript_store.sources import FileSource, UnreadableSourceError, find_sources, open_parts
 
 ROUNDS = 5
 _SESSION, _NOW = "0195cafe-0000-4000-8000-000000000001", "2026-01-01T00:00:00.000000Z"
@@ -40,7 +40,7 @@ class Figures:
     json_seconds: float = 0.0
     bare_seconds: float = 0.0
 
-    def add(self, reader: Reader, data: bytes, source: FileSource) -> None:
+    def add(self, reader: SessionReader, data: bytes, source: FileSource) -> None:
         for plan in reader.plans(source):
             self.sessions += 1
             self._count(plan)
@@ -50,7 +50,7 @@ class Figures:
         self.json_seconds += least(lambda: _loaded(lines))
         self.bare_seconds += least(lambda: _compared(lines))
 
-    def _count(self, plan: Plan) -> None:
+    def _count(self, plan: SessionPlan) -> None:
         if not plan.is_part:
             self.counts["lines"] += plan.lines
         self.findings.update(finding.kind for finding in plan.findings)
@@ -66,7 +66,7 @@ class Figures:
                 self.losses[writer.name].update(_written(writer.name, said, plan))
 
 
-def _planned(reader: Reader, source: FileSource) -> None:
+def _planned(reader: SessionReader, source: FileSource) -> None:
     for plan in reader.plans(source):
         for generation in plan.generations:
             for _ in generation():
@@ -89,10 +89,10 @@ def _compared(lines: Iterable[bytes]) -> None:
         except orjson.JSONDecodeError:
             continue
         packed = {"n": number, "line": value} if orjson.dumps(value) == line else {"n": number, "raw": line.decode()}
-        Entry(value, {"source": {"lines": [packed]}}, None, (number,))
+        PlannedRecord(value, {"source": {"lines": [packed]}}, None, (number,))
 
 
-def _written(to: str, said: list[dict[str, Any]], plan: Plan) -> Counter[str]:
+def _written(to: str, said: list[dict[str, Any]], plan: SessionPlan) -> Counter[str]:
     records = [Record(seq=seq, at=_NOW, message=message, extra=None) for seq, message in enumerate(said, 1)]
     about = ConversationMetadata(
         id=_SESSION,
@@ -128,9 +128,9 @@ def figures_of(paths: Iterable[str]) -> dict[str, Figures]:
     """The figures of all files of lines and documents below the paths, by their format; what is of none is passed over."""
     figures: dict[str, Figures] = defaultdict(Figures)
     for path in paths:
-        for found in find(path):
+        for found in find_sources(path):
             try:
-                with parts_of(found.path) as parts:
+                with open_parts(found.path) as parts:
                     for part in parts:
                         if isinstance(part, UnreadableSourceError):
                             continue

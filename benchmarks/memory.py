@@ -134,7 +134,7 @@ def _work(directory: Path) -> Taken:
         done("appends")
         assert len(store.get_messages(last=50)) == 50
         done("shows its last 50")
-        assert verify(directory / "c").is_whole
+        assert verify(directory / "c").is_intact
         done("is verified")
         library = ConversationLibrary(directory / "forks")
         library.fork_from(directory / "c")

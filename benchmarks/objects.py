@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import orjson
 
-from transcript_store.places import ObjectPlace, PlacedConversation
+from transcript_store.backends import BackendConversation, ObjectStoreBackend
 
 TEXT = "x" * 1000
 
@@ -51,9 +51,9 @@ def main(url: str, options: dict[str, Any]) -> None:
     import obstore
     from obstore.store import from_url
 
-    place = ObjectPlace(url, **options)
+    place = ObjectStoreBackend(url, **options)
     bare = from_url(url, client_options={"allow_http": True}, **options)
-    log = PlacedConversation(place, str(uuid4()))
+    log = BackendConversation(place, str(uuid4()))
     log.initialize()
     appends, puts = [], []
     for number in range(200):
@@ -72,7 +72,7 @@ def main(url: str, options: dict[str, Any]) -> None:
     packs = [bytes(obstore.get(bare, key).bytes()) for key in keys]
 
     def load() -> None:
-        PlacedConversation(place, log.id, read_only=True).load()
+        BackendConversation(place, log.id, read_only=True).load()
 
     def get() -> None:
         [bytes(obstore.get(bare, key).bytes()) for key in keys]

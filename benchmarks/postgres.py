@@ -19,7 +19,7 @@ from uuid import uuid4
 from psycopg.conninfo import make_conninfo
 
 from tests.kit.postgres import PostgresServer
-from transcript_store.places import PlacedConversation, PostgresPlace, _postgres
+from transcript_store.backends import BackendConversation, PostgresBackend, _postgres
 
 MESSAGE = {"role": "user", "content": "x" * 1000}
 TURNS, CLIENTS, EACH = 1000, 32, 100
@@ -43,8 +43,8 @@ def shown(name: str, times: Sequence[float]) -> None:
 
 
 def alternate(server: PostgresServer, url: str) -> None:
-    place = PostgresPlace(url, create=True)
-    log = PlacedConversation(place, str(uuid4()))
+    place = PostgresBackend(url, create=True)
+    log = BackendConversation(place, str(uuid4()))
     log.initialize()
     log.append_message(MESSAGE)
     size = len(place.read(log.id, 1)[0].data)
@@ -60,17 +60,17 @@ def alternate(server: PostgresServer, url: str) -> None:
             appends.append(taken_ms(partial(log.append_message, MESSAGE)))
             previous = b"%032x" % turn
     shown(f"bare committed INSERT of {size:,} bytes", bares[10:])
-    shown("PostgresPlace.put", puts[10:])
+    shown("PostgresBackend.put", puts[10:])
     shown("append_message", appends[10:])
     print(f"{'append / bare':45} {median(appends[10:]) / median(bares[10:]):.2f}")
-    reader = PlacedConversation(place, log.id, read_only=True)
+    reader = BackendConversation(place, log.id, read_only=True)
     shown(f"open {TURNS + 1:,} messages", [taken_ms(reader.load) for _ in range(9)])
 
 
 def processors(server: PostgresServer, url: str) -> None:
     """Processor time for one append, in turns of a hundred, the least of each: it says what 32 clients on few processors can reach."""
-    place = PostgresPlace(make_conninfo(url, application_name="measured"), connections=1)
-    log = PlacedConversation(place, str(uuid4()))
+    place = PostgresBackend(make_conninfo(url, application_name="measured"), connections=1)
+    log = BackendConversation(place, str(uuid4()))
     log.initialize()
     log.append_message(MESSAGE)
     data, own, other = place.read(log.id, 1)[0].data, str(uuid4()), str(uuid4())
@@ -144,7 +144,7 @@ def clients(server: PostgresServer, url: str) -> None:
         return lambda: sql.execute(BARE, (own, next(numbers), data))
 
     def append() -> Callable[[], object]:
-        log = PlacedConversation(PostgresPlace(url), str(uuid4()))
+        log = BackendConversation(PostgresBackend(url), str(uuid4()))
         log.initialize()
         return lambda: log.append_message(MESSAGE)
 
@@ -155,7 +155,7 @@ def clients(server: PostgresServer, url: str) -> None:
 
 
 def lists(server: PostgresServer, url: str, rows: int) -> None:
-    place = PostgresPlace(url)
+    place = PostgresBackend(url)
     with server.connect(url) as sql:
         sql.execute(ROWS, (rows,))
         sql.execute("VACUUM ANALYZE ts_summary")

@@ -30,11 +30,11 @@ from benchmarks.timing import duration
 from benchmarks.timing import size as told_size
 from transcript_store import ConversationLibrary
 from transcript_store.search import Order, SearchIndex
-from transcript_store.search._catalogue import look
+from transcript_store.search._answers import ORDERS, listed, page_of
+from transcript_store.search._catalogue import find_changes
 from transcript_store.search._database import Database
-from transcript_store.search._listing import ORDERS, listed, page_of
-from transcript_store.search._plan import functions
-from transcript_store.search._shelf import FolderShelf
+from transcript_store.search._index_source import FolderShelf
+from transcript_store.search._query import functions
 
 
 def main() -> None:
@@ -207,7 +207,7 @@ class Look:
     def __call__(self, *arguments: Any, **more: Any) -> Any:
         began = time.process_time()
         try:
-            return look(*arguments, **more)
+            return find_changes(*arguments, **more)
         finally:
             self.seconds += time.process_time() - began
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.environments import default_folder, interpreter
+from tests.backends.servers import seaweedfs
 from tests.kit.postgres import PostgresServer
-from tests.places.servers import seaweedfs
 
 COUNT = 100
 _ABOVE = Path(__file__).parent.parent

@@ -76,7 +76,7 @@ async def said_so_far(chunks: asyncio.Queue) -> AsyncIterator[str]:
 
 async def refused(_: Request, error: Exception) -> Response:
     status = 404 if isinstance(error, ConversationNotFoundError | InvalidIdError) else 409
-    return JSONResponse({"error": error.what}, status)
+    return JSONResponse({"error": error.problem}, status)
 
 
 @asynccontextmanager

@@ -30,11 +30,11 @@ from typing import Any
 from transcript_store import ConversationLibrary, ConversationStore
 from transcript_store.cli import main
 from transcript_store.exporting import export
-from transcript_store.formats import READERS, Call, Result, turns_of
+from transcript_store.formats import READERS, Call, Result, to_neutral
 from transcript_store.importing import ImportReport, import_conversations
 from transcript_store.naming import first_prompt
 from transcript_store.search import SearchIndex
-from transcript_store.sources import parts_of
+from transcript_store.sources import open_parts
 from transcript_store.view import render_page
 
 ENDINGS = (".jsonl", ".json", ".zst", ".zip", ".db", ".sqlite")
@@ -100,7 +100,7 @@ def texts_of_file(data: bytes) -> list[str]:
 
 def problems_of(path: Path) -> Iterator[str]:
     """What does not hold of one file."""
-    with parts_of(str(path)) as parts:
+    with open_parts(str(path)) as parts:
         claims = [
             [reader.name for reader in READERS if reader.recognizes(part[0])]
             for part in parts
@@ -203,7 +203,7 @@ def _problems_of_one(path: Path, library: ConversationLibrary, report: ImportRep
 def _pair_problems(records: Any, provider: str, number: int) -> Iterator[str]:
     open_calls: set[str] = set()
     for record in records:
-        for turn in turns_of((record.message,), provider) if record.message is not None else ():
+        for turn in to_neutral((record.message,), provider) if record.message is not None else ():
             for block in turn.blocks:
                 if isinstance(block, Call):
                     open_calls.add(block.id)

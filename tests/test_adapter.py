@@ -33,7 +33,7 @@ from transcript_store import (
     verify,
 )
 from transcript_store._log.record import close_line
-from transcript_store._snapshots.gemini import as_the_api_writes
+from transcript_store._snapshots.history import as_the_api_writes
 from transcript_store.histories import native_history
 from transcript_store.testing import SimulatedFileSystem
 from transcript_store.testing.strategies import FAULTS, PROVIDERS, conversations, texts
@@ -127,7 +127,7 @@ def test_what_go_stored_is_continued_and_saved_again_to_the_same_value(name: str
     assert again.messages == one.messages
     assert (again.provider, again.model, again.tools) == (one.provider, one.model, one.tools)
     assert {key: value for key, value in again.metadata.items() if not key.startswith(OURS)} == one.metadata
-    assert verify(tmp_path / "copy").is_whole
+    assert verify(tmp_path / "copy").is_intact
 
 
 @settings(max_examples=40)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from transcript_store import ConversationLibrary, ConversationStore, CorruptTranscriptError, repair, verify
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 
 def said(*texts: str) -> list[dict[str, object]]:
@@ -115,7 +115,7 @@ def test_a_foreign_successor_says_nothing_of_what_was_replaced(ours: Path, their
 def test_a_shortened_generation_is_noticed(ours: Path, deleted: tuple[int, ...]) -> None:
     """P10: what a deleted generation said of the one before it is kept."""
     delete(ours, *deleted)
-    assert verify(ours).is_whole
+    assert verify(ours).is_intact
     cut_a_record(archived(ours, 0))
     assert_noticed(ours, 0, "rewritten")
 
@@ -149,7 +149,7 @@ def test_what_was_kept_goes_with_the_next_deletion(ours: Path) -> None:
     delete(ours, 0)
     delete(ours, 2)
     assert '"replaced"' not in (ours / "metadata.json").read_text()
-    assert verify(ours).is_whole
+    assert verify(ours).is_intact
 
 
 def test_a_fork_has_no_archive_and_none_of_it(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_the_oldest_generation_can_be_deleted_on_a_full_disk() -> None:
         store.initialize(messages=said("a"))
         store.replace_transcript(said("b"))
         store.replace_transcript(said("c"))
-        made: list[Call] = []
+        made: list[FileSystemCall] = []
         disk.on_call = made.append
         store.delete_generation(0)
         store.delete_generation(1)
@@ -203,7 +203,7 @@ def test_a_repair_keeps_what_a_damaged_generation_said_of_the_one_before_it(
     if "live" in damaged:
         damage(ours / "transcript.jsonl")
     repair(ours, mode="prefix", dry_run=False)
-    assert verify(ours).is_whole
+    assert verify(ours).is_intact
     if "archive" in damaged:
         cut_a_record(archived(ours, 0))
         assert_noticed(ours, 0, "rewritten")
@@ -216,6 +216,6 @@ def test_a_repair_takes_another_conversations_generation_out(ours: Path, theirs:
     """It goes to quarantine, and all else is as it was."""
     shutil.copy(archived(theirs, 0), archived(ours, 0))
     repair(ours, dry_run=False)
-    assert verify(ours).is_whole
+    assert verify(ours).is_intact
     assert verify(ours).archived_generations == (1, 2)
     assert archived(theirs, 0).read_bytes() in [path.read_bytes() for path in (ours / "quarantine").iterdir()]

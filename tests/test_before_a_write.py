@@ -21,12 +21,12 @@ from transcript_store import (
     verify,
 )
 from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
-from transcript_store._log.cache import Block, Cache
+from transcript_store._log.lines import Cache, CachedLines
 from transcript_store._log.log import Log
 from transcript_store._log.record import Batch, Mark, Position, close_line, record_body
 from transcript_store._os.directory import Folder
 from transcript_store._os.names import LOCK
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 METADATA = f"{CHAT}/metadata.json"
 TORN = b'{"seq":4,"at"'
@@ -56,7 +56,7 @@ def test_nothing_is_appended_behind_a_tail_that_cannot_be_kept() -> None:
         add(disk, TORN)
         before = content(disk)
 
-        def refuse(call: Call) -> None:
+        def refuse(call: FileSystemCall) -> None:
             if "quarantine" in call.path:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -79,7 +79,7 @@ def test_what_a_refused_write_left_is_cut_back_at_once(how: str) -> None:
         before = content(disk)
         written: list[int] = []
 
-        def fill(call: Call) -> int | None:
+        def fill(call: FileSystemCall) -> int | None:
             if call.name != "write":
                 return None
             written.append(7)
@@ -92,7 +92,7 @@ def test_what_a_refused_write_left_is_cut_back_at_once(how: str) -> None:
             getattr(store, how)({"append_message": SAID[0], "append_messages": SAID}[how])
         assert len(written) == 2
         assert content(disk) == before
-        assert verify(CHAT, file_system=disk.another_process()).is_whole
+        assert verify(CHAT, file_system=disk.another_process()).is_intact
         disk.on_call = None
         store.append_message(SAID[0])
         assert store.recovery is None
@@ -104,7 +104,7 @@ def test_what_cannot_be_cut_back_is_not_said_to_be_gone() -> None:
     disk = a_conversation()
     with opened(disk) as store:
 
-        def fail(call: Call) -> int | None:
+        def fail(call: FileSystemCall) -> int | None:
             if call.name == "write" and fail not in failed:
                 failed.append(fail)
                 return 7
@@ -129,11 +129,11 @@ def test_what_an_interrupted_append_left_in_memory_is_not_shown(monkeypatch: pyt
     disk = a_conversation()
     put = Cache.put
 
-    def interrupted(cache: Cache, block: Block) -> None:
+    def interrupted(cache: Cache, block: CachedLines) -> None:
         put(cache, block)
         raise KeyboardInterrupt
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name == "sync_data":
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -210,7 +210,7 @@ def test_after_a_failed_sync_nothing_is_written_by_any_call() -> None:
     with opened(disk) as store:
         store.replace_transcript(SAID)
 
-        def refuse(call: Call) -> None:
+        def refuse(call: FileSystemCall) -> None:
             if call.name == "sync_data":
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -276,7 +276,7 @@ def test_what_cannot_be_synced_is_not_copied(copy: object) -> None:
         store.load()
         store.append_message(SAID[0])
 
-        def refuse(call: Call) -> None:
+        def refuse(call: FileSystemCall) -> None:
             if call.name == "sync_data":
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -399,9 +399,9 @@ def test_no_lock_is_put_into_a_folder_of_others() -> None:
     """P13: somebody's folder comes to stand there after the first look; it stays as it is, without a lock in it."""
     disk = SimulatedFileSystem()
     disk.make_directory(disk.open_directory("/"), "chats")
-    looks: list[Call] = []
+    looks: list[FileSystemCall] = []
 
-    def put_a_folder(call: Call) -> None:
+    def put_a_folder(call: FileSystemCall) -> None:
         if (call.name, call.path) == ("open_directory", CHAT):
             looks.append(call)
             if len(looks) == 2:

@@ -56,7 +56,7 @@ def test_a_transcript_of_more_than_two_gibibytes(tmp_path: Path) -> None:
         original = store.id
     assert (tmp_path / original / "transcript.jsonl").stat().st_size > TWO_GIB
     fork = library.fork(original)
-    assert verify(tmp_path / fork).is_whole
+    assert verify(tmp_path / fork).is_intact
     with library.open(fork, verify="tail") as store:
         assert store.append_message({"n": 36}).offset_bytes > TWO_GIB
         assert [message["n"] for message in store.get_messages(last=2)] == [35, 36]

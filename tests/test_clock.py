@@ -35,7 +35,7 @@ def check(directory: str, expected: list[Any]) -> None:
     assert [record["message"] for record in records] == expected
     assert [record["seq"] for record in records] == list(range(1, len(expected) + 1))
     assert all(earlier["at"] <= later["at"] for earlier, later in pairwise([header, *records]))
-    assert verify(directory).is_whole
+    assert verify(directory).is_intact
     with ConversationStore(directory, read_only=True) as reader:
         reader.load()
         assert reader.get_messages() == expected

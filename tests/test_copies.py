@@ -23,7 +23,7 @@ from transcript_store import (
     StorageError,
     snapshot_of,
 )
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
 ONE, TWO, REFUSED = {"n": 1}, {"n": 2}, {"n": "refused"}
@@ -33,8 +33,8 @@ def library_on(disk: SimulatedFileSystem) -> ConversationLibrary:
     return ConversationLibrary("/chats", file_system=disk)
 
 
-def refuse(code: int, *names: str) -> Callable[[Call], None]:
-    def on_call(call: Call) -> None:
+def refuse(code: int, *names: str) -> Callable[[FileSystemCall], None]:
+    def on_call(call: FileSystemCall) -> None:
         if call.name in names:
             raise OSError(code, os.strerror(code))
 
@@ -111,7 +111,7 @@ def test_a_snapshot_of_what_was_closed_well_reads_it_once() -> None:
     library_on(disk).create(id=ID, messages=[ONE] * 100).close()
     other = disk.another_process()
     with library_on(other).open(ID, read_only=True) as reader:
-        made: list[Call] = []
+        made: list[FileSystemCall] = []
         other.on_call = made.append
         assert len(copied(reader)) == 100
         assert "open_read" not in {call.name for call in made}

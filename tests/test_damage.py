@@ -111,8 +111,8 @@ def check(base: Base, data: bytes, directory: str, name: str) -> str:
     _never_worse_than_its_bytes(base, data, expected)
 
     seen = verify(directory, file_system=HASTY)
-    assert seen.is_whole == (expected.answer == "whole"), f"{name}: verify says {seen.findings}, expected {expected}"
-    if not seen.is_whole:
+    assert seen.is_intact == (expected.answer == "whole"), f"{name}: verify says {seen.findings}, expected {expected}"
+    if not seen.is_intact:
         assert seen.findings[0].offset_bytes == expected.at, name
         assert seen.findings[0].kind in (expected.kinds or ("torn-tail",)), name
 
@@ -151,7 +151,7 @@ def check(base: Base, data: bytes, directory: str, name: str) -> str:
     records, messages = records_of(writer), writer.get_messages()
     writer.append_message(NEW)
     writer.close()
-    assert verify(directory, file_system=HASTY).is_whole, f"{name}: {verify(directory).findings}"
+    assert verify(directory, file_system=HASTY).is_intact, f"{name}: {verify(directory).findings}"
     writer.load()
     assert writer.get_messages() == [*messages, NEW], name
     assert records_of(writer)[:-1] == records, name
@@ -388,7 +388,7 @@ def test_seeded_mutations_of_a_longer_transcript(count, record_property):
                 damaged = mutate()
                 write(f"{directory}/c", metadata, damaged)
                 found = verify(f"{directory}/c", file_system=HASTY)
-                assert not found.is_whole, f"{kind} {n} of seed {SEED} went undetected"
+                assert not found.is_intact, f"{kind} {n} of seed {SEED} went undetected"
                 reader = ConversationStore(f"{directory}/c", read_only=True, file_system=HASTY)
                 if damaged.startswith(data):
                     reader.load()  # something behind the mark; a reader passes over it
@@ -456,7 +456,7 @@ def test_a_header_with_a_time_that_is_none(base, at):
     void = void[:-44] + b',"hash":"' + sha256(void[:-44]).hexdigest()[:32].encode() + b'"}\n'
     with scratch_directory() as directory:
         write(f"{directory}/c", void, line)
-        assert not verify(f"{directory}/c", file_system=HASTY).is_whole
+        assert not verify(f"{directory}/c", file_system=HASTY).is_intact
         with pytest.raises(CorruptTranscriptError) as caught:
             ConversationStore(f"{directory}/c", file_system=HASTY).load()
         assert caught.value.kind == "damaged-header"
@@ -619,7 +619,7 @@ def test_verify_says_the_same_whatever_it_reads_at_a_time(base, monkeypatch):
             write(f"{directory}/c", base.metadata, base.transcript)
             found = verify(f"{directory}/c", file_system=HASTY)
             last = json.loads(base.lines[-1])
-            assert (found.is_whole, found.records, found.head) == (True, last["seq"], last["hash"])
+            assert (found.is_intact, found.records, found.head) == (True, last["seq"], last["hash"])
         for at in range(len(base.lines[0]), len(base.transcript), 23):
             damaged = flipped(base.transcript, at, 0) if at % 2 else base.transcript[:at]
             write(f"{directory}/c", base.metadata, damaged)
@@ -642,7 +642,7 @@ def test_verify_holds_a_piece_of_the_file_and_reads_it_once():
         counting = Counting()
         tracemalloc.start()
         try:
-            assert verify(f"{directory}/c", file_system=counting).is_whole
+            assert verify(f"{directory}/c", file_system=counting).is_intact
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -652,7 +652,7 @@ def test_verify_holds_a_piece_of_the_file_and_reads_it_once():
         content = path.read_bytes()
         path.write_bytes(flipped(content, 1_000, 0))
         counting.bytes_read = 0
-        assert not verify(f"{directory}/c", file_system=counting).is_whole
+        assert not verify(f"{directory}/c", file_system=counting).is_intact
         assert counting.bytes_read < 2.4 * size, "one that is damaged early is read on for nothing"
         path.write_bytes(content)
 

@@ -31,7 +31,7 @@ from transcript_store import (
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import PosixFileSystem
 from transcript_store._os.lock import Lock
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 SAID = [{"role": "user", "content": f"message {n}" * 50} for n in range(3)]
 SNAPSHOT = Snapshot.create(provider="claude", model="m", messages=[{"image": "QUJD" * 400}])
@@ -83,7 +83,7 @@ def a_day(path: Path, files: PosixFileSystem) -> None:
         conversation.append_messages(SAID)
     with library.open(chat, read_only=True) as reader:
         reader.refresh()
-    assert verify(path / "chats" / chat, file_system=files).is_whole
+    assert verify(path / "chats" / chat, file_system=files).is_intact
     repair(path / "chats" / chat, dry_run=False, file_system=files)
     library.delete(library.fork(chat))
     store = FileStore(path / "store", file_system=files)
@@ -186,7 +186,7 @@ def a_disk() -> SimulatedFileSystem:
 def refuses(number: int, disk: SimulatedFileSystem, *, closes_too: bool) -> None:
     """The call of this number is refused, and if that is wanted every close from then on fails."""
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.number == number and call.name != "close":
             raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
         if call.number >= number and call.name == "close" and closes_too:
@@ -265,11 +265,11 @@ def test_who_is_refused_a_lock_has_nothing_open():
             assert other.open_handles == [folder.path]
 
 
-def refusing_to_close(disk: SimulatedFileSystem) -> list[Call]:
+def refusing_to_close(disk: SimulatedFileSystem) -> list[FileSystemCall]:
     """The calls in which the disk refuses to close a transcript."""
-    refused: list[Call] = []
+    refused: list[FileSystemCall] = []
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if (call.name, call.path) == ("close", TRANSCRIPT):
             refused.append(call)
             raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -309,7 +309,7 @@ def test_a_folder_that_is_not_closed_is_told_unless_something_else_failed(else_f
     """The error of the work matters more; without one, that of the close is not lost."""
     disk = a_conversation()
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name == "close":
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 

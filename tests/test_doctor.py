@@ -48,15 +48,15 @@ def test_everything_is_tried_and_nothing_is_left(tmp_path: Path) -> None:
     assert found.sync_microseconds is not None
     assert 0 < found.sync_microseconds[0] <= found.sync_microseconds[1]
     # Where tests run there may be no medium, but locks, names and permissions there are.
-    assert set(found.not_held) <= {"P1", "P2", "P4"}
-    assert {result(found, name) for name in TRIED[2:]} <= {"well", "note"}
+    assert set(found.failed_promises) <= {"P1", "P2", "P4"}
+    assert {result(found, name) for name in TRIED[2:]} <= {"ok", "note"}
 
 
 def test_memory_is_no_medium() -> None:
     """/dev/shm: everything works, and everything is gone with the power."""
     found = doctor("/dev/shm")
-    assert found.not_held == ("P1", "P2", "P4")
-    assert [result(found, name) for name in ("file system", "sync", "a conversation")] == ["ill", "ill", "well"]
+    assert found.failed_promises == ("P1", "P2", "P4")
+    assert [result(found, name) for name in ("file system", "sync", "a conversation")] == ["failed", "failed", "ok"]
 
 
 # ---- places that break a promise --------------------------------------------------------------------------------------
@@ -108,10 +108,10 @@ def test_a_place_that_breaks_a_promise(
     place = tmp_path if check == "sync" else quick
     monkeypatch.setattr(PosixFileSystem, call, instead)
     found = doctor(place)
-    assert result(found, check) == "ill"
+    assert result(found, check) == "failed"
     assert next(one.promises for one in found.checks if one.name == check) == promises
-    assert set(promises) <= set(found.not_held)
-    assert not found.is_well
+    assert set(promises) <= set(found.failed_promises)
+    assert not found.is_ok
     assert [one.name for one in found.checks] == TRIED
     assert list(place.iterdir()) == []
 
@@ -126,29 +126,29 @@ def test_reads_past_the_cache_that_are_refused(quick: Path, monkeypatch: pytest.
         return really(path, flags, *rest, **more)
 
     monkeypatch.setattr(os, "open", no_direct)
-    assert "P6" in doctor(quick).not_held
+    assert "P6" in doctor(quick).failed_promises
 
 
 def test_a_conversation_that_does_not_come_back(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever breaks it: here every read finds nothing."""
     monkeypatch.setattr(PosixFileSystem, "read", lambda *_: bytearray())
     found = doctor(quick)
-    assert result(found, "a conversation") == "ill"
-    assert {"P1", "P2"} <= set(found.not_held)
+    assert result(found, "a conversation") == "failed"
+    assert {"P1", "P2"} <= set(found.failed_promises)
 
 
 @pytest.mark.parametrize(
     ("kind", "options", "result", "promise"),
     [
-        ("ext4", ("rw", "relatime"), "well", None),
-        ("tmpfs", ("rw",), "ill", "P1"),
-        ("nfs4", ("rw", "vers=4.2"), "ill", "P11"),
-        ("overlay", ("rw", "volatile"), "ill", "P1"),
-        ("overlay", ("rw", "fsync=volatile"), "ill", "P1"),
-        ("ext4", ("rw", "nobarrier"), "ill", "P1"),
-        ("ext4", ("rw", "barrier=0"), "ill", "P1"),
+        ("ext4", ("rw", "relatime"), "ok", None),
+        ("tmpfs", ("rw",), "failed", "P1"),
+        ("nfs4", ("rw", "vers=4.2"), "failed", "P11"),
+        ("overlay", ("rw", "volatile"), "failed", "P1"),
+        ("overlay", ("rw", "fsync=volatile"), "failed", "P1"),
+        ("ext4", ("rw", "nobarrier"), "failed", "P1"),
+        ("ext4", ("rw", "barrier=0"), "failed", "P1"),
         ("ext4", ("rw", "errors=remount-ro"), "note", None),
-        ("fuse.sshfs", ("rw",), "ill", "P11"),
+        ("fuse.sshfs", ("rw",), "failed", "P11"),
         ("zfs", ("rw",), "note", None),
     ],
 )
@@ -178,7 +178,7 @@ def test_the_nearest_mount_is_the_one_that_counts(quick: Path, monkeypatch: pyte
     assert (found.kind, found.options[-1]) == ("ext4", "errors=remount-ro")
     (quick / "mountinfo").unlink()
     assert mount_of("/") is None
-    assert result(doctor(quick), "file system") == "untried"
+    assert result(doctor(quick), "file system") == "skipped"
 
 
 def test_what_a_killed_one_left_is_removed_by_the_next(quick: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_conversation_is_asked_about_its_place(quick: Path) -> None:
     before = sorted(path.name for path in (quick / "chat").iterdir())
     found = doctor(quick / "chat")
     assert found.directory == str(quick)
-    assert result(found, "a conversation") == "well"
+    assert result(found, "a conversation") == "ok"
     assert sorted(path.name for path in (quick / "chat").iterdir()) == before
 
 
@@ -229,7 +229,7 @@ def test_at_a_terminal_what_it_found_is_broken_between_words(
 def test_the_command_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "/dev/shm", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
-    assert found["not_held"] == ["P1", "P2", "P4"]
+    assert found["failed_promises"] == ["P1", "P2", "P4"]
     assert [check["name"] for check in found["checks"]] == TRIED
 
 

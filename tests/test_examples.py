@@ -77,7 +77,7 @@ def test_an_agent_with_tools_is_killed_at_every_call(tmp_path: Path) -> None:
         assert [message["tool_call_id"] for message in results] == ["call_0", "call_1", "call_2"]
         in_doubt = sum("interrupted" in message["content"] for message in results)
         assert len(bought) + in_doubt >= 3 >= len(bought)
-        assert verify(folder / "chat").is_whole
+        assert verify(folder / "chat").is_intact
     assert kills >= 20
     assert stopped.returncode == 0
 
@@ -116,7 +116,7 @@ def test_an_agent_that_compacts_is_killed_at_every_call(tmp_path: Path) -> None:
         assert start("compact.py", folder).returncode == 0
         for found in ConversationLibrary(folder).list():
             assert found.damage is None
-            assert verify(found.directory).is_whole
+            assert verify(found.directory).is_intact
     assert kills >= 10
     assert stopped.returncode == 0
 

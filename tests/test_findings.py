@@ -154,7 +154,7 @@ def test_verify_and_load_say_what_is_there(
                 store.load()
             found = refused.value
             assert (found.kind, found.line_number, found.offset_bytes) == (kind, number + 1, first.offset_bytes)
-            assert first.way_out == found.way_out is not None
+            assert first.hint == found.hint is not None
             assert (scratch / "transcript.jsonl").read_bytes() == data
 
 

@@ -32,8 +32,8 @@ from transcript_store import (
     StorageError,
     verify,
 )
-from transcript_store._conversation.group_commit import GroupCommit, _Member
-from transcript_store._conversation.turns import TurnWriter
+from transcript_store._conversation.guard import GroupCommit, _Member
+from transcript_store._conversation.shared_writer import SharedWriter
 from transcript_store._conversation.writer import Writer
 
 FIRST = {"n": "first"}
@@ -89,7 +89,7 @@ class Calls:
     def stored(self, directory: Path) -> list[Any]:
         """Close, and see what a fresh reader finds."""
         self.store.close()
-        assert verify(directory).is_whole
+        assert verify(directory).is_intact
         with ConversationStore(directory, read_only=True) as fresh:
             fresh.load()
             return fresh.get_messages()
@@ -141,7 +141,7 @@ def test_no_call_returns_before_its_own_message_is_synced(tmp_path):
     assert files.syncs < 480 / 1.5, "the threads shared next to nothing: this proved little"
     store.close()
     found = verify(tmp_path / "c")
-    assert found.is_whole
+    assert found.is_intact
     assert found.records == 480
 
 
@@ -367,14 +367,14 @@ def test_a_lock_that_is_not_got_says_nothing_of_what_may_be_stored(tmp_path, mon
     held = calls.group.leading = Held(calls.group.leading)  # type: ignore[assignment]
     for n in range(3):
         calls.wait(n, partial(calls.store.append_message, {"n": n}))
-    answer, begin_call = GroupCommit._answer, TurnWriter.begin_call
+    answer, begin_call = GroupCommit._answer, SharedWriter.begin_call
 
     def interrupted(*_: object) -> None:
         monkeypatch.setattr(GroupCommit, "_answer", staticmethod(answer))
         raise KeyboardInterrupt
 
-    def locked(_: TurnWriter) -> None:
-        monkeypatch.setattr(TurnWriter, "begin_call", begin_call)
+    def locked(_: SharedWriter) -> None:
+        monkeypatch.setattr(SharedWriter, "begin_call", begin_call)
         raise ConversationLockedError(path="c", reason="somebody has it")
 
     monkeypatch.setattr(GroupCommit, "_answer", staticmethod(interrupted))
@@ -383,7 +383,7 @@ def test_a_lock_that_is_not_got_says_nothing_of_what_may_be_stored(tmp_path, mon
     while not any(isinstance(result, KeyboardInterrupt) for result in calls.results.values()):
         assert time.monotonic() < until
         time.sleep(0.001)
-    monkeypatch.setattr(TurnWriter, "begin_call", locked)
+    monkeypatch.setattr(SharedWriter, "begin_call", locked)
     held.go.set()
     calls.go()
     kinds = sorted(type(calls.results[n]).__name__ for n in range(3))
@@ -469,7 +469,7 @@ def test_a_thread_on_its_own_needs_no_group(tmp_path, monkeypatch):
         calls.store.append_message({"n": "refused"})
     calls.files.refuse_longer_than = None
     assert calls.store.append_message({"n": "after a refusal"}).seq == 3
-    monkeypatch.setattr("transcript_store._conversation.group_commit._Member", None)
+    monkeypatch.setattr("transcript_store._conversation.guard._Member", None)
     assert calls.store.append_message({"n": "alone"}).seq == 4
     assert calls.store.append_message({"n": "alone again"}).seq == 5
     calls.store.close()

@@ -1,6 +1,6 @@
 """A copy is made of one moment, record by record, and no message is checked or encoded twice on its way.
 
-``held()`` is how a conversation of any length is read while nothing changes; an ``EncodedMessage`` is how one that was checked is
+``frozen()`` is how a conversation of any length is read while nothing changes; an ``EncodedMessage`` is how one that was checked is
 handed over. The memory that this saves is measured in test_long_conversations.
 """
 
@@ -41,7 +41,7 @@ def test_what_is_held_is_the_state(cache_bytes: int) -> None:
     with begun(USER, REPLY, cache_bytes=cache_bytes) as store:
         store.append_event({"n": 1})
         state = store.state()
-        with store.held() as held:
+        with store.frozen() as held:
             assert (held.metadata, held.position, held.at_start) == (state.metadata, state.position, state.at_start)
             assert list(held.records) == state.records
             assert [record.message for record in state.records] == [USER, REPLY, None]
@@ -59,7 +59,7 @@ def test_nothing_changes_what_is_held() -> None:
             stored.set()
 
         thread = threading.Thread(target=append)
-        with store.held() as held:
+        with store.frozen() as held:
             thread.start()
             began.wait()
             with pytest.raises(RuntimeError, match="under way in this thread"):
@@ -73,7 +73,7 @@ def test_nothing_changes_what_is_held() -> None:
 def test_a_block_that_fails_lets_go() -> None:
     """Whatever is raised within it, the next call works."""
     with begun(USER) as store:
-        with pytest.raises(ZeroDivisionError), store.held():
+        with pytest.raises(ZeroDivisionError), store.frozen():
             raise ZeroDivisionError
         assert store.get_messages() == [USER]
 
@@ -143,7 +143,7 @@ def test_an_encoded_message_that_is_too_long_is_refused() -> None:
 values = json_values(integers=st.integers(-(2**70), 2**70), max_leaves=8) | st.just("<\u2028&>\\u003c")
 
 
-@given(st.dictionaries(st.text(max_size=3), values, max_size=3).map(verbatim.encode) | st.binary(max_size=20))
+@given(st.dictionaries(st.text(max_size=3), values, max_size=3).map(verbatim.encode_compact) | st.binary(max_size=20))
 @example(b'{"a":1,"a":1}')
 @example(b'{"a":{"b":1,"b":2}}')
 @example(b'{"n":1E5,"m":1.10,"o":-0,"p":-0.0}')

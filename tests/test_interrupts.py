@@ -31,7 +31,7 @@ from tests.kit.machines import HASTY
 from transcript_store import ConversationNotFoundError, ConversationStore, FileStore, Repair, Snapshot, repair, verify
 from transcript_store._conversation.writer import Writer
 from transcript_store._snapshots import file_store
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 pytestmark = pytest.mark.usefixtures("quiet")
 NEW = {"role": "user", "content": "after the interruption"}
@@ -47,7 +47,7 @@ def go_on(store: ConversationStore, directory: Path, allowed: list[list[Any]], w
     store.append_message(NEW)
     store.close()
     found = verify(directory)
-    assert found.is_whole, f"interrupted at {where}: {found.findings}"
+    assert found.is_intact, f"interrupted at {where}: {found.findings}"
     with ConversationStore(directory) as fresh:
         fresh.load()
         assert fresh.get_messages() == [*messages, NEW], f"interrupted at {where}"
@@ -386,7 +386,7 @@ def test_a_failed_sync_that_nobody_heard_of(monkeypatch):
     store = ConversationStore("/c", file_system=disk)
     store.initialize(messages=[{"n": 0}])
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name == "sync_data":
             disk.on_call = None
             raise OSError(errno.EIO, "a bad block")
@@ -507,7 +507,7 @@ def test_real_signals_at_random_moments(scratch):
         stored = [message["n"] for message in fresh.get_messages()]
     assert stored == sorted(set(stored)), "in order, and none twice"
     assert set(acknowledged) <= set(stored)
-    assert verify(scratch / "c").is_whole
+    assert verify(scratch / "c").is_intact
 
 
 # ---- would it notice? ------------------------------------------------------------------------------------------------

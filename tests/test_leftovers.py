@@ -26,7 +26,7 @@ from transcript_store import (
 from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
 from transcript_store._log.record import GENESIS, Mark, close_line, header_body
 from transcript_store._os.names import temporary_name
-from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem, SimulatedStop
 
 METADATA = f"{CHAT}/metadata.json"
 ARCHIVED = f"{CHAT}/archive/transcript-000000.jsonl"
@@ -43,7 +43,7 @@ def killed_before_the_commit(*, has_links: bool = True) -> SimulatedFileSystem:
     disk = a_conversation()
     store = opened(disk)
 
-    def stop(call: Call) -> None:
+    def stop(call: FileSystemCall) -> None:
         if call.name == "link" and not has_links:
             raise OSError(errno.EPERM, os.strerror(errno.EPERM))
         if (call.name, call.path) == ("rename", TRANSCRIPT):
@@ -69,7 +69,7 @@ def test_a_generation_that_was_not_replaced_yet_is_no_earlier_one() -> None:
         with pytest.raises(GenerationNotFoundError) as refused:
             reader.get_records(generation=7)
         assert refused.value.available == (0,)
-    assert verify(CHAT, file_system=disk).is_whole
+    assert verify(CHAT, file_system=disk).is_intact
     assert verify(CHAT, file_system=disk).archived_generations == ()
 
 
@@ -91,7 +91,7 @@ def test_a_replace_that_was_refused_can_be_done_again() -> None:
     disk = a_conversation()
     with opened(disk) as store:
 
-        def refuse(call: Call) -> None:
+        def refuse(call: FileSystemCall) -> None:
             if (call.name, call.path) == ("rename", TRANSCRIPT):
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -103,7 +103,7 @@ def test_a_replace_that_was_refused_can_be_done_again() -> None:
         store.replace_transcript(SAID[:1])
         assert store.get_messages() == SAID[:1]
         assert [record.message for record in store.get_records(generation=0)] == [*SAID, SAID[0]]
-    assert verify(CHAT, file_system=disk).is_whole
+    assert verify(CHAT, file_system=disk).is_intact
 
 
 def test_a_link_that_the_disk_refuses_is_no_reason_to_copy() -> None:
@@ -112,7 +112,7 @@ def test_a_link_that_the_disk_refuses_is_no_reason_to_copy() -> None:
     before = content(disk)
     with opened(disk) as store:
 
-        def refuse(call: Call) -> None:
+        def refuse(call: FileSystemCall) -> None:
             if call.name == "link":
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -329,9 +329,9 @@ def test_a_folder_that_cannot_be_removed_is_said_to_stay() -> None:
     disk = a_conversation()
     in_folder(disk, CHAT, lambda folder: disk.make_directory(folder, "quarantine"))
     in_folder(disk, f"{CHAT}/quarantine", lambda folder: disk.make_directory(folder, "mine"))
-    tried: list[Call] = []
+    tried: list[FileSystemCall] = []
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name == "remove_directory":
             tried.append(call)
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))

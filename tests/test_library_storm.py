@@ -34,7 +34,7 @@ from transcript_store import (
     TranscriptStoreError,
     verify,
 )
-from transcript_store._conversation import leftovers
+from transcript_store._conversation import deleting
 from transcript_store._os.filesystem import PosixFileSystem
 
 SEED = 20261122
@@ -227,7 +227,7 @@ def judge(root: Path, deeds: list[Deed]) -> None:
             tokens[chat] = [message["token"] for message in store.get_messages()]
             origin = store.get_metadata().forked_from
             origins[chat] = (origin["conversation"], origin["seq"]) if origin else None
-        assert verify(root / chat).is_whole
+        assert verify(root / chat).is_intact
         assert {path.name for path in (root / chat).iterdir()} <= {
             "lock",
             "metadata.json",
@@ -295,7 +295,7 @@ def test_the_storm_would_notice(root: Path, monkeypatch: pytest.MonkeyPatch, bug
     if bug == "a lock that everybody gets":
         monkeypatch.setattr(PosixFileSystem, "try_lock", lambda self, handle: True)
     else:
-        monkeypatch.setattr(leftovers, "noted", lambda *_: nullcontext())
+        monkeypatch.setattr(deleting, "noted", lambda *_: nullcontext())
     with pytest.raises((AssertionError, TranscriptStoreError, KeyError)):
         deeds, _ = storm(root, 60)
         judge(root, deeds)

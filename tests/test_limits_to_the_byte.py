@@ -21,7 +21,7 @@ from transcript_store import (
     verify,
 )
 from transcript_store._conversation import metadata
-from transcript_store._log import cache, damage, image, lines, log, resync, salvage, scan, tail
+from transcript_store._log import damage, image, lines, log, repair_plan, resync, scan
 from transcript_store._log.record import GENESIS, HASH_MEMBER, Position, chain_hash
 
 SAID = [{"role": "user", "content": f"message {n}"} for n in range(9)]
@@ -116,25 +116,25 @@ def test_metadata_is_written_up_to_what_is_read_of_it(monkeypatch: pytest.Monkey
 
 def test_many_small_appends_are_counted_with_what_holds_them() -> None:
     """A block of one byte takes hundreds in memory. So many are held as there is room for, and the oldest go first."""
-    one_takes = cache.OVERHEAD_BYTES + 1
-    held = cache.Cache(10 * one_takes, Position(0, 0, GENESIS))
+    one_takes = lines.OVERHEAD_BYTES + 1
+    held = lines.Cache(10 * one_takes, Position(0, 0, GENESIS))
     for n in range(100):
-        held.put(cache.Block(Position(n, n, GENESIS), b"x", Position(n + 1, n + 1, GENESIS)))
+        held.put(lines.CachedLines(Position(n, n, GENESIS), b"x", Position(n + 1, n + 1, GENESIS)))
         assert [block.begin.seq for block in held] == list(range(max(0, n - 9), n + 1))
         assert held.begin.seq == max(0, n - 9)
     held.skip_to(Position(200, 200, GENESIS))
     assert held.begin.seq == 200
     held.put(
-        cache.Block(
-            Position(200, 200, GENESIS), b"x" * (10 * one_takes - cache.OVERHEAD_BYTES), Position(201, 201, GENESIS)
+        lines.CachedLines(
+            Position(200, 200, GENESIS), b"x" * (10 * one_takes - lines.OVERHEAD_BYTES), Position(201, 201, GENESIS)
         )
     )
     assert held.begin.seq == 200, "what went does not count any more"
     for n in range(201, 211):
-        held.put(cache.Block(Position(n, n, GENESIS), b"x", Position(n + 1, n + 1, GENESIS)))
-    for length, left in ((one_takes * 4 - cache.OVERHEAD_BYTES, 7), (one_takes * 10, 0)):
+        held.put(lines.CachedLines(Position(n, n, GENESIS), b"x", Position(n + 1, n + 1, GENESIS)))
+    for length, left in ((one_takes * 4 - lines.OVERHEAD_BYTES, 7), (one_takes * 10, 0)):
         begin = held._end.seq  # where the next stands; nothing else says so
-        held.put(cache.Block(Position(begin, 0, GENESIS), b"x" * length, Position(begin + 1, 0, GENESIS)))
+        held.put(lines.CachedLines(Position(begin, 0, GENESIS), b"x" * length, Position(begin + 1, 0, GENESIS)))
         assert len([*held]) == left, "as many go as have to"
 
 
@@ -144,7 +144,7 @@ def test_whatever_is_read_at_a_time_everything_is_read(
     scratch: Path, piece_bytes: int, cache_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """L1: what is in memory and what is on the disk make one transcript, from its beginning and from its end on."""
-    for module in (scan, image, lines, resync, tail):
+    for module in (scan, image, lines, resync, scan):
         monkeypatch.setattr(module, "PIECE_BYTES", piece_bytes)
     monkeypatch.setattr(log, "TAIL_BYTES", 300)
     library = ConversationLibrary(scratch)
@@ -215,10 +215,10 @@ def test_a_list_looks_back_so_far_for_the_last_record(scratch: Path, monkeypatch
     whole = (directory / "transcript.jsonl").read_bytes()
     (directory / "transcript.jsonl").write_bytes(whole + bytes(20_000))
     reaches = 20_000 + len(whole.splitlines(keepends=True)[-1]) + 1
-    monkeypatch.setattr(tail, "LONGEST_TAIL_BYTES", reaches)
+    monkeypatch.setattr(scan, "LONGEST_TAIL_BYTES", reaches)
     [summary] = list_conversations(scratch)
     assert (summary.record_count, summary.torn_bytes, summary.damage) == (9, 20_000, None)
-    monkeypatch.setattr(tail, "LONGEST_TAIL_BYTES", reaches - 1)
+    monkeypatch.setattr(scan, "LONGEST_TAIL_BYTES", reaches - 1)
     [summary] = list_conversations(scratch)
     assert summary.record_count == 0
     assert summary.damage is not None
@@ -248,13 +248,13 @@ def test_an_edited_line_is_a_record_up_to_a_length(scratch: Path, monkeypatch: p
     longest = max(map(len, lines[1:])) - 1
     lines[5] = lines[5].replace(b"massage", b"massages")
     (scratch / "transcript.jsonl").write_bytes(b"".join(lines))
-    monkeypatch.setattr(salvage, "_EDITED_BYTES", longest)
+    monkeypatch.setattr(repair_plan, "_EDITED_BYTES", longest)
     proposal = repair(scratch, mode="accept-edits")
     assert proposal.records_kept == len(SAID) - 1
     [gap] = proposal.gaps
     assert (gap.offset_bytes, gap.length_bytes) == (len(b"".join(lines[:5])), longest + 1)
     repair(scratch, mode="accept-edits", dry_run=False)
-    assert verify(scratch).is_whole
+    assert verify(scratch).is_intact
 
 
 def test_of_a_long_line_only_the_beginning_is_described(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,7 @@ import pytest
 
 from transcript_store import ConversationStore, CorruptTranscriptError
 from transcript_store._log import scan
-from transcript_store._log.cache import Block
-from transcript_store._log.lines import GATHERED_BYTES, FromTheEnd, newest_lines_first, numbered
+from transcript_store._log.lines import GATHERED_BYTES, CachedLines, FromTheEnd, newest_lines_first, numbered
 from transcript_store._log.record import GENESIS, Position, close_line, record_body
 from transcript_store._os.filesystem import PosixFileSystem
 
@@ -92,7 +91,7 @@ def test_a_record_with_a_wrong_number_behind_the_last_one_is_never_cut(tmp_path:
 def test_from_the_end_on_the_lines_of_a_block_are_the_same(kind: type, texts: list[bytes]) -> None:
     """Whoever wants the last few finds them one by one: the same lines with the same numbers as whoever takes all of them apart."""
     lines = kind(b"".join(text + b"\n" for text in texts))
-    block = Block(Position(5, 100, GENESIS), lines, Position(5 + len(texts), 100 + len(lines), GENESIS))
+    block = CachedLines(Position(5, 100, GENESIS), lines, Position(5 + len(texts), 100 + len(lines), GENESIS))
     found = list(newest_lines_first(block))
     assert [(seq, line) for seq, line, _ in found] == numbered(block)[::-1]
     for k, (seq, _, place) in enumerate(found, 1):
@@ -109,7 +108,7 @@ def test_as_many_lines_from_the_end_on_as_are_asked_for(kind: type, count: int) 
     blocks, seq = [], 10
     for length in lengths:
         lines = kind(b"".join(b"line %d\n" % n for n in range(seq + 1, seq + 1 + length)))
-        blocks.append(Block(Position(seq, 0, GENESIS), lines, Position(seq + length, 0, GENESIS)))
+        blocks.append(CachedLines(Position(seq, 0, GENESIS), lines, Position(seq + length, 0, GENESIS)))
         seq += length
     del blocks[3]  # with one record, the number 17
     from_the_end = FromTheEnd(reversed(blocks))
@@ -131,7 +130,7 @@ def test_as_many_lines_from_the_end_on_as_are_asked_for(kind: type, count: int) 
 def test_long_lines_are_not_gathered_without_a_bound() -> None:
     """However many are asked for, what is decoded together is little more than a line, or than the bound."""
     line = b"x" * (GATHERED_BYTES // 2) + b"\n"
-    blocks = [Block(Position(n, 0, GENESIS), line, Position(n + 1, 0, GENESIS)) for n in range(5)]
+    blocks = [CachedLines(Position(n, 0, GENESIS), line, Position(n + 1, 0, GENESIS)) for n in range(5)]
     from_the_end = FromTheEnd(reversed(blocks))
     sizes = []
     while stretch := from_the_end.take(1000):

@@ -95,7 +95,7 @@ with ConversationStore(long) as store:
     store.load()
     store.append_message({{"role": "user", "content": "one more"}})
     assert len(store.get_messages(last=50)) == 50
-assert verify(long).is_whole
+assert verify(long).is_intact
 library = ConversationLibrary(at("."))
 with library.open(library.fork("{ID}"), read_only=True) as fork:
     assert len(fork.get_messages(last=1)) == 1

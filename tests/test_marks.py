@@ -13,7 +13,7 @@ import pytest
 
 from transcript_store import ConversationStore, CorruptTranscriptError, PoisonedError
 from transcript_store._conversation.metadata import MetadataDocument, decode_document
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 PATH = "/c"
 TRANSCRIPT, METADATA = f"{PATH}/transcript.jsonl", f"{PATH}/metadata.json"
@@ -113,7 +113,7 @@ def test_a_mark_that_is_refused_refuses_no_append(refused: str, caplog: pytest.L
         store.initialize()
         store.load()  # so that the transcript is open by its name
 
-        def refuse(call: Call) -> None:
+        def refuse(call: FileSystemCall) -> None:
             if call.name == refused and call.path != TRANSCRIPT:
                 raise OSError(errno.ENOSPC, "injected")
 
@@ -136,7 +136,7 @@ def test_a_sync_of_a_mark_that_fails_is_told() -> None:
     store.initialize(messages=[message(0), message(1), message(2)])
     store.load()
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name == "sync" and call.path != TRANSCRIPT:
             raise OSError(errno.EIO, "injected")
 

@@ -147,7 +147,7 @@ def test_the_longest_metadata_can_be_read(tmp_path: Path, four_mebibytes: int) -
         assert len(store.get_metadata().system_prompt or "") == longest
     (tmp_path / "c" / "metadata.json").unlink()
     repair(tmp_path / "c", mode="prefix", dry_run=False)
-    assert verify(tmp_path / "c").is_whole
+    assert verify(tmp_path / "c").is_intact
 
 
 @pytest.mark.parametrize("more", [0, 1])

@@ -36,7 +36,7 @@ from transcript_store import (
     verify,
 )
 from transcript_store._os.directory import Folder
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 
 def remove(other: SimulatedFileSystem) -> None:
@@ -56,9 +56,9 @@ def test_a_folder_that_is_filled_again_and_again_is_given_up() -> None:
     """A program that logs into a folder while it is removed: after ten times the error says that it is not empty."""
     disk = a_conversation()
     theirs = disk.another_process()
-    tries: list[Call] = []
+    tries: list[FileSystemCall] = []
 
-    def fill(call: Call) -> None:
+    def fill(call: FileSystemCall) -> None:
         if call.name == "remove_directory" and call.path == CHAT:
             tries.append(call)
             in_folder(theirs, CHAT, lambda folder: theirs.close(theirs.create(folder, f"log-{len(tries)}")))
@@ -79,9 +79,9 @@ def test_a_folder_that_is_filled_again_and_again_is_given_up() -> None:
 def test_a_folder_that_goes_as_it_is_made_is_made_anew(times: int) -> None:
     """P1: a process that cleans up removes the empty folder once or twice; the conversation is there all the same."""
     disk = SimulatedFileSystem()
-    gone: list[Call] = []
+    gone: list[FileSystemCall] = []
 
-    def clean_up(call: Call) -> None:
+    def clean_up(call: FileSystemCall) -> None:
         if (call.name, call.path) == ("open_directory", CHAT) and CHAT in disk.tree() and len(gone) < times:
             gone.append(call)
             remove(disk.another_process())
@@ -97,7 +97,7 @@ def test_where_no_folder_stays_a_create_ends() -> None:
     """P7: a file system in which nothing that is made stays gives an error of ours, and no endless loop."""
     disk = SimulatedFileSystem()
 
-    def clean_up(call: Call) -> None:
+    def clean_up(call: FileSystemCall) -> None:
         if (call.name, call.path) == ("open_directory", CHAT) and CHAT in disk.tree():
             remove(disk.another_process())
 
@@ -113,7 +113,7 @@ def test_where_not_even_the_root_is_there_a_create_ends() -> None:
     """P7: the same of a process whose root was taken away."""
     disk = SimulatedFileSystem()
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name == "open_directory":
             raise FileNotFoundError(errno.ENOENT, "gone")
 
@@ -125,9 +125,9 @@ def test_where_not_even_the_root_is_there_a_create_ends() -> None:
 def test_a_file_that_is_put_where_the_folder_is_to_be_is_left_alone() -> None:
     """P13: somebody's file comes to stand there after the look, and before the folder is made."""
     disk = SimulatedFileSystem()
-    looks: list[Call] = []
+    looks: list[FileSystemCall] = []
 
-    def put_a_file(call: Call) -> None:
+    def put_a_file(call: FileSystemCall) -> None:
         if (call.name, call.path) == ("open_directory", CHAT):
             looks.append(call)
             if len(looks) == 2:

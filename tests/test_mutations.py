@@ -43,7 +43,7 @@ from transcript_store._conversation import metadata
 from transcript_store._snapshots import snapshot as snapshots
 from transcript_store._snapshots import stored as _snapshot_files
 from transcript_store._snapshots.encryption import Key
-from transcript_store._snapshots.files import SnapshotFiles
+from transcript_store._snapshots.file_store import SnapshotFiles
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -293,7 +293,7 @@ def test_a_metadata_file_lost_and_foreign(scratch: Path) -> None:
     for damage in ("another's", "somebody else's", "lost"):
         with pytest.raises((CorruptMetadataError, CorruptTranscriptError)):
             ConversationStore(folder, file_system=HASTY).load()
-        assert not verify(folder, file_system=HASTY).is_whole
+        assert not verify(folder, file_system=HASTY).is_intact
         assert {one.id for one in library.list() if one.damage} == {folder.name}
         if damage == "another's":
             file.write_text('{"name": "a package"}\n')

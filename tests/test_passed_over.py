@@ -10,7 +10,7 @@ import pytest
 
 from transcript_store import ConversationStore, verify
 from transcript_store._log.record import close_line
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 FOLDER = "/chat"
 
@@ -18,7 +18,7 @@ FOLDER = "/chat"
 def interrupt_the_next_append(disk: SimulatedFileSystem, store: ConversationStore) -> None:
     """A signal before its write: nothing of it is there, and the next call reads the file from the last sync on."""
 
-    def on_call(call: Call) -> None:
+    def on_call(call: FileSystemCall) -> None:
         if call.name == "write":
             raise KeyboardInterrupt
 
@@ -93,7 +93,7 @@ def test_the_last_so_many_are_the_last_of_all(seed):
     in_force = [one.message for one in store.get_records() if one.message is not None and not one.is_retracted]
     assert in_force == said
     store.close()
-    assert verify(FOLDER, file_system=disk).is_whole
+    assert verify(FOLDER, file_system=disk).is_intact
 
 
 def test_a_message_counts_whatever_the_members_in_front_of_it():

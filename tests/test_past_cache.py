@@ -19,7 +19,7 @@ import pytest
 
 from transcript_store import ConversationStore, StorageError
 from transcript_store._os.filesystem import PosixFileSystem
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps mapped pages so")
 
@@ -153,7 +153,7 @@ def test_a_message_that_the_disk_refused_is_not_shown_while_the_file_is_mapped()
     """P6: and what is acknowledged after it is not lost behind it. On real disks: tests/crash/test_failing_disk.py."""
     disk = SimulatedFileSystem()
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name == "sync_data":
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from transcript_store import ConversationNotFoundError, ConversationStore, CorruptTranscriptError
-from transcript_store._conversation.placed import transcript_in
+from transcript_store._conversation.transcript_file import transcript_in
 from transcript_store._log import scan
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 from transcript_store.transcripts import open_transcript
 
 
@@ -55,7 +55,7 @@ def test_an_empty_line_is_no_record_however_long_the_next_one_is() -> None:
     data = disk.tree()["/c/transcript.jsonl"] or b""
     disk.write_file("/c/transcript.jsonl", data[:end] + b"\n" + data[end:])
     with transcript_in(disk, "/c") as transcript:
-        calls: list[Call] = []
+        calls: list[FileSystemCall] = []
         disk.on_call = calls.append
         assert transcript.record_at(end) is None
         assert [call.name for call in calls] == ["read"]

@@ -94,7 +94,7 @@ def test_what_was_acknowledged_survives_sigkill(scratch, durability, rounds):
             assert len(messages) - acknowledged in (0, 1, 3), f"{acknowledged} acknowledged, {len(messages)} there"
             store.append_message({"n": len(messages)})
             expected = len(messages) + 1
-        assert verify(directory).is_whole
+        assert verify(directory).is_intact
         if directory.joinpath("transcript.jsonl").stat().st_size > 5_000_000:  # begin small again
             with ConversationStore(directory) as store:
                 store.load()
@@ -149,7 +149,7 @@ def test_a_storm_of_eight_writers(scratch, kills):
             found.setdefault(message["w"], []).append(message["n"])
     check_storm(acknowledged, found, kills)
     print(f"{sum(acknowledged.values())} messages, {verify(directory).generation} replaces")
-    assert verify(directory).is_whole
+    assert verify(directory).is_intact
 
 
 # ---- one writer at a time --------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def test_a_forked_child_cannot_write_through_its_parents_store(scratch, leaves):
     parent.append_message({"n": 2})
     assert parent.get_messages() == [{"n": 1}, {"n": 2}]
     parent.close()
-    assert verify(directory).is_whole
+    assert verify(directory).is_intact
 
 
 def _try_to_load(directory: Path) -> str:
@@ -340,7 +340,7 @@ def _iterating(store: ConversationStore) -> Iterator[None]:
 
 
 def _holding(store: ConversationStore) -> Iterator[None]:
-    with store.held():
+    with store.frozen():
         yield
 
 
@@ -386,7 +386,7 @@ def test_what_a_child_inherits_in_the_middle_of_a_call_ends_without_harm(scratch
     with ConversationStore(scratch / "mine", read_only=True) as mine:
         mine.load()
         assert mine.get_messages() == [{"n": "child"}]
-    assert verify(scratch / "c").is_whole
+    assert verify(scratch / "c").is_intact
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda library: pickle.loads(pickle.dumps(library))])
@@ -456,7 +456,7 @@ def test_a_fork_while_another_thread_is_in_a_call(scratch):
     files.armed = False
     assert store.get_messages() == [{"n": 1}]
     store.close()
-    assert verify(scratch / "c").is_whole
+    assert verify(scratch / "c").is_intact
 
 
 def _load_in_a_worker(directory: str) -> int:
@@ -572,8 +572,8 @@ def test_the_folder_is_moved_under_a_writer(scratch):
         store.append_message({"n": 2})
         store.update_metadata(model="m")
         store.replace_transcript([{"n": 3}])
-    assert verify(scratch / "moved").is_whole
-    assert verify(scratch / "c").is_whole
+    assert verify(scratch / "moved").is_intact
+    assert verify(scratch / "c").is_intact
     for name, messages in (("moved", [{"n": 3}]), ("c", [{"other": 1}])):
         with ConversationStore(scratch / name, read_only=True) as reader:
             reader.load()
@@ -610,7 +610,7 @@ def test_a_lock_file_that_is_removed_under_a_writer(scratch, first_appends):
         fresh.load()
         assert fresh.get_messages() == [*expected, {"second": 3}]
         assert fresh.recovery is None
-    assert verify(directory).is_whole
+    assert verify(directory).is_intact
 
 
 @pytest.mark.parametrize("last_call", ["close", "update_metadata", "replace_transcript"])
@@ -809,7 +809,7 @@ def test_processes_race_for_one_id(scratch, processes, calls):
         assert set(texts) <= {text for text in appended if text.startswith(f"{marker} ")}
         if chat == CONTESTED:
             assert set(texts) == {text for text in appended if text.startswith(f"{marker} ")}
-        assert verify(root / chat).is_whole
+        assert verify(root / chat).is_intact
     assert {path.name for path in root.iterdir()} == listed.keys()
     names = {path.name for path in root.rglob("*")} - listed.keys()
     assert names <= {"lock", "metadata.json", "transcript.jsonl"}

@@ -29,7 +29,7 @@ from transcript_store import (
     TranscriptPosition,
     verify,
 )
-from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem, SimulatedStop
 
 SEEDS = itertools.count()
 USER, REPLY = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}
@@ -167,7 +167,7 @@ def test_a_copy_can_be_made_with_what_is_public(tmp_path):
             assert (found.provider, found.model, found.labels) == ("claude", "m", {"title": "A"})
             assert found.restored_from == {"conversation": metadata.id, "seq": 2, "head": position.head}
             assert found.id != metadata.id
-        assert verify(path).is_whole
+        assert verify(path).is_intact
     with ConversationStore(tmp_path / "there") as copy:
         copy.load()
         assert copy.get_records(generation=0)[0].message == {"role": "user", "content": "what was there"}
@@ -234,7 +234,7 @@ def test_a_power_loss_in_a_restore_leaves_what_was_there_or_all_that_was_given()
             store.initialize(provider="claude", messages=[USER])
         left = itertools.count(1)
 
-        def stop(_: Call, left: Iterator[int] = left, stop_at: int = stop_at) -> None:
+        def stop(_: FileSystemCall, left: Iterator[int] = left, stop_at: int = stop_at) -> None:
             if next(left) == stop_at:
                 raise SimulatedStop
 
@@ -335,7 +335,7 @@ def test_a_callback_can_be_taken_back_within_another_call():
         called: list[int] = []
         undo = [store.on_close(lambda: called.append(1))]
 
-        def forget(_: Call) -> None:
+        def forget(_: FileSystemCall) -> None:
             if undo:
                 undo.pop()()
 

@@ -292,7 +292,7 @@ def test_a_reader_looks_between_any_two_calls_of_a_writer(scratch, work):
                     assert (model == "new") == (reader.get_messages() == after)
             assert fresh.get_messages() == follower.get_messages()
             fresh.close()
-            assert verify(directory).is_whole
+            assert verify(directory).is_intact
 
         files.calls, files.nth, files.happen = 0, nth, look
         operate(writer)
@@ -361,7 +361,7 @@ def test_a_writer_works_between_any_two_calls_of_a_reader(scratch, work, reads):
 ARCHIVE_READS: dict[str, Callable[[ConversationStore, Any], bool]] = {
     "generations": lambda reader, _: all(found.damage is None for found in reader.generations()),
     "get_records": lambda reader, _: reader.get_records(generation=0)[0].message == OLD[0],
-    "verify": lambda reader, files: verify(reader.directory, file_system=files).is_whole,
+    "verify": lambda reader, files: verify(reader.directory, file_system=files).is_intact,
     "repair": lambda reader, files: not repair(reader.directory, file_system=files).findings,
 }
 
@@ -493,7 +493,7 @@ def test_a_reader_beside_a_writer_that_is_killed_and_recovers(scratch, kills, ca
     assert refreshes > 100
     assert started_over > 0, "no replace was seen: this proved too little"
     reader.close()
-    assert verify(directory).is_whole
+    assert verify(directory).is_intact
 
 
 # ---- without permission to write -------------------------------------------------------------------------------------
@@ -518,7 +518,7 @@ def test_a_reader_in_a_folder_that_it_may_only_read():
                     reader.load()
                     print(len(reader.get_messages()), flush=True)
                     sys.stdin.readline()
-                    print(*reader.refresh(), len(reader.get_messages()), verify(sys.argv[1]).is_whole, flush=True)
+                    print(*reader.refresh(), len(reader.get_messages()), verify(sys.argv[1]).is_intact, flush=True)
                 """
             command = [sys.executable, "-c", as_nobody(script), str(path)]
             reader = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

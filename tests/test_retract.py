@@ -36,7 +36,7 @@ from transcript_store._log.record import close_line
 from transcript_store._log.retractions import TakenBack
 from transcript_store.exporting import export
 from transcript_store.search import SearchIndex
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 from transcript_store.transcripts import open_transcript
 from transcript_store.view import write_page
 
@@ -71,7 +71,7 @@ def every_way_to_read(store: ConversationStore) -> list[list[Any]]:
     export(store, to="jsonl", output=out)
     exported = [json.loads(line)["message"] for line in out.read_text().splitlines()]
     found = [one.record for one in salvage(store.directory).found if one.record]
-    with store.held() as held:
+    with store.frozen() as held:
         held_records = list(held.records)
     return [
         store.get_messages(),
@@ -92,7 +92,7 @@ def expect(store: ConversationStore, messages: list[Any]) -> None:
         assert found == messages
     store.load()
     assert store.get_messages() == messages
-    assert verify(store.directory).is_whole
+    assert verify(store.directory).is_intact
 
 
 def test_what_was_taken_back_counts_for_no_reader_and_is_still_a_record(store):
@@ -140,7 +140,7 @@ def test_after_a_sync_that_failed_nothing_is_taken_back():
     """P6: what the disk has is not known, so nothing is written behind it."""
     disk = SimulatedFileSystem()
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if "sync" in call.name:
             raise OSError(errno.EIO, "refused")
 
@@ -205,7 +205,7 @@ def test_replace_can_enable_it(tmp_path):
 
 def test_every_way_to_create_can_enable_it(tmp_path):
     library = ConversationLibrary(tmp_path)
-    with library.together() as group:
+    with library.group() as group:
         ids = [group.add(messages=[ONE], features=RETRACT)]
     with library.create(messages=[ONE], features=RETRACT) as store:
         ids.append(store.id)
@@ -330,7 +330,7 @@ def test_a_retraction_that_was_edited_by_hand_is_taken_as_it_is(store):
     store.close()
     path = Path(store.directory, "transcript.jsonl")
     path.write_bytes(path.read_bytes().replace(b'"retracts":[4,6]', b'"retracts":[5,6]'))
-    assert not verify(store.directory).is_whole
+    assert not verify(store.directory).is_intact
     repair(store.directory, mode="accept-edits", dry_run=False)
     store.load()
     expect(store, [ONE, TWO, {"n": 4}])
@@ -584,7 +584,7 @@ def test_no_repair_takes_back_what_was_not_taken_back(tmp_path, seed):
     whole = [one.record.message["n"] for one in kept.values() if one.record and one.record.message]
     if mode == "salvage":
         assert set(whole) & set(counted) <= set(shown), "and all that counts and is whole is shown"
-    assert verify(path).is_whole
+    assert verify(path).is_intact
 
 
 def test_the_last_messages_are_read_without_a_look_at_all_that_stands_with_them(tmp_path, monkeypatch):

@@ -47,7 +47,7 @@ from transcript_store import (
 )
 from transcript_store._conversation.layout import twice
 from transcript_store._os.filesystem import PosixFileSystem
-from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem, SimulatedStop
 
 KEY = bytes(range(32))
 
@@ -65,7 +65,7 @@ def test_a_write_that_is_short_again_and_again_is_finished():
         store.append_messages(SAID)
     said = messages(disk)
     assert said == [*SAID, {"role": "assistant", "content": "a" * 100}, *SAID, *SAID]
-    assert verify(CHAT, file_system=disk).is_whole
+    assert verify(CHAT, file_system=disk).is_intact
     snapshot = Snapshot.create(provider="claude", model="m", messages=said)
     snapshots = FileStore("/snapshots", encryption_key=KEY, file_system=disk)
     snapshots.save(snapshot)
@@ -154,12 +154,12 @@ def test_a_lock_that_cannot_be_signed_is_a_lock(call: str):
     """P7, P11: on a full disk the lock file stays without the name of its holder, and the conversation opens all the same."""
     disk = a_conversation()
 
-    def refuse(asked: Call) -> None:
+    def refuse(asked: FileSystemCall) -> None:
         if asked.name == call and asked.path.endswith("/lock") and not refused:
             refused.append(asked)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    refused: list[Call] = []
+    refused: list[FileSystemCall] = []
     disk.on_call = refuse
     with opened(disk) as store:
         with pytest.raises(ConversationLockedError):
@@ -215,9 +215,9 @@ def test_a_sweep_looks_again_when_it_has_the_lock():
     """
     disk = SimulatedFileSystem()
     library_on(disk).create(id=OTHER_ID).close()
-    stopped: list[Call] = []
+    stopped: list[FileSystemCall] = []
 
-    def stop(call: Call) -> None:
+    def stop(call: FileSystemCall) -> None:
         if stopped or (call.name, call.path) == ("rename", TRANSCRIPT):
             stopped.append(call)
             raise SimulatedStop
@@ -392,7 +392,7 @@ def test_verify_believes_no_damage_at_first_sight():
     """P12: the same of whoever verifies."""
     disk = a_conversation()
     with a_moment(disk) as waited:
-        assert verify(CHAT, file_system=disk).is_whole
+        assert verify(CHAT, file_system=disk).is_intact
     assert len(waited) == 1
 
 
@@ -502,15 +502,15 @@ def test_what_cannot_be_removed_keeps_nobody_from_creating():
     disk = SimulatedFileSystem()
     library_on(disk).create(id=OTHER_ID, messages=SAID).close()
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name in ("remove", "remove_directory", "unlink", "rmdir") and "/.trash-" in call.path:
             refused.append(call)
             raise OSError(errno.EPERM, "injected")
 
-    refused: list[Call] = []
+    refused: list[FileSystemCall] = []
     disk.on_call = refuse
     library_on(disk).delete(OTHER_ID)
-    with library_on(disk).together() as group:
+    with library_on(disk).group() as group:
         group.add(messages=SAID)
     assert len(refused) >= 2
     assert any("/.trash-" in path for path in disk.tree())

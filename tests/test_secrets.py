@@ -74,7 +74,7 @@ def test_each_part_with_secrets_is_found_and_forgotten_and_nothing_else_changes(
     assert parts(forget_secrets(tmp_path)) == []
     assert bytes_below(tmp_path / "clean") == before
     for folder in tmp_path.iterdir():
-        assert verify(folder).is_whole
+        assert verify(folder).is_intact
     with ConversationStore(tmp_path / "live", read_only=True) as store:
         store.load()
         first, second, third, fourth = store.get_records()

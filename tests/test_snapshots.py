@@ -39,7 +39,7 @@ from transcript_store import (
 )
 from transcript_store._json import verbatim
 from transcript_store._json.verbatim import NotJSONError
-from transcript_store._snapshots.summary import read_summary
+from transcript_store._snapshots.protocol import read_summary
 from transcript_store.testing import SimulatedFileSystem
 from transcript_store.testing.strategies import json_values
 
@@ -397,7 +397,10 @@ class _Pair(NamedTuple):
 @example(json.loads("[" * 400 + "]" * 400))
 def test_the_quick_way_to_encode_gives_what_the_slow_one_does(value: Any) -> None:
     """Whatever it is, and whichever of the two takes it."""
-    quick, slow = verbatim.encode(value), verbatim._encode_slowly(value)  # which of them it takes is its own affair
+    quick, slow = (
+        verbatim.encode_compact(value),
+        verbatim._encode_slowly(value),
+    )  # which of them it takes is its own affair
     assert repr(json.loads(quick)) == repr(json.loads(slow))
     assert verbatim.decode(quick) == value
 
@@ -411,7 +414,7 @@ def test_the_quick_way_to_encode_gives_what_the_slow_one_does(value: Any) -> Non
 def test_what_would_come_back_changed_is_refused(value: Any) -> None:
     """Though ``orjson`` would write most of it."""
     with pytest.raises(NotJSONError):
-        verbatim.encode(value)
+        verbatim.encode_compact(value)
     with pytest.raises(InvalidMessageError):
         snapshot(messages=[{"content": value}])
 

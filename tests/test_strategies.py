@@ -25,13 +25,13 @@ from transcript_store.testing import (
     check_snapshot_store,
     crash_test,
 )
-from transcript_store.testing._pairing import calls_in, problem_with, results_in
+from transcript_store.testing._exchanges import calls_in, problem_with, results_in
 from transcript_store.testing.strategies import (
     FAULTS,
     PROVIDERS,
-    Damage,
+    DamagedBytes,
     conversations,
-    damaged,
+    damaged_bytes,
     json_objects,
     json_values,
     messages,
@@ -133,7 +133,7 @@ def test_a_snapshot_is_whole(drawn: Snapshot) -> None:
 @settings(max_examples=60)
 @given(st.binary(min_size=1, max_size=60) | st.just(LINES), st.data())
 def test_what_is_damaged_is_never_as_it_was(data: bytes, draw: st.DataObject) -> None:
-    assert draw.draw(damaged(data, kinds=["torn", "zeros", "flipped bit", "foreign line"])).data != data
+    assert draw.draw(damaged_bytes(data, kinds=["torn", "zeros", "flipped bit", "foreign line"])).data != data
 
 
 def test_mistakes_are_told() -> None:
@@ -147,9 +147,9 @@ def test_mistakes_are_told() -> None:
         ):
             exchanges("claude", faults=["late", "gone"])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="nothing can be damaged"):
-        damaged(b"")
+        damaged_bytes(b"")
     with pytest.raises(ValueError, match=r"kinds must be of torn, .*; not fire"):
-        damaged(b"x", kinds=["fire"])  # type: ignore[list-item]
+        damaged_bytes(b"x", kinds=["fire"])  # type: ignore[list-item]
 
 
 # ---- how far they shrink -----------------------------------------------------------------------------------------------
@@ -200,12 +200,12 @@ SMALLEST: list[tuple[str, st.SearchStrategy[Any], Callable[[Any], bool], Any]] =
     ),
     ("metadata", metadata(), lambda _: True, {}),
     ("metadata with a label", metadata(), lambda fields: bool(fields.get("labels")), {"labels": {"": ""}}),
-    ("damage", damaged(LINES), lambda _: True, Damage("torn", LINES[:-1])),
+    ("damage", damaged_bytes(LINES), lambda _: True, DamagedBytes("torn", LINES[:-1])),
     (
         "lines that changed places",
-        damaged(LINES, kinds=["swapped lines"]),
+        damaged_bytes(LINES, kinds=["swapped lines"]),
         lambda _: True,
-        Damage("swapped lines", b'{"line":1}\n{"line":0}\n' + LINES[22:]),
+        DamagedBytes("swapped lines", b'{"line":1}\n{"line":0}\n' + LINES[22:]),
     ),
     ("a schedule", schedules(), lambda _: True, [(1, "kill", 0)]),
     (

@@ -148,7 +148,7 @@ def test_foreign_bytes_behind_the_tail_are_recovered(tmp_path):
         assert store.recovery.torn_bytes == 14
         assert store.recovery.messages_kept == len(messages)
         assert store.get_messages() == [*messages, {"n": "next"}]
-    assert verify(tmp_path / "c").is_whole
+    assert verify(tmp_path / "c").is_intact
 
 
 @pytest.mark.usefixtures("short")

@@ -114,7 +114,7 @@ def test_eight_threads_append(tmp_path, durability, rounds):
     switches = sum(a["thread"] != b["thread"] for a, b in pairwise(everything))
     assert switches >= rounds * (THREADS - 1), "the threads did not take turns: this proved nothing"
     assert reads > 0
-    assert verify(tmp_path / "c").is_whole
+    assert verify(tmp_path / "c").is_intact
 
 
 def test_threads_that_append_update_replace_and_reload(tmp_path):
@@ -149,7 +149,7 @@ def test_threads_that_append_update_replace_and_reload(tmp_path):
     in_threads(work)
     store.close()
     found = verify(tmp_path / "c")
-    assert found.is_whole
+    assert found.is_intact
     assert found.generation == replaced[0] == rounds
     assert found.archived_generations == tuple(range(rounds))
     seen: list[tuple[int, int, int]] = []
@@ -279,7 +279,7 @@ def test_a_call_from_a_signal_handler_during_a_call(tmp_path, operation):
     store.append_message({"n": 2})
     assert store.get_messages() == [{"n": 0}, {"n": 1}, {"n": 2}]
     store.close()
-    assert verify(tmp_path / "c").is_whole
+    assert verify(tmp_path / "c").is_intact
 
 
 def test_a_signal_handler_that_appends_between_calls(tmp_path):

@@ -30,7 +30,7 @@ from transcript_store import (
     ConversationStore,
     verify,
 )
-from transcript_store._conversation.turns import TurnWriter
+from transcript_store._conversation.shared_writer import SharedWriter
 from transcript_store._os.filesystem import PosixFileSystem
 from transcript_store.aio import AsyncConversationLibrary, AsyncConversationStore
 
@@ -43,7 +43,7 @@ def conversation(directory: Path, **contents: Any) -> Path:
 
 def numbers_of(directory: Path) -> dict[int, list[int]]:
     """Each writer's numbers, in the order in which they stand in the live generation."""
-    assert verify(directory).is_whole
+    assert verify(directory).is_intact
     found: dict[int, list[int]] = {}
     with ConversationStore(directory) as store:
         store.load()
@@ -237,7 +237,7 @@ def test_interrupted_at_every_line(scratch, operation, behind_another, step):
         assert second.get_metadata().labels == labels, where
         first.close()
         second.close()
-        assert verify(directory / "c").is_whole, where
+        assert verify(directory / "c").is_intact, where
         runs += 1
     assert runs > 40 / step
 
@@ -246,9 +246,9 @@ def test_interrupted_at_every_line(scratch, operation, behind_another, step):
 def test_interrupted_again_while_the_turn_ends(scratch, monkeypatch, step):
     """P21: Ctrl-C within an append, and again at each end of its turn: what the store shows then is what the file holds."""
     shown: list[int] = []
-    end_call = TurnWriter.end_call
+    end_call = SharedWriter.end_call
 
-    def press_again(writer: TurnWriter) -> None:
+    def press_again(writer: SharedWriter) -> None:
         if sys.exc_info()[0] is KeyboardInterrupt:
             raise KeyboardInterrupt
         end_call(writer)
@@ -261,7 +261,7 @@ def test_interrupted_again_while_the_turn_ends(scratch, monkeypatch, step):
     def append(store: ConversationStore) -> None:
         with monkeypatch.context() as patched:
             # Only there is an end of a turn interrupted by a Ctrl-C of its own, as often as there is one.
-            patched.setattr(TurnWriter, "end_call", press_again)
+            patched.setattr(SharedWriter, "end_call", press_again)
             store.append_message({"n": 2})
 
     for store, directory, where, _ in every_line(scratch, prepare, append, step):
@@ -272,7 +272,7 @@ def test_interrupted_again_while_the_turn_ends(scratch, monkeypatch, step):
         store.append_message({"n": 3})
         assert store.get_messages() == [*messages, {"n": 3}], where
         store.close()
-        assert verify(directory).is_whole, where
+        assert verify(directory).is_intact, where
         shown.append(len(messages))
     assert shown.count(1) > 40 / step
     assert shown.count(2) > 40 / step
@@ -292,7 +292,7 @@ def test_reading_goes_on_piece_by_piece_while_others_write(scratch):
             other.replace_transcript([])
             with pytest.raises(ConversationChangedError):
                 list(records)
-            with store.held() as held:
+            with store.frozen() as held:
                 assert held.position.seq == 0
                 with pytest.raises(ConversationLockedError):  # the block is one turn
                     ConversationStore(directory, hold_lock=False, lock_timeout_seconds=0).load()
@@ -313,7 +313,7 @@ def test_who_is_kept_out_is_told_of_turns(scratch):
         holder.load()
         with pytest.raises(ConversationLockedError, match="open both with hold_lock=False"):
             ConversationStore(directory).load()
-        with holder.held(), pytest.raises(RuntimeError, match=r"held\(\) block"):
+        with holder.frozen(), pytest.raises(RuntimeError, match=r"held\(\) block"):
             holder.append_message({"n": 1})
 
 

@@ -27,7 +27,7 @@ from transcript_store import (
     ConversationStore,
     StorageError,
 )
-from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem, SimulatedStop
 
 ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
 OTHER_ID = "11111111-2222-4333-8444-555555555555"
@@ -95,7 +95,7 @@ def test_what_a_killed_create_left_is_swept_by_the_next_change(make: Callable[[C
         disk = a_library()
         first = disk.calls_made
 
-        def stop(call: Call, at: int = first + number) -> None:
+        def stop(call: FileSystemCall, at: int = first + number) -> None:
             if call.number >= at:
                 raise SimulatedStop
 
@@ -123,9 +123,9 @@ def test_nobody_sweeps_what_is_being_made(
     while True:
         disk = a_library()
         first = disk.calls_made
-        happened: list[Call] = []
+        happened: list[FileSystemCall] = []
 
-        def happen(call: Call, at: int = first + number, disk: Any = disk, happened: Any = happened) -> None:
+        def happen(call: FileSystemCall, at: int = first + number, disk: Any = disk, happened: Any = happened) -> None:
             if call.number == at:
                 happened.append(call)
                 other(another(disk))
@@ -150,7 +150,7 @@ def test_a_sweep_that_meets_who_tries_again() -> None:
         disk = a_library()
         renames = 0
 
-        def stop(call: Call) -> None:
+        def stop(call: FileSystemCall) -> None:
             nonlocal renames
             renames += call.name == "rename"
             if renames == 2:
@@ -164,7 +164,7 @@ def test_a_sweep_that_meets_who_tries_again() -> None:
         first = disk.calls_made
         happened: list[str] = []
 
-        def happen(call: Call, at: int = first + number, disk: Any = disk, happened: Any = happened) -> None:
+        def happen(call: FileSystemCall, at: int = first + number, disk: Any = disk, happened: Any = happened) -> None:
             if call.number == at:
                 try:
                     create_by_id(another(disk))
@@ -195,7 +195,7 @@ def test_what_a_create_left_that_the_disk_refused_is_swept_by_the_next_change(
         disk = a_library()
         first = disk.calls_made
 
-        def refuse(call: Call, at: int = first + number) -> None:
+        def refuse(call: FileSystemCall, at: int = first + number) -> None:
             if call.number >= at and call.name != "close":
                 raise OSError(errno.EACCES, "injected")
 
@@ -310,7 +310,7 @@ def test_a_note_that_the_disk_refuses_stops_nothing() -> None:
     """P7: no note, and the create goes on."""
     disk = a_library()
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if "/.new-" in call.path:
             raise OSError(errno.ENOLCK, "injected")
 

@@ -7,7 +7,7 @@ What is public stands in six doors, and every name of theirs can be imported fro
 * ``maintenance``: ``verify``, ``salvage`` and ``repair``;
 * ``snapshots``: immutable copies, ``Snapshot`` and ``FileStore``;
 * ``keys``: keys of sealed conversations, ``KeyProvider``;
-* ``errors``: everything that is raised on purpose, and ``ways_out``, what to do about it.
+* ``errors``: everything that is raised on purpose, and ``hints``, what to do about it.
 
 Public too, under their own names: ``transcript_store.messages``, ``histories``, ``file_names``, ``words``, ``sources``, ``importing``,
 ``exporting``, ``search``, ``transcripts``, ``view``, ``aio``, ``chat``, ``integrations``, ``places`` and ``testing``. All else may change.
@@ -15,19 +15,19 @@ Public too, under their own names: ``transcript_store.messages``, ``histories``,
 
 import typing as _typing
 
-from transcript_store._doors import opened as _opened
+from transcript_store._lazy import lazy_names as _opened
 
 if _typing.TYPE_CHECKING:
     from transcript_store.conversation import *
     from transcript_store.errors import *
+    from transcript_store.hints import *
     from transcript_store.keys import *
     from transcript_store.library import *
     from transcript_store.maintenance import *
     from transcript_store.snapshots import *
-    from transcript_store.ways_out import *
 else:  # the order is the order in which a name is looked for: what is quick to import comes first
     __getattr__, __dir__ = _opened(
-        __name__, "ways_out", "errors", "conversation", "library", "maintenance", "snapshots", "keys"
+        __name__, "hints", "errors", "conversation", "library", "maintenance", "snapshots", "keys"
     )
 
 __version__ = "0.2.0"

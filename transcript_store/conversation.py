@@ -22,17 +22,21 @@ from typing import Any, Literal, NoReturn, Self, Unpack, get_args
 from transcript_store._conversation import arguments
 from transcript_store._conversation import metadata as _metadata
 from transcript_store._conversation.archive import Generation
-from transcript_store._conversation.arguments import Contents, NewConversation, Storable
+from transcript_store._conversation.arguments import NewContents, NewConversation, Storable
+from transcript_store._conversation.calls import (
+    ConversationState,
+    FrozenConversation,
+    Reads,
+    TranscriptPosition,
+    Writes,
+)
 from transcript_store._conversation.guard import StorageGuard
 from transcript_store._conversation.layout import occupant
 from transcript_store._conversation.metadata import ConversationMetadata
-from transcript_store._conversation.reader import Reader, RefreshResult
-from transcript_store._conversation.reads import ConversationState, HeldConversation, Reads, TranscriptPosition
-from transcript_store._conversation.storage import Options, Storage
-from transcript_store._conversation.turns import WAIT_SECONDS, TurnWriter
-from transcript_store._conversation.usage import TokenUsage, UsageRow
+from transcript_store._conversation.shared_writer import WAIT_SECONDS, SharedWriter
+from transcript_store._conversation.storage import Reader, RefreshResult, Storage, StorageOptions
+from transcript_store._conversation.summary import TokenUsage, UsageRow
 from transcript_store._conversation.writer import Writer
-from transcript_store._conversation.writes import Writes
 from transcript_store._json.strict import EncodedMessage
 from transcript_store._log.log import AppendResult, Recovery
 from transcript_store._log.record import Gap, Record
@@ -40,13 +44,13 @@ from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import new_id
 from transcript_store._sealing.providers import EncryptionKey, keyring_of
+from transcript_store.display import title_in
 from transcript_store.errors import (
     ConversationExistsError,
     ConversationNotFoundError,
     ProviderMismatchError,
     ReadOnlyError,
 )
-from transcript_store.words import title_in
 
 logger: logging.Logger = logging.getLogger("transcript_store.conversation")
 
@@ -55,9 +59,9 @@ __all__ = [
     "ConversationMetadata",
     "ConversationState",
     "ConversationStore",
+    "FrozenConversation",
     "Gap",
     "Generation",
-    "HeldConversation",
     "NewConversation",
     "Record",
     "Recovery",
@@ -109,7 +113,7 @@ class ConversationStore(Reads, Writes):
             key a sealed conversation can be loaded, verified and copied as files, and nothing of it is read or written.
             docs/encryption.md has what is sealed, and what stays in sight.
         retired_keys: earlier keys, for what is not wrapped with the key of today yet (``ConversationLibrary.rotate_key``).
-        take_over: for a conversation on a place (``transcript_store.places``): with True it is claimed even if its last writer neither
+        take_over: for a conversation on a place (``transcript_store.backends``): with True it is claimed even if its last writer neither
             closed it nor was idle for a minute; that one is told. In a folder it changes nothing: a lock ends with its process.
         holder: on a place, a name of this writer, for people. A writer whose conversation this one takes over is told it, beside host
             and pid.
@@ -120,7 +124,7 @@ class ConversationStore(Reads, Writes):
         ValueError: any call; an argument has a value that it cannot have. Where a count or one of several words is expected, such a
             value may be of any type.
         ConversationNotLoadedError: any call before a load, or after ``close()``; call ``load()``.
-        RuntimeError: a call within another call of the same thread (in a ``held()`` block, or a signal handler).
+        RuntimeError: a call within another call of the same thread (in a ``frozen()`` block, or a signal handler).
         ConversationLockedError: a call that writes; somebody removed the lock file. Call ``load()`` again. With
             ``hold_lock=False`` any call; somebody else kept the lock for ``lock_timeout_seconds``. Nothing was done; try again.
         ConversationNotFoundError: with ``hold_lock=False`` any call; the conversation was deleted or moved since the last one.
@@ -167,7 +171,7 @@ class ConversationStore(Reads, Writes):
         self._path = self._named(directory)
         self._files = filesystem.REAL if file_system is None else file_system
         self._read_only = read_only
-        self._options = Options(
+        self._options = StorageOptions(
             max_line_bytes=max_line_bytes,
             sync_appends=durability == "power-loss",
             lock_timeout_seconds=lock_timeout_seconds,
@@ -193,9 +197,9 @@ class ConversationStore(Reads, Writes):
             )
         return filesystem.absolute_path(directory)
 
-    def _new_storage(self, options: Options, *, read_only: bool) -> Storage:
+    def _new_storage(self, options: StorageOptions, *, read_only: bool) -> Storage:
         """The conversation where it lives, as this store opens it; nothing is looked at yet."""
-        kind = Reader if read_only else Writer if options.hold_lock else TurnWriter
+        kind = Reader if read_only else Writer if options.hold_lock else SharedWriter
         return kind(self._files, self._path, options)
 
     def _occupant(self) -> str | None:
@@ -325,7 +329,7 @@ class ConversationStore(Reads, Writes):
                     _warn_of_what_differs(self._path, ", ".join(names))
         return created
 
-    def _load_or_initialize(self, new: Contents, *, tail_only: bool) -> bool:
+    def _load_or_initialize(self, new: NewContents, *, tail_only: bool) -> bool:
         while True:
             try:
                 self._load(tail_only=tail_only)
@@ -445,7 +449,7 @@ class ConversationStore(Reads, Writes):
                 try:
                     self._load()
                 except ConversationNotFoundError:
-                    self._initialize(Contents({**arguments.changed({}, changes), **given, **origin}, entries, ()))
+                    self._initialize(NewContents({**arguments.changed({}, changes), **given, **origin}, entries, ()))
                     return
             storage = self._guard.writer()
             recorded = storage.members.get("provider")
@@ -455,7 +459,7 @@ class ConversationStore(Reads, Writes):
                 raise ProviderMismatchError(recorded_provider=provider or "", provider=recorded)
             changed = arguments.changed(storage.members, changes)
             changed.pop("restored_from", None)
-            self._guard.group_commit.settle(storage)
+            self._guard.group_commit.resolve(storage)
             storage.replace(entries, {**changed, **origin})
 
     def seal(self, *, keep_plain: bool = False) -> None:
@@ -483,7 +487,7 @@ class ConversationStore(Reads, Writes):
             self._refuse_read_only()
             self._load(accept_plain=True)
             storage = self._guard.writer()
-            self._guard.group_commit.settle(storage)
+            self._guard.group_commit.resolve(storage)
             storage.seal(keys, keep_plain=keep_plain)
 
     def unseal(self) -> None:
@@ -498,7 +502,7 @@ class ConversationStore(Reads, Writes):
         """
         with self._guard.locked():
             storage = self._guard.writer()
-            self._guard.group_commit.settle(storage)
+            self._guard.group_commit.resolve(storage)
             storage.unseal()
             self._guard.close()
 
@@ -509,7 +513,7 @@ class ConversationStore(Reads, Writes):
         storage = self._new_storage(options, read_only=self._read_only)
         self._guard.begin(storage, storage.load)
 
-    def _initialize(self, new: Contents, id: str | None = None) -> None:
+    def _initialize(self, new: NewContents, id: str | None = None) -> None:
         if self._guard.is_loaded:
             raise ConversationExistsError(path=self._path, reason="there is a conversation, and it is loaded")
         if self._own_id is not None and id not in (None, self._own_id):

@@ -41,7 +41,7 @@
     └── IncompleteResponseError                        a reply that ended early; what came is on record
 
 An error is made of its facts, by keyword. They are its attributes, and so are the two halves of its text: ``what`` happened
-and what holds now, and the ``way_out``, a value. An error survives pickling. Errors of the operating system are translated
+and what holds now, and the ``hint``, a value. An error survives pickling. Errors of the operating system are translated
 once, where files are touched; the original is the ``__cause__``.
 """
 
@@ -50,40 +50,40 @@ from __future__ import annotations
 import errno as _errno
 from typing import Any, dataclass_transform
 
-from transcript_store.ways_out import WayOut, way_out_of_damage
-from transcript_store.words import place
+from transcript_store.display import line_location
+from transcript_store.hints import Hint, way_out_of_damage
 
 
 @dataclass_transform(kw_only_default=True)  # for type checkers: the annotations of a class are its arguments
 class TranscriptStoreError(Exception):
     """The root of the tree: catch this to catch everything the package raises on purpose.
 
-    ``what`` says what happened and what holds now. ``way_out`` says what to do; it is None if ``what`` says that already, or
+    ``what`` says what happened and what holds now. ``hint`` says what to do; it is None if ``what`` says that already, or
     if there is nothing to do. ``str()`` gives both.
     """
 
-    way_out: WayOut | None = None
+    hint: Hint | None = None
     _says = "{error.path}: {error.reason}"
     """The sentence ``what``, with the facts to be filled in."""
 
     def __init__(self, **facts: Any) -> None:
         vars(self).update(facts)
-        self.way_out = self._way_out()
-        self.what: str = self._what()
+        self.hint = self._way_out()
+        self.problem: str = self._problem()
         if not self.args:
             super().__init__(str(self))
 
     def __str__(self) -> str:
-        return self.what if self.way_out is None else f"{self.what}; {self.way_out.value.format(error=self)}"
+        return self.problem if self.hint is None else f"{self.problem}; {self.hint.value.format(error=self)}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, vars(self).copy())
 
-    def _what(self) -> str:
+    def _problem(self) -> str:
         return self._says.format(error=self)
 
-    def _way_out(self) -> WayOut | None:
-        return self.way_out
+    def _way_out(self) -> Hint | None:
+        return self.hint
 
 
 def _rebuild(cls: type[TranscriptStoreError], args: tuple[Any, ...], facts: dict[str, Any]) -> TranscriptStoreError:
@@ -98,7 +98,7 @@ class ConversationNotLoadedError(TranscriptStoreError, RuntimeError):
 
     path: str
     reason: str
-    way_out: WayOut | None = WayOut.LOAD
+    hint: Hint | None = Hint.LOAD
 
 
 class ConversationNotFoundError(TranscriptStoreError, LookupError):
@@ -110,7 +110,7 @@ class ConversationNotFoundError(TranscriptStoreError, LookupError):
     path: str
     reason: str
     kind: str | None = None
-    way_out: WayOut | None = WayOut.CHECK_THE_PATH
+    hint: Hint | None = Hint.CHECK_THE_PATH
 
 
 class GenerationNotFoundError(TranscriptStoreError, LookupError):
@@ -120,7 +120,7 @@ class GenerationNotFoundError(TranscriptStoreError, LookupError):
     number: int
     available: tuple[int, ...]
 
-    def _what(self) -> str:
+    def _problem(self) -> str:
         shown = ", ".join(map(str, self.available[-20:]))
         only = f"there is only {shown}" if len(self.available) == 1 else f"there are {shown}"
         return f"{self.path}: there is no generation {self.number}; {only}"
@@ -148,7 +148,7 @@ class ConversationLockedError(TranscriptStoreError):
     holder_pid: int | None = None
     holder_host: str | None = None
     holder_opened_at: str | None = None
-    way_out: WayOut | None = WayOut.WAIT
+    hint: Hint | None = Hint.WAIT
 
 
 class ConversationChangedError(TranscriptStoreError):
@@ -162,7 +162,7 @@ class ConversationChangedError(TranscriptStoreError):
     reason: str
     expected_head: str
     head: str
-    way_out: WayOut | None = WayOut.READ_WHAT_CAME
+    hint: Hint | None = Hint.READ_WHAT_CAME
 
     _says = "{error.path}: {error.reason}"
 
@@ -176,7 +176,7 @@ class FeatureNotEnabledError(TranscriptStoreError):
 
     path: str
     feature: str
-    way_out: WayOut | None = WayOut.ENABLE_IT
+    hint: Hint | None = Hint.ENABLE_IT
 
     _says = "{error.path}: its live generation began without the feature {error.feature!r}"
 
@@ -185,7 +185,7 @@ class ReadOnlyError(TranscriptStoreError):
     """The store at ``path`` was opened to read, and this call would write."""
 
     path: str
-    way_out: WayOut | None = WayOut.OPEN_TO_WRITE
+    hint: Hint | None = Hint.OPEN_TO_WRITE
 
     _says = "{error.path}: it is open to read only"
 
@@ -202,14 +202,14 @@ class CorruptTranscriptError(TranscriptStoreError, ValueError):
     reason: str
     line_number: int | None = None
     offset_bytes: int | None = None
-    way_out: WayOut | None = None
+    hint: Hint | None = None
 
-    def _what(self) -> str:
-        where = place(self.line_number, self.offset_bytes)
+    def _problem(self) -> str:
+        where = line_location(self.line_number, self.offset_bytes)
         return f"{self.path}{where}: {self.reason} [{self.kind}]; nothing was touched"
 
-    def _way_out(self) -> WayOut:
-        return self.way_out or way_out_of_damage(self.kind, self.path, self.line_number)
+    def _way_out(self) -> Hint:
+        return self.hint or way_out_of_damage(self.kind, self.path, self.line_number)
 
 
 class CorruptMetadataError(TranscriptStoreError, ValueError):
@@ -221,7 +221,7 @@ class CorruptMetadataError(TranscriptStoreError, ValueError):
 
     _says = "{error.path}: {error.reason} [{error.kind}]; nothing was touched"
 
-    def _way_out(self) -> WayOut:
+    def _way_out(self) -> Hint:
         return way_out_of_damage(self.kind, self.path)
 
 
@@ -233,9 +233,9 @@ class UnsupportedVersionError(TranscriptStoreError, ValueError):
 
     path: str
     reason: str
-    way_out: WayOut | None = WayOut.UPGRADE
+    hint: Hint | None = Hint.UPGRADE
 
-    def _what(self) -> str:
+    def _problem(self) -> str:
         return f"{self.path}: {self.reason}" if self.path else self.reason
 
 
@@ -269,7 +269,7 @@ class RedactionError(TranscriptStoreError, ValueError):
 
     member: str
     reason: str
-    way_out: WayOut | None = WayOut.MEND_REDACT
+    hint: Hint | None = Hint.FIX_REDACT
 
     _says = "{error.member}: {error.reason} (nothing was stored)"
 
@@ -288,7 +288,7 @@ class NotAPathError(TranscriptStoreError, ValueError):
     """
 
     reason: str = "an address stands where a path is needed"
-    way_out: WayOut | None = WayOut.OPEN_THE_PLACE
+    hint: Hint | None = Hint.OPEN_BACKEND
     _says = "{error.reason}"
 
 
@@ -297,7 +297,7 @@ class InvalidSnapshotIdError(TranscriptStoreError, ValueError):
 
     id: str
     reason: str
-    way_out: WayOut | None = WayOut.LIST_TELLS
+    hint: Hint | None = Hint.LIST_CONVERSATIONS
     _says = "{error.reason}"
 
 
@@ -306,9 +306,9 @@ class SnapshotNotFoundError(TranscriptStoreError, LookupError):
 
     id: str
     path: str | None = None
-    way_out: WayOut | None = WayOut.LIST_TELLS
+    hint: Hint | None = Hint.LIST_CONVERSATIONS
 
-    def _what(self) -> str:
+    def _problem(self) -> str:
         return f"{self.path or 'the store'}: there is no snapshot {self.id}"
 
 
@@ -324,13 +324,13 @@ class CorruptSnapshotError(TranscriptStoreError, ValueError):
     kind: str
     reason: str
     consequence: str = "nothing was touched"
-    way_out: WayOut | None = None
+    hint: Hint | None = None
 
-    def _what(self) -> str:
+    def _problem(self) -> str:
         return f"{self.path or 'the snapshot'}: {self.reason} [{self.kind}]; {self.consequence}"
 
-    def _way_out(self) -> WayOut:
-        return self.way_out or (WayOut.MOVE_AWAY if self.kind == "foreign" else WayOut.RESTORE)
+    def _way_out(self) -> Hint:
+        return self.hint or (Hint.MOVE_AWAY if self.kind == "foreign" else Hint.RESTORE)
 
 
 class DecryptionError(TranscriptStoreError, ValueError):
@@ -344,9 +344,9 @@ class DecryptionError(TranscriptStoreError, ValueError):
     path: str | None
     reason: str
     consequence: str = "nothing was touched"
-    way_out: WayOut | None = WayOut.GIVE_THE_KEY
+    hint: Hint | None = Hint.GIVE_THE_KEY
 
-    def _what(self) -> str:
+    def _problem(self) -> str:
         return f"{self.path or 'the bytes'}: {self.reason}; {self.consequence}"
 
 
@@ -355,7 +355,7 @@ class InvalidKeyError(TranscriptStoreError, ValueError):
 
     reason: str
     length_bytes: int | None
-    way_out: WayOut | None = WayOut.MAKE_A_KEY
+    hint: Hint | None = Hint.MAKE_A_KEY
     _says = "{error.reason}"
 
 
@@ -367,7 +367,7 @@ class KeyNeededError(TranscriptStoreError):
 
     path: str
     reason: str = "it is sealed, and no key was given"
-    way_out: WayOut | None = WayOut.GIVE_THE_KEY
+    hint: Hint | None = Hint.GIVE_THE_KEY
 
 
 class WrongKeyError(TranscriptStoreError, ValueError):
@@ -376,7 +376,7 @@ class WrongKeyError(TranscriptStoreError, ValueError):
     path: str
     key_id: str
     reason: str
-    way_out: WayOut | None = WayOut.GIVE_THE_KEY
+    hint: Hint | None = Hint.GIVE_THE_KEY
 
 
 class KeyProviderError(TranscriptStoreError):
@@ -391,7 +391,7 @@ class KeyProviderError(TranscriptStoreError):
     path: str
     key_id: str
     reason: str
-    way_out: WayOut | None = WayOut.LOOK_AT_THE_PROVIDER
+    hint: Hint | None = Hint.LOOK_AT_THE_PROVIDER
 
     _says = "{error.path}: the key provider failed: {error.reason}"
 
@@ -405,7 +405,7 @@ class CorruptKeyFileError(TranscriptStoreError, ValueError):
     path: str
     kind: str
     reason: str
-    way_out: WayOut | None = WayOut.RESTORE_THE_KEY_FILE
+    hint: Hint | None = Hint.RESTORE_THE_KEY_FILE
 
     _says = "{error.path}: {error.reason} [{error.kind}]; nothing was touched"
 
@@ -424,7 +424,7 @@ class NotSealedError(TranscriptStoreError, ValueError):
 
     path: str
     reason: str
-    way_out: WayOut | None = WayOut.SEAL_THE_CONVERSATION
+    hint: Hint | None = Hint.SEAL_THE_CONVERSATION
 
 
 class DataKeyExhaustedError(TranscriptStoreError):
@@ -432,7 +432,7 @@ class DataKeyExhaustedError(TranscriptStoreError):
 
     path: str
     count: int
-    way_out: WayOut | None = WayOut.FORK_IT
+    hint: Hint | None = Hint.FORK_IT
 
     _says = "{error.path}: its data key has sealed {error.count:,} texts, and may seal no more"
 
@@ -446,7 +446,7 @@ class ProviderMismatchError(TranscriptStoreError, ValueError):
     recorded_provider: str
     provider: str
 
-    def _what(self) -> str:
+    def _problem(self) -> str:
         recorded = f"of provider {self.recorded_provider!r:.60}" if self.recorded_provider else "without a provider"
         return f"messages {recorded} cannot be continued with {self.provider!r:.60}; nothing was changed"
 
@@ -462,15 +462,15 @@ class StorageError(TranscriptStoreError, OSError):
     consequence: str
 
     def __init__(
-        self, *, errno: int, strerror: str, path: str, doing: str, consequence: str = "", way_out: WayOut | None = None
+        self, *, errno: int, strerror: str, path: str, doing: str, consequence: str = "", hint: Hint | None = None
     ) -> None:
         OSError.__init__(self, errno, strerror, path)
-        super().__init__(path=path, doing=doing, consequence=consequence, way_out=way_out)
+        super().__init__(path=path, doing=doing, consequence=consequence, hint=hint)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), (self.errno, self.strerror, self.filename), vars(self).copy())
 
-    def _what(self) -> str:
+    def _problem(self) -> str:
         name = _errno.errorcode.get(self.errno or 0, str(self.errno))
         holds = f". {self.consequence}" if self.consequence else ""
         return f"{self.path}: cannot {self.doing}: {self.strerror} [{name}]{holds}"
@@ -481,7 +481,7 @@ class PoisonedError(TranscriptStoreError):
 
     path: str
     reason: str
-    way_out: WayOut | None = WayOut.LOAD_TO_SEE
+    hint: Hint | None = Hint.LOAD_TO_SEE
 
     _says = "{error.path}: a sync failed before ({error.reason}), so nothing more is written"
 
@@ -490,7 +490,7 @@ class InvalidBaseUrlError(TranscriptStoreError, ValueError):
     """No credential may be sent to this base URL; ``reason`` says why. The URL is not repeated, because it may hold a token."""
 
     reason: str
-    way_out: WayOut | None = None
+    hint: Hint | None = None
 
     _says = "invalid base URL: {error.reason}"
 
@@ -517,12 +517,12 @@ class MissingExtraError(TranscriptStoreError, ImportError):
 
         return install_command(self.extra)
 
-    def _what(self) -> str:
+    def _problem(self) -> str:
         missing = f"the program {self.program!r}" if self.program is not None else f"the extra {self.extra!r}"
         return f"{self.feature or f'provider {self.provider!r}'} needs {missing}, which is not installed"
 
-    def _way_out(self) -> WayOut:
-        return WayOut.INSTALL_EXTRA if self.program is None else WayOut.INSTALL_PROGRAM
+    def _way_out(self) -> Hint:
+        return Hint.INSTALL_EXTRA if self.program is None else Hint.INSTALL_PROGRAM
 
 
 class MissingTokenError(TranscriptStoreError):
@@ -530,9 +530,9 @@ class MissingTokenError(TranscriptStoreError):
 
     provider: str
     variables: tuple[str, ...]
-    way_out: WayOut | None = WayOut.SET_THE_TOKEN
+    hint: Hint | None = Hint.SET_THE_TOKEN
 
-    def _what(self) -> str:
+    def _problem(self) -> str:
         return f"provider {self.provider!r} needs a token, and none is in {' or '.join(self.variables)}"
 
 

@@ -9,6 +9,9 @@ unless the generation before has the same record.
 
 from __future__ import annotations
 
+import hashlib
+import re
+import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -33,7 +36,7 @@ def is_imported(record: Record) -> bool:
     return isinstance(source, dict) and isinstance(source.get("lines"), list)
 
 
-def covers(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
+def redaction_covers(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
     """Whether the first redaction takes out all that the second does. None takes out nothing."""
     if not other:
         return True
@@ -94,7 +97,7 @@ def _were_all_imported_so(conversation: ConversationStore, live: int) -> bool:
         if note is None:
             return False
         redactions.append(note.get("redaction"))
-    return all(covers(each, redactions[-1]) for each in redactions)
+    return all(redaction_covers(each, redactions[-1]) for each in redactions)
 
 
 def _life(records: Iterable[Record]) -> _Life:
@@ -114,7 +117,7 @@ def _life(records: Iterable[Record]) -> _Life:
 
 def _began_with_a_redaction(later: _Life, before: _Life) -> bool:
     if later.first:
-        return not covers(before.last, later.first)
+        return not redaction_covers(before.last, later.first)
     # What was appended afterwards lost its secrets on its way in. A replace stamps its records with one time, or with theirs.
     begun_by = max(before.last_at, later.first_at)
     return any(at <= begun_by and said not in before.redacted for said, at in later.redacted.items())
@@ -159,7 +162,7 @@ def earlier_generations(conversation: ConversationStore) -> tuple[int, ...]:
 def _is_compaction(before: _Generation, later: _Generation) -> bool:
     if later.first is not None and before.last is not None:
         goes_on = later.first["generation"] > before.last["generation"]
-        return goes_on and covers(before.last.get("redaction"), later.first.get("redaction"))
+        return goes_on and redaction_covers(before.last.get("redaction"), later.first.get("redaction"))
     return later.first is None and bool(later.compactions - before.compactions) and later.said <= before.said
 
 
@@ -177,3 +180,29 @@ def _generation(records: Iterable[Record]) -> _Generation:
     return _Generation(
         notes[0] if notes else None, notes[-1] if notes else None, frozenset(said), frozenset(compactions)
     )
+
+
+# ---- exported sessions ----
+#
+# Sessions that an export wrote into another program's folder, known again by their own bytes: nothing is kept of them anywhere.
+#
+# The id of such a session is a hash of its file (a UUID of version 5), so a file that still is what an export wrote can be known from one
+# that the program went on with. Ids stand in the file itself, and others are made of them; so the hash is of the file without its ids.
+
+_NAMESPACE = uuid.UUID("0d1f5b0c-6f0f-5b7e-8f55-3c1a86b0a3e4")
+_ID = re.compile(rb"[0-9a-f-]{16,}")
+"""Ids are written with dashes and without, whole and cut: all of them are such a run."""
+MOST = 64
+"""The same conversation can be exported so often."""
+
+
+def session_id(data: bytes, number: int) -> str:
+    """The id of a session whose file has these bytes, whatever its ids are; ``number`` tells equal exports apart."""
+    return str(uuid.uuid5(_NAMESPACE, f"{number} {hashlib.sha256(_ID.sub(b'', data)).hexdigest()}"))
+
+
+def is_as_exported(session: str, data: bytes) -> bool:
+    """Whether an export wrote this session, and nothing was changed in its file since."""
+    if len(session) != 36 or session[14] != "5":
+        return False
+    return any(session == session_id(data, number) for number in range(MOST))

@@ -27,14 +27,11 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypedDict, Unp
 from transcript_store._conversation.arguments import require_bool, require_redact
 from transcript_store._conversation.key_changes import Rotation, Shredding, required
 from transcript_store._conversation.metadata import checked_id
-from transcript_store._conversation.reader import Reader
-from transcript_store._conversation.summary import ConversationSummary, require_page
-from transcript_store._conversation.usage import TokenUsage, UsageCount
-from transcript_store._library.folders import Folders
-from transcript_store._library.forking import fork
+from transcript_store._conversation.storage import Reader
+from transcript_store._conversation.summary import ConversationSummary, TokenUsage, UsageCount, require_page
+from transcript_store._library.folders import ConversationWriter, Folders, fork
 from transcript_store._library.group import ConversationGroup
 from transcript_store._library.pruning import PrunedItem, Pruner, Pruning, require_store, rule_of
-from transcript_store._library.writers import ConversationWriter
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import is_id, new_id
@@ -52,7 +49,7 @@ from transcript_store.errors import ConversationNotFoundError, InvalidIdError, S
 
 if TYPE_CHECKING:
     from transcript_store._conversation.verify import Verification
-    from transcript_store._snapshots.summary import SnapshotStore
+    from transcript_store._snapshots.protocol import SnapshotStore
 
 __all__ = [
     "ConversationGroup",
@@ -94,8 +91,8 @@ class CreateArguments(NewConversation, StoreOptions, total=False):
     """What a conversation can begin with, and what its store can be opened with."""
 
 
-class Home(Protocol):
-    """What conversations can live on instead of a directory: a place (``transcript_store.places``)."""
+class LibraryBackend(Protocol):
+    """What conversations can live on instead of a directory: a place (``transcript_store.backends``)."""
 
     @property
     def library_class(self) -> type[ConversationLibrary]:
@@ -103,7 +100,7 @@ class Home(Protocol):
         ...
 
 
-Into: TypeAlias = "ConversationLibrary | filesystem.AnyPath | Home"
+Into: TypeAlias = "ConversationLibrary | filesystem.AnyPath | LibraryBackend"
 """A library, or its directory, or the place that it is on."""
 
 
@@ -114,7 +111,7 @@ class ConversationLibrary:
     before any path is made of it. Several processes may use one library at the same time.
 
     Args:
-        directory: the library's folder; or a place (``transcript_store.places``), and then the library is on that engine. docs/engines.md
+        directory: the library's folder; or a place (``transcript_store.backends``), and then the library is on that engine. docs/engines.md
             says what is different there.
         redact: what the conversations are opened and created with (:class:`ConversationStore`), unless the call gives another one.
             A fork is a copy of what is stored.
@@ -124,7 +121,7 @@ class ConversationLibrary:
         file_system: another file system, for tests (``transcript_store.testing``).
     """
 
-    def __new__(cls, directory: filesystem.AnyPath | Home = "", *_: Any, **__: Any) -> Self:
+    def __new__(cls, directory: filesystem.AnyPath | LibraryBackend = "", *_: Any, **__: Any) -> Self:
         # As pathlib.Path() is the Path of the system that it runs on, a library is one of the kind of place that it is on. What else
         # a subclass is made with is its own.
         if isinstance(directory, type):
@@ -134,7 +131,7 @@ class ConversationLibrary:
 
     def __init__(
         self,
-        directory: filesystem.AnyPath | Home,
+        directory: filesystem.AnyPath | LibraryBackend,
         *,
         redact: Redact | None = None,
         encryption_key: EncryptionKey | None = None,
@@ -195,14 +192,14 @@ class ConversationLibrary:
         return store
 
     @contextmanager
-    def together(self) -> Iterator[ConversationGroup]:
+    def group(self) -> Iterator[ConversationGroup]:
         """Create many conversations as a group: one wait for the disk for all of them, instead of several for each.
 
         .. code-block:: python
 
             library = ConversationLibrary("conversations")
             histories = [[{"role": "user", "content": "Hello"}], [{"role": "user", "content": "Good evening"}]]
-            with library.together() as group:
+            with library.group() as group:
                 for messages in histories:
                     group.add(messages=messages)
 
@@ -340,7 +337,7 @@ class ConversationLibrary:
             except ConversationNotFoundError:
                 continue  # it was deleted meanwhile
             except TranscriptStoreError as error:
-                count.skipped.append(error.what)
+                count.skipped.append(error.problem)
         return count.result()
 
     def find(self, beginning: str) -> str:
@@ -506,7 +503,7 @@ class ConversationLibrary:
         generation, the quarantine of one conversation. After a crash, and after an error, some of them are gone and the others
         are whole; the same call again goes on. Whether something is due is decided again when the conversation's lock is held:
         what somebody wrote to meanwhile stays. So does a conversation that is open to write, or damaged, or has something else
-        in its folder; ``left_alone`` names those. (With ``hold_lock=False`` it is open
+        in its folder; ``skipped`` names those. (With ``hold_lock=False`` it is open
         only during a call.) A dry run takes no lock, so what is open shows only when it is their turn.
 
         Args:
@@ -548,11 +545,11 @@ class ConversationLibrary:
         during a call). Symbolic links are not followed. Ten thousand take some seconds on ext4, xfs and btrfs on Linux 5.17 and
         later; elsewhere each waits for the disk twice.
 
-        When nothing that is sealed is ``left_alone``, the earlier keys are not needed any more, except for backups of key files.
+        When nothing that is sealed is ``skipped``, the earlier keys are not needed any more, except for backups of key files.
 
         Args:
             names: folders of the library, whatever they are called; None for all that are called by an id. One that is not there is
-                ``left_alone``.
+                ``skipped``.
 
         Raises:
             TypeError: ``names`` is one text, or something in it is not a text.

@@ -5,8 +5,8 @@ from transcript_store._conversation.salvage import Salvage, salvage
 from transcript_store._conversation.verify import Finding, Verification, verify
 from transcript_store._doctor.diagnosis import Diagnosis, doctor
 from transcript_store._doctor.probes import Check
-from transcript_store._log.salvage import Mode as Mode  # noqa: PLC0414 (a type, which the package does not list)
-from transcript_store._log.salvage import Salvaged
+from transcript_store._log.repair_plan import Mode as Mode  # noqa: PLC0414 (a type, which the package does not list)
+from transcript_store._log.repair_plan import Salvaged
 
 __all__ = [
     "Check",

@@ -11,7 +11,7 @@ from typing import Any
 
 from transcript_store.conversation import ConversationStore, Record
 from transcript_store.errors import TranscriptStoreError
-from transcript_store.formats import Media, Text, Turn, is_form_known, turns_of
+from transcript_store.formats import Media, NeutralMessage, Text, is_form_known, to_neutral
 from transcript_store.import_notes import earlier_generations
 from transcript_store.library import ConversationSummary
 from transcript_store.messages import pydantic_ai_in_claude_form, typed_of
@@ -80,14 +80,14 @@ def _prompts(records: Iterable[Record], provider: str | None) -> Iterator[str]:
                 yield label_of(turn, record.extra)
 
 
-def is_prompt(turn: Turn, extra: Mapping[str, Any] | None) -> bool:
+def is_prompt(turn: NeutralMessage, extra: Mapping[str, Any] | None) -> bool:
     """Whether a person may have said it: the user's, and neither results alone nor what a program wrote in the user's name."""
     if turn.role != "user" or not any(isinstance(block, (Text, Media)) for block in turn.blocks):
         return False
     return typed_of(extra, "said") != ""
 
 
-def label_of(turn: Turn, extra: Mapping[str, Any] | None) -> str:
+def label_of(turn: NeutralMessage, extra: Mapping[str, Any] | None) -> str:
     """The beginning of what the user typed of a prompt, on one line; of a document only if that is all there is."""
     texts = [block for block in turn.blocks if isinstance(block, Text) and block.text.strip()]
     typed = [block for block in texts if block.title is None] or texts
@@ -106,9 +106,9 @@ def title_among(labels: Iterable[str]) -> str | None:
     return first
 
 
-def turn_of(message: dict[str, Any], provider: str | None) -> Turn:
+def turn_of(message: dict[str, Any], provider: str | None) -> NeutralMessage:
     """What a message says."""
-    return turns_of((message,), _form(message, provider))[0]
+    return to_neutral((message,), _form(message, provider))[0]
 
 
 def _form(message: dict[str, Any], provider: str | None) -> str:

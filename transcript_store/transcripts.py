@@ -11,7 +11,13 @@
             return list(transcript.records(known))
 """
 
-from transcript_store._conversation.placed import Place, PlacedLine, PlacedRecord, TranscriptFile, open_transcript
 from transcript_store._conversation.summary import summary_of
+from transcript_store._conversation.transcript_file import (
+    FilePosition,
+    LocatedLine,
+    LocatedRecord,
+    TranscriptFile,
+    open_transcript,
+)
 
-__all__ = ["Place", "PlacedLine", "PlacedRecord", "TranscriptFile", "open_transcript", "summary_of"]
+__all__ = ["FilePosition", "LocatedLine", "LocatedRecord", "TranscriptFile", "open_transcript", "summary_of"]

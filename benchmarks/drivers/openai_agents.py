@@ -33,10 +33,10 @@ class Session(Driver):
             for item in given[number::THREADS]:
                 await self._session.add_items([item])  # which takes a thread for it
 
-        async def together() -> None:
+        async def group() -> None:
             await asyncio.gather(*map(share, range(THREADS)))
 
-        self._runner.run(together())
+        self._runner.run(group())
 
     def replace(self, given: list[Any]) -> None:
         async def both() -> None:

@@ -21,14 +21,18 @@ class Way(NamedTuple):
 
 
 def ours(server: dict[str, Any]) -> Way:
-    from transcript_store.places import ObjectPlace, PlacedConversation, PostgresPlace
+    from transcript_store.backends import BackendConversation, ObjectStoreBackend, PostgresBackend
 
     own_id = "0195cafe-0000-4000-8000-000000000001"
-    place = PostgresPlace(server["url"], create=True) if server["kind"] == "postgres" else _objects(ObjectPlace, server)
-    log = PlacedConversation(place, own_id, hold_lock=False, lock_timeout_seconds=120)
+    place = (
+        PostgresBackend(server["url"], create=True)
+        if server["kind"] == "postgres"
+        else _objects(ObjectStoreBackend, server)
+    )
+    log = BackendConversation(place, own_id, hold_lock=False, lock_timeout_seconds=120)
 
     def read() -> list[str]:
-        reader = PlacedConversation(place, own_id, read_only=True)
+        reader = BackendConversation(place, own_id, read_only=True)
         reader.load()
         return [message["content"] for message in reader.get_messages()]
 

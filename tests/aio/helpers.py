@@ -63,7 +63,7 @@ class Behind:
 
     def stored(self) -> list[Any]:
         """What a fresh reader finds."""
-        assert verify(self.directory).is_whole
+        assert verify(self.directory).is_intact
         with ConversationStore(self.directory, read_only=True) as fresh:
             fresh.load()
             return [message["n"] for message in fresh.get_messages()]

@@ -141,7 +141,7 @@ async def test_a_library_of_conversations(tmp_path):
     assert await library.list() == []
 
     def create_two(library: ConversationLibrary) -> None:
-        with library.together() as group:
+        with library.group() as group:
             for _ in range(2):
                 group.add(messages=[USER])
 

@@ -14,7 +14,7 @@ from tests.aio.helpers import BACKENDS
 from tests.kit.children import Child
 from transcript_store import ConversationStore
 from transcript_store.aio import AsyncConversationStore
-from transcript_store.testing import Call, CrashTestError, SimulatedFileSystem, SimulatedStop, crash_test
+from transcript_store.testing import CrashTestError, FileSystemCall, SimulatedFileSystem, SimulatedStop, crash_test
 
 TASKS, CALLS = 4, 3
 
@@ -29,7 +29,7 @@ class Life:
         self.calls_left = stops_at
         disk.on_call = self._on_call
 
-    def _on_call(self, _: Call) -> None:
+    def _on_call(self, _: FileSystemCall) -> None:
         if self.calls_left == 0:
             raise SimulatedStop
         self.calls_left -= 1

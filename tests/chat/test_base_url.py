@@ -26,7 +26,7 @@ from tests.chat.server import Server
 from tests.kit.vectors import VECTORS
 from transcript_store.chat import MAX_BASE_URL_LENGTH, ChatConfig, create_client, validate_base_url
 from transcript_store.errors import InvalidBaseUrlError
-from transcript_store.ways_out import WayOut
+from transcript_store.hints import Hint
 
 STRICTER = {
     "https://example.com.": "a trailing dot does not make a placeholder real",
@@ -235,11 +235,11 @@ def test_a_redirect_is_not_followed(dialect: Dialect, server: Server) -> None:
         assert elsewhere.requests == []
 
 
-@pytest.mark.parametrize(("url", "way_out"), [("http://host.test/", WayOut.ALLOW_INSECURE), ("ftp://host.test/", None)])
-def test_only_http_can_be_allowed(url: str, way_out: WayOut | None) -> None:
+@pytest.mark.parametrize(("url", "hint"), [("http://host.test/", Hint.ALLOW_INSECURE), ("ftp://host.test/", None)])
+def test_only_http_can_be_allowed(url: str, hint: Hint | None) -> None:
     """Another scheme was told to allow what is insecure, and refused again."""
     with pytest.raises(InvalidBaseUrlError) as caught:
         validate_base_url(url)
-    assert caught.value.way_out == way_out
-    with nullcontext() if way_out else pytest.raises(InvalidBaseUrlError):
+    assert caught.value.hint == hint
+    with nullcontext() if hint else pytest.raises(InvalidBaseUrlError):
         validate_base_url(url, allow_insecure=True)

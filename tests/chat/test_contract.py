@@ -16,8 +16,8 @@ from tests.chat.dialects import DIALECTS, Dialect
 from tests.chat.server import Answer, Server, serving
 from transcript_store import ConversationStore
 from transcript_store.chat import ResumableChatClient
+from transcript_store.chat._client import Requests
 from transcript_store.chat._history import History
-from transcript_store.chat._requests import Requests
 from transcript_store.testing import ChatBench, ScriptedReply, SentRequest, check_chat_client
 from transcript_store.testing.machines import ChatClientMachine
 
@@ -90,7 +90,7 @@ def test_the_machine_objects_to_a_client_that_asks_with_an_open_call(monkeypatch
         self._history.refresh()
         self._history.append(self._wire.user_message(prompt))
 
-    monkeypatch.setattr("transcript_store.chat._requests.paired", lambda wire, messages: list(messages))
+    monkeypatch.setattr("transcript_store.chat._client.paired", lambda wire, messages: list(messages))
     monkeypatch.setattr(ResumableChatClient, "_say", say_without_settling)
     with pytest.raises(AssertionError):
         live(machine_of(DIALECTS["openai"]), 10)

@@ -70,4 +70,4 @@ def test_a_chat_that_is_killed_goes_on(tmp_path: Path, server: Server, monkeypat
     sent = json.dumps(claude.messages(server.requests[-1].body))
     asked = ["What is the capital of Freedonia?", "Zubrowka.", "Is it large?", "Well?"]
     assert [sent.count(text) for text in asked] == [1, 1, 1, 1]
-    assert verify(tmp_path / "chat").is_whole
+    assert verify(tmp_path / "chat").is_intact

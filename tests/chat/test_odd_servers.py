@@ -20,7 +20,7 @@ from tests.chat.server import Answer, Server
 from transcript_store import ConversationStore
 from transcript_store.chat import TextDelta, Tool, ToolCallStarted
 from transcript_store.chat._providers.openai import OpenAIWire
-from transcript_store.chat._tool_results import owed, paired
+from transcript_store.chat._turns import owed, paired
 from transcript_store.errors import IncompleteResponseError
 
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}

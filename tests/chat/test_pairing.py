@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from tests.chat.dialects import DIALECTS
 from transcript_store.chat._create import PROVIDERS
-from transcript_store.chat._provider import Message, Request, ToolCall, Wire
-from transcript_store.chat._tool_results import opened, owed, paired
+from transcript_store.chat._provider import Message, Request, ToolCall, WireFormat
+from transcript_store.chat._turns import from_request_start, owed, paired
 
-WIRES: dict[str, Wire] = {name: PROVIDERS[name].wire() for name in ("claude", "openai", "gemini")}
+WIRES: dict[str, WireFormat] = {name: PROVIDERS[name].wire() for name in ("claude", "openai", "gemini")}
 
 
 def reply(name: str, calls: list[str], text: str) -> Message:
@@ -90,7 +90,7 @@ def test_what_was_chosen_opens_as_the_provider_demands(case: tuple[str, list[Mes
     wire = WIRES[name]
     record = [wire.user_message("the question"), *messages]
     chosen = record[begin:end]
-    sent = opened(wire, chosen, record)
+    sent = from_request_start(wire, chosen, record)
     body = wire.request(Request(model="m", system_prompt=None, messages=paired(wire, sent)), stream=False)
     assert DIALECTS[name].refusal(body) is None
     assert wire.may_open(sent[0])

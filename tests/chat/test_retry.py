@@ -15,7 +15,7 @@ from tests.chat.conftest import connect
 from tests.chat.dialects import Dialect
 from tests.chat.server import Answer, Server
 from transcript_store import ConversationStore
-from transcript_store.chat import Complete, Tool
+from transcript_store.chat import Tool, TurnEnded
 from transcript_store.errors import IncompleteResponseError
 
 CALLS = (("add", {"a": 1, "b": 2}),)
@@ -58,7 +58,7 @@ def test_half_an_answer_stays_on_record_and_is_not_sent_with_the_question(
             list(client.stream_chat("Well?"))
         assert not client.is_answered
         *_, end = client.stream_retry()
-        assert end == Complete(text="A whole answer.", stop_reason=end.stop_reason)
+        assert end == TurnEnded(text="A whole answer.", stop_reason=end.stop_reason)
         assert dialect.messages(server.bodies[1]) == dialect.messages(server.bodies[0])
         assert roles(conversation) == ["user", "assistant", "assistant"]
         assert [record.seq for record in conversation.get_records() if "incomplete" in (record.extra or {})] == [2]

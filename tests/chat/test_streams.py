@@ -20,7 +20,7 @@ from tests.chat.conftest import connect
 from tests.chat.dialects import Dialect
 from tests.chat.server import Answer, Server
 from transcript_store import ConversationStore, TranscriptStoreError
-from transcript_store.chat import ChatConfig, Complete, TextDelta, Tool, ToolCallStarted, create_client
+from transcript_store.chat import ChatConfig, TextDelta, Tool, ToolCallStarted, TurnEnded, create_client
 from transcript_store.errors import IncompleteResponseError, InvalidMessageError
 
 CALLS = (("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": 4}))
@@ -278,10 +278,10 @@ def test_whether_it_is_answered_may_be_asked_while_it_is_read(dialect: Dialect, 
         asked.clear()
         for event in client.stream_chat("Go"):
             ask()
-            if isinstance(event, Complete):
+            if isinstance(event, TurnEnded):
                 assert client.chat("On") == "Yes."
         assert asked == [False] * (len(asked) - 2) + [True] * 2
-        assert event == Complete(text="A long answer", stop_reason=event.stop_reason)
+        assert event == TurnEnded(text="A long answer", stop_reason=event.stop_reason)
         assert len(client.export_history()) == 6
         if conversation is not None:
             conversation.close()

@@ -19,12 +19,12 @@ from tests.chat.server import Answer, Server
 from transcript_store import ConversationStore, TranscriptPosition
 from transcript_store.chat import (
     ChatClient,
-    Complete,
     StreamingChatClient,
     TextDelta,
     Tool,
     ToolCallEnded,
     ToolCallStarted,
+    TurnEnded,
 )
 from transcript_store.errors import IncompleteResponseError, MaxStepsError
 
@@ -79,7 +79,7 @@ def test_two_calls_in_one_reply(dialect: Dialect, server: Server, tmp_path: Path
             assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "Let me see.3 and 70."
             assert [e.arguments for e in events if isinstance(e, ToolCallStarted)] == [a for _, a in calls]
             assert [e.result for e in events if isinstance(e, ToolCallEnded)] == ["3", "70"]
-            assert events[-1] == Complete(text="3 and 70.", stop_reason=events[-1].stop_reason)
+            assert events[-1] == TurnEnded(text="3 and 70.", stop_reason=events[-1].stop_reason)
         else:
             assert client.chat("Sum up") == "3 and 70."
         messages = conversation.get_messages()

@@ -20,7 +20,7 @@ from transcript_store.chat._create import PROVIDERS
 from transcript_store.chat._history import History
 from transcript_store.chat._provider import Connection
 from transcript_store.testing import CrashTestError, crash_test
-from transcript_store.testing._pairing import calls_in
+from transcript_store.testing._exchanges import calls_in
 
 BILLS = ("rent", "power")
 SCHEMA = {"type": "object", "properties": {"bill": {"type": "string"}}}

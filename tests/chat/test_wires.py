@@ -12,11 +12,11 @@ import pytest
 
 from tests.chat.dialects import DIALECTS, Dialect
 from transcript_store.chat._create import PROVIDERS
-from transcript_store.chat._provider import Message, Reply, Request, ToolDescription, Wire
+from transcript_store.chat._provider import Message, Reply, Request, ToolDescription, WireFormat
 from transcript_store.chat._providers.claude import ClaudeWire
 from transcript_store.chat._providers.gemini import GeminiWire
 from transcript_store.chat._providers.openai import OpenAIWire
-from transcript_store.chat._tool_results import owed, paired
+from transcript_store.chat._turns import owed, paired
 
 CALLS: tuple[tuple[str, dict[str, Any]], ...] = (("add", {"a": 1, "b": [2]}), ("add", {"a": 3}))
 
@@ -26,7 +26,7 @@ def events_of(dialect: Dialect, text: str = "The answer.", **options: Any) -> li
     return [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
 
 
-def assemble(wire: Wire, events: list[dict[str, Any]]) -> tuple[Reply, str]:
+def assemble(wire: WireFormat, events: list[dict[str, Any]]) -> tuple[Reply, str]:
     assembly = wire.assembly()
     text = "".join([assembly.add(event) for event in events])
     return assembly.reply(), text
@@ -271,12 +271,12 @@ def test_openai_requests_leave_out_what_only_a_response_has() -> None:
         (GeminiWire(), {"role": "model", "parts": []}),
     ],
 )
-def test_a_reply_that_says_nothing_is_not_sent(wire: Wire, message: Message) -> None:
+def test_a_reply_that_says_nothing_is_not_sent(wire: WireFormat, message: Message) -> None:
     """It is on record as it came; the services refuse a message without content."""
     assert sent_messages(wire, message) == []
 
 
-def sent_messages(wire: Wire, *messages: Message) -> list[Any]:
+def sent_messages(wire: WireFormat, *messages: Message) -> list[Any]:
     before = json.dumps(messages)
     body = wire.request(Request(model="m", system_prompt=None, messages=messages), stream=False)
     assert json.dumps(messages) == before

@@ -52,7 +52,7 @@ def cli(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPa
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine takes longer than a second for anything; the line that says so is tested where it is wanted."""
-    monkeypatch.setattr("transcript_store.cli._shared.progress.PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("transcript_store.cli._shared.terminal.PATIENCE_SECONDS", 60.0)
 
 
 @pytest.fixture

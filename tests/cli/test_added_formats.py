@@ -14,7 +14,7 @@ from tests.cli.helpers import Cli
 from transcript_store import ConversationLibrary
 from transcript_store.exporting import ExportError, export, targets
 from transcript_store.importing import discover, import_conversations
-from transcript_store.sources import UnusableFormatError, added_formats, added_names, places
+from transcript_store.sources import UnusableFormatError, added_formats, added_names, session_folders
 
 PAGE = (Path(__file__).parents[2] / "docs/import.md").read_text()
 SECTION = PAGE[PAGE.index("## Add a format") : PAGE.index("## What others wrote is data")]
@@ -146,7 +146,7 @@ def test_a_broken_package_is_named_and_the_rest_goes_on(case, site, gptme, home,
     assert (first.action, first.source) == ("refused", "broken-format 1.2")
     assert why in str(first.reason)
     assert (second.action, second.format) == ("created", "gptme")
-    assert [place.program for place in places() if "a" in (place.program, place.folder)] == []
+    assert [place.program for place in session_folders() if "a" in (place.program, place.folder)] == []
     assert [one for one in discover() if one.program == "gptme"]
 
 

@@ -18,9 +18,9 @@ import pytest
 
 from tests.cli.helpers import Cli
 from transcript_store import ConversationStore, verify
-from transcript_store.cli.demo import trial as _demo_trial
+from transcript_store.cli.demo import command as _demo_trial
 from transcript_store.cli.demo.agent import appended_behind, work
-from transcript_store.cli.demo.trial import AGENT, ProblemError, Tally, Trial
+from transcript_store.cli.demo.command import AGENT, DemoFailedError, Trial, TrialCounts
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_the_conversation_can_be_kept(cli: Cli, tmp_path: Path) -> None:
     code, out, _ = cli("demo", "--rounds", "1", "--seed", "2", "--directory", directory)
     assert code == 0
     assert f"is left in {directory}" in out
-    assert verify(directory).is_whole
+    assert verify(directory).is_intact
     code, out, err = cli("demo", "--rounds", "1", "--directory", directory)
     assert (code, out) == (1, "")
     assert "nothing yet" in err
@@ -69,7 +69,7 @@ def test_the_conversation_can_be_kept(cli: Cli, tmp_path: Path) -> None:
 def test_interrupted(cli: Cli, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in the middle removes what was written."""
 
-    def interrupted(trial: Trial, progress: object) -> Tally:
+    def interrupted(trial: Trial, progress: object) -> TrialCounts:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Trial, "run", interrupted)
@@ -126,7 +126,7 @@ OUT_OF_ORDER = "import time; print('goes on behind 0' + 20 * '\\nstored 99 in 5'
 SILENT = "import time; print('goes on behind 0', flush=True); time.sleep(60)"
 
 
-def tried(directory: Path, script: str, *, rounds: int = 4) -> Tally:
+def tried(directory: Path, script: str, *, rounds: int = 4) -> TrialCounts:
     """A trial with another agent."""
     return Trial(str(directory), rounds=rounds, seed=1, agent=(sys.executable, "-c", script)).run(lambda _: None)
 
@@ -236,7 +236,7 @@ def test_an_unanswered_append_may_be_there(tmp_path: Path) -> None:
         trial = Trial(str(tmp_path / str(len(stored))), rounds=1, seed=seed)
         with ConversationStore(tmp_path / str(len(stored))) as store:
             store.initialize(messages=stored)
-        with nullcontext() if is_whole else pytest.raises(ProblemError, match="of 0 acknowledged messages"):
+        with nullcontext() if is_whole else pytest.raises(DemoFailedError, match="of 0 acknowledged messages"):
             trial.look(may_have_more=True)
 
 
@@ -257,11 +257,11 @@ def test_findings_fail_the_trial(tmp_path: Path) -> None:
 
 def test_the_closing_table() -> None:
     """Numbers on the right, percentiles in milliseconds; without two latencies there are no percentiles."""
-    table = numbers("\n".join(Tally(kills=1234, latencies_us=[*range(1000, 102_000, 1000)]).lines()))
+    table = numbers("\n".join(TrialCounts(kills=1234, latencies_us=[*range(1000, 102_000, 1000)]).lines()))
     assert table["kills (SIGKILL)"] == "1,234"
     assert table["latency of a durable append of up to 4 kB, p50"] == "51.00 ms"
     assert table["and p99"] == "100.00 ms"
-    assert len(Tally(latencies_us=[5]).lines()) == 4
+    assert len(TrialCounts(latencies_us=[5]).lines()) == 4
 
 
 def test_the_agent_is_this_python() -> None:

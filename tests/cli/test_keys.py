@@ -93,7 +93,7 @@ def test_a_file_that_is_no_key(cli: Cli, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     mistakes = _mistakes(tmp_path)
     before = sorted(os.listdir())
-    for name, (reason, way_out) in mistakes.items():
+    for name, (reason, hint) in mistakes.items():
         file = str(tmp_path / name)
         for options in (("--key-file", file), ()):
             if not options:
@@ -103,7 +103,7 @@ def test_a_file_that_is_no_key(cli: Cli, tmp_path: Path, monkeypatch: pytest.Mon
             assert (code, out) == (1, "")
             assert f"{file}: " in err
             assert reason in err
-            assert way_out in err
+            assert hint in err
             assert err.count("\n") == 1
             assert CANARY not in err
     assert sorted(os.listdir()) == before

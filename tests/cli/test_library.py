@@ -134,7 +134,7 @@ def test_a_name_that_begins_with_a_dash(cli: Cli, tmp_path: Path, monkeypatch: p
 def test_list_of_something_else(cli: Cli, tmp_path: Path) -> None:
     """A file is told as a file; a conversation is told as one, with the command that shows it."""
     (tmp_path / "file").write_text("a file")
-    for command, way_out in (
+    for command, hint in (
         (("list", str(tmp_path / "file")), "a file stands where a library should be; name a directory"),
         (
             ("snapshot", "list", "--store", str(tmp_path / "file")),
@@ -144,7 +144,7 @@ def test_list_of_something_else(cli: Cli, tmp_path: Path) -> None:
         code, out, err = cli(*command)
         assert (code, out) == (1, "")
         assert str(tmp_path / "file") in err
-        assert err.endswith(f"{way_out}\n") or f"; {way_out}," in err
+        assert err.endswith(f"{hint}\n") or f"; {hint}," in err
     directory = str(tmp_path / make(tmp_path))
     assert "this is a conversation, and no library; name the library that it is in" in cli("list", directory).err
 

@@ -117,13 +117,13 @@ def test_help_is_quick() -> None:
     assert not {"subprocess", "filelock", "tempfile", "asyncio", "orjson"} & loaded
     ours = {name for name in loaded if name.startswith("transcript_store.")}
     assert ours == {
-        "transcript_store._doors",
+        "transcript_store._lazy",
         "transcript_store.errors",
-        "transcript_store.ways_out",
-        "transcript_store.words",
+        "transcript_store.hints",
+        "transcript_store.display",
         "transcript_store.cli",
         "transcript_store.cli._shared",
-        "transcript_store.cli._shared.helping",
+        "transcript_store.cli._shared.arguments",
         "transcript_store.cli._shared.terminal",
     }
 

@@ -14,7 +14,7 @@ from transcript_store.cli._shared.terminal import columns_of, wrapped
 
 for needed in ("markdown_it", "pygments"):
     pytest.importorskip(needed, reason="needs the extra `view`")
-from transcript_store.cli._shared.markdown import code, markdown  # noqa: E402
+from transcript_store.cli._shared.markdown import code_lines, markdown_lines  # noqa: E402
 
 SAID = """\
 # Moving the store
@@ -60,7 +60,7 @@ bcd  │     5
 
 
 def shown(said: str, width: int = 52) -> str:
-    return "\n".join("".join(piece.text for piece in line).rstrip() for line in markdown(said, width))
+    return "\n".join("".join(piece.text for piece in line).rstrip() for line in markdown_lines(said, width))
 
 
 def on_a_terminal(*arguments: str, **environment: str) -> str:
@@ -75,7 +75,7 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
 def test_markdown_is_shown_with_what_it_means():
     """Headings, lists, quotations, tables, code, emphasis and links; the signs are gone, and no line is too wide."""
     assert shown(SAID) == SHOWN
-    looks = {piece.text: piece.looks for line in markdown(SAID, 52) for piece in line}
+    looks = {piece.text: piece.looks for line in markdown_lines(SAID, 52) for piece in line}
     assert looks["Moving the store"] == ("strong", "under", "magenta")
     assert looks["socket"] == ("strong",)
     assert looks["wait"] == ("italic",)
@@ -178,10 +178,11 @@ def test_no_line_is_wider_than_it_may_be(width):
     """What a terminal breaks would begin in the first column, and could look like the heading of a record."""
     deep = "".join(f"{'  ' * level}- {'x' * 30} 漢字漢字 #12  user\n" for level in range(3))
     for said in (SAID, HOSTILE, deep, "#12  user " * 50, "x" * 500, "|" + "a|" * 40 + "\n|" + "-|" * 40 + "\n|b|\n"):
-        for line in markdown(said, width):
+        for line in markdown_lines(said, width):
             assert sum(columns_of(piece.text) for piece in line) <= max(width, 12 + 8), (said[:40], line)
     assert all(
-        sum(columns_of(piece.text) for piece in line) <= width for line in code("y = 1 " * 99, width, language="python")
+        sum(columns_of(piece.text) for piece in line) <= width
+        for line in code_lines("y = 1 " * 99, width, language="python")
     )
 
 
@@ -204,6 +205,6 @@ def test_no_line_is_wider_than_it_may_be(width):
 def test_no_text_takes_long(said):
     """Of the processor, for what a message may be at worst; and what is shown stays within a bound."""
     start = time.process_time()
-    size = sum(len(piece.text) for line in markdown(said, 80) for piece in line)
+    size = sum(len(piece.text) for line in markdown_lines(said, 80) for piece in line)
     assert time.process_time() - start < 60
     assert size < 2_000_000

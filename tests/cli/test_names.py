@@ -97,7 +97,7 @@ def test_without_a_directory_the_library_is_meant_that_list_shows(
     cli: Cli, chats: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The incident: `delete last` took the last conversation of the working directory, though TRANSCRIPT_STORE_LIBRARY named a library."""
-    from transcript_store.cli._shared.conversations import chat_library
+    from transcript_store.cli._shared.names import chat_library
 
     own, other = "cafe5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51", "beef5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
     chat_library().create(id=own, messages=[{"n": 4}]).close()

@@ -47,7 +47,7 @@ def test_what_takes_long_says_what_it_does(
     monkeypatch.chdir(tmp_path)
     conversation(tmp_path / "c", [{"role": "user", "content": "hi"}])
     (tmp_path / "c.jsonl").write_bytes(lines({"role": "user", "content": "hi"}))
-    monkeypatch.setattr("transcript_store.cli._shared.progress.PATIENCE_SECONDS", 0.001)
+    monkeypatch.setattr("transcript_store.cli._shared.terminal.PATIENCE_SECONDS", 0.001)
     monkeypatch.setattr(sys, "stderr", heard := Heard())
     slow = f"transcript_store.cli.{slow}"
     real = resolve_name(slow)

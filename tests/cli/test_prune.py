@@ -90,8 +90,8 @@ def test_what_is_left_alone_is_named(cli: Cli, shelf: ConversationLibrary) -> No
         code, out, err = cli("prune", shelf.directory, "--older-than", "0h", "--snapshots", kept, "--yes", "--json")
     assert (code, err) == (1, "")
     items = {item["id"]: item for item in map(json.loads, out.splitlines())}
-    assert "is writing to it" in items[first.id]["left_alone"]
-    assert items[second.id]["left_alone"] is None
+    assert "is writing to it" in items[first.id]["skipped"]
+    assert items[second.id]["skipped"] is None
     assert items[second.id]["applied"] is True
     assert [one.id for one in FileStore(kept).list()] == [items[second.id]["snapshot"]]
 

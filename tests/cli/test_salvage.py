@@ -86,7 +86,7 @@ def test_what_is_left_for_a_program(cli: Cli, damaged: str) -> None:
 def test_what_is_left_in_python(damaged: str) -> None:
     """`salvage()` gives the same records that a repair with accept-edits keeps, in their order, and where the gaps are."""
     left = salvage(damaged)
-    assert not left.is_whole
+    assert not left.is_intact
     assert (left.metadata.model, left.metadata_from) == ("m", "metadata.json")
     read = [found.record.message for found in left.found if found.record is not None]
     gaps = [(found.offset_bytes, found.length_bytes) for found in left.found if found.record is None]
@@ -97,7 +97,7 @@ def test_what_is_left_in_python(damaged: str) -> None:
         store.load()
         assert store.get_messages() == read
     left = salvage(damaged)
-    assert left.is_whole
+    assert left.is_intact
     assert [found.record for found in left.found] == store_records(damaged)
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from tests.cli.helpers import Cli, conversation, lines
 from transcript_store import ConversationLibrary, ConversationStore, read_key_file
-from transcript_store.mcp._past import Past
+from transcript_store.mcp._tools import LibraryTools
 from transcript_store.search import SearchIndex
 
 WORD = "zebrafish"
@@ -112,7 +112,7 @@ CONTENT = [
     ("snapshot", "save", "{}", "--store", "{}-snapshots"),
 ]
 """Commands that need the content. ``{}`` stands for the conversation."""
-IN_SIGHT = [
+PLAINTEXT_MEMBERS = [
     ("list", "{}/.."),
     ("list", "{}/..", "--json", "--limit", "5"),
     ("verify", "{}"),
@@ -156,7 +156,7 @@ def test_with_another_key_it_is_another_key(cli: Cli, sealed: str, other: str, c
     assert WORD not in err
 
 
-@pytest.mark.parametrize("command", IN_SIGHT, ids=" ".join)
+@pytest.mark.parametrize("command", PLAINTEXT_MEMBERS, ids=" ".join)
 def test_what_needs_no_key_shows_no_content(cli: Cli, sealed: str, other: str, command: tuple[str, ...]) -> None:
     """Nothing is damaged, whichever key is at hand."""
     code, out, err = cli(*on(command, sealed))
@@ -219,13 +219,13 @@ def test_a_wrong_key_of_mcp_is_said_at_its_start(
 def test_an_agent_reads_what_is_sealed_with_the_key_alone(sealed: str, key: str) -> None:
     """Listed as sealed without the key; with it a search and a page by page reading find what was said."""
     library, name = os.path.split(sealed)
-    with Past(library) as past:
+    with LibraryTools(library) as past:
         (listed,) = past.list_conversations()["conversations"]
         assert listed["is_sealed"]
         assert listed["quoted"]["title"].startswith("sealed, ")
         found = past.search_conversations("worms")
         assert (found["hits"], found["not_searched"]) == ([], 1)
-    with Past(library, encryption_key=read_key_file(key)) as past:
+    with LibraryTools(library, encryption_key=read_key_file(key)) as past:
         (hit,) = past.search_conversations("worms")["hits"]
         assert WORD in hit["quoted"]["excerpt"]
         first = past.read_conversation(name, limit=1)

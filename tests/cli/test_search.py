@@ -70,8 +70,8 @@ def test_search_of_several_libraries_as_json(cli: Cli, chats: ConversationLibrar
     ]
     assert len(hits) == 1 + 20  # the limit is each library's
     assert hits[0]["conversation"] == own_id
-    assert {"seq", "at", "role", "where", "excerpt", "marks", "title", "generation", "directory"} <= hits[0].keys()
-    assert hits[0]["excerpt"][slice(*hits[0]["marks"][0])] == "socket"
+    assert {"seq", "at", "role", "where", "excerpt", "highlights", "title", "generation", "directory"} <= hits[0].keys()
+    assert hits[0]["excerpt"][slice(*hits[0]["highlights"][0])] == "socket"
 
 
 def test_search_without_a_library_searches_that_of_chat(cli: Cli, tmp_path: Path) -> None:

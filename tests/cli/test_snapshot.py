@@ -228,7 +228,7 @@ def test_verify_and_collect(cli: Cli, tmp_path: Path) -> None:
     assert code == 1
     assert out.startswith(f"{path}\n  damaged: ")
     found = json.loads(cli("snapshot", "verify", *store, "--json").out)
-    assert (found["is_whole"], [finding["kind"] for finding in found["findings"]]) == (False, ["damaged"])
+    assert (found["is_intact"], [finding["kind"] for finding in found["findings"]]) == (False, ["damaged"])
     code, out, err = cli("snapshot", "collect-media", *store, "--older-than", "0")
     assert (code, out) == (0, "0 files of media removed\n")
     assert one.id in err
@@ -294,17 +294,17 @@ def test_a_key_that_was_forgotten(cli: Cli, tmp_path: Path, key: str) -> None:
     assert cli("snapshot", "new-key", other).code == 0
     assert cli("snapshot", "save", directory, *store, "--key-file", key).code == 0
     before = sorted((tmp_path / "s").iterdir())
-    ways_out = {
+    hints = {
         (): "what is there is sealed: give its key",
         ("--key-file", other): "what is there does not open with this key",
         ("--retired-key-file", key): "--retired-key-file needs the key of today beside it",
         ("--key-file", str(tmp_path / "typo")): "there is no such key file; `transcript-store new-key",
     }
     for command in (("save", directory), ("list",)):
-        for keys, way_out in ways_out.items():
+        for keys, hint in hints.items():
             code, out, err = cli("snapshot", *command, *store, *keys)
             assert (code, out) == (1, "")
-            assert way_out in err
+            assert hint in err
     assert sorted((tmp_path / "s").iterdir()) == before
     assert cli("snapshot", "list", *store, "--key-file", other, "--retired-key-file", key).out.count("\n") == 1
 

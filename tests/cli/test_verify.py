@@ -66,14 +66,14 @@ def test_findings_as_json(cli: Cli, tmp_path: Path) -> None:
     found = json.loads(out)
     assert code == 1
     assert out.count("\n") == 1
-    assert (found["is_whole"], found["records"], found["generation"], found["directory"]) == (False, 4, 0, directory)
+    assert (found["is_intact"], found["records"], found["generation"], found["directory"]) == (False, 4, 0, directory)
     (finding,) = found["findings"]
     assert (finding["kind"], finding["line_number"]) == ("damaged-line", 3)
     assert finding["path"] == f"{directory}/transcript.jsonl"
     assert finding["offset_bytes"] > 0
     assert finding["length_bytes"] > 0
     assert finding["reason"]
-    assert finding["way_out"]
+    assert finding["hint"]
 
 
 def test_no_header_no_metadata(cli: Cli, tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_the_way_out_works(cli: Cli, tmp_path: Path) -> None:
     directory = conversation(tmp_path / "it's a folder", MESSAGES)
     damage(tmp_path / "it's a folder", b"message 4", b"MESSAGE 4")
     (finding,) = json.loads(cli("verify", directory, "--json").out)["findings"]
-    _, command, _ = finding["way_out"].split("`")
+    _, command, _ = finding["hint"].split("`")
     command = command.replace("transcript-store", f"'{sys.executable}' -m transcript_store")
     done = subprocess.run(
         ["/bin/sh", "-c", f"{command} --mode prefix --apply"], cwd=tmp_path, check=True, capture_output=True

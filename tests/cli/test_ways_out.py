@@ -21,13 +21,13 @@ from transcript_store import (
     ConversationStore,
     CorruptTranscriptError,
     Finding,
+    Hint,
     MissingExtraError,
     StorageError,
-    WayOut,
     verify,
 )
 from transcript_store._log.damage import Kind
-from transcript_store.cli._shared.ways_out import in_the_shell, sentence
+from transcript_store.cli._shared.hints import error_sentence, in_the_shell
 
 PATHS = ["read_only=True", "repair()", "through_seq", "load() anew", "{error}{directory}", "verify() says"]
 PYTHON = re.compile(r"\(\)|[a-z_]+=|ChatConfig|_[a-z]+_")
@@ -50,23 +50,23 @@ def test_a_path_is_printed_as_it_is(cli: Cli, tmp_path: Path, name: str, command
 def test_every_way_out_has_words_of_the_shell() -> None:
     """No way out is told in Python to somebody at a shell, whichever command met it."""
     error = MissingExtraError(provider="claude", extra="claude", program="claude")
-    for way_out, command in product(WayOut, ("", "record", "chat", "snapshot")):
-        said = in_the_shell(way_out, "/c/transcript.jsonl", command=command, error=error)
+    for hint, command in product(Hint, ("", "record", "chat", "snapshot")):
+        said = in_the_shell(hint, "/c/transcript.jsonl", command=command, error=error)
         said = said.replace(str(error.install), "pip install")  # it names the folder that this package is in
-        assert not PYTHON.search(said), way_out
-        assert len(said) > 9, way_out
+        assert not PYTHON.search(said), hint
+        assert len(said) > 9, hint
 
 
 OF_A_ROOM = {
-    "chat": {WayOut.ALLOW_INSECURE},
+    "chat": {Hint.ALLOW_INSECURE},
     "places": {
-        WayOut.TAKE_OVER,
-        WayOut.FORK_AND_DELETE,
-        WayOut.SEAL_A_COPY,
-        WayOut.SAVE_AND_FORK,
-        WayOut.COLLECT_A_COPY,
-        WayOut.SHIP_ELSEWHERE,
-        WayOut.CHOOSE_A_FIT_SERVER,
+        Hint.TAKE_OVER,
+        Hint.FORK_AND_DELETE,
+        Hint.SEAL_A_COPY,
+        Hint.SAVE_AND_FORK,
+        Hint.COLLECT_A_COPY,
+        Hint.SHIP_ELSEWHERE,
+        Hint.CHOOSE_A_FIT_SERVER,
     },
 }
 GONE = set().union(
@@ -79,7 +79,7 @@ def test_every_way_out_is_one_of_an_error() -> None:
     package = Path(transcript_store.__file__).parent
     raised = "".join(path.read_text() for path in package.rglob("*.py") if "cli" not in path.parts)
     named = set(re.findall(r"\bWayOut\.(\w+)", raised))
-    assert {way_out.name for way_out in WayOut if way_out not in GONE} - named == set()
+    assert {hint.name for hint in Hint if hint not in GONE} - named == set()
 
 
 def test_the_two_halves_of_an_error(tmp_path: Path) -> None:
@@ -89,11 +89,11 @@ def test_the_two_halves_of_an_error(tmp_path: Path) -> None:
     with ConversationStore(tmp_path / "c") as store, pytest.raises(CorruptTranscriptError) as caught:
         store.load()
     error = caught.value
-    assert error.way_out is WayOut.RESTORE_OR_REPAIR
-    assert str(error) == f"{error.what}; {error.way_out.value}"
-    assert str(tmp_path) in error.what
-    assert sentence(error) == (
-        f"{error.what}; restore it from a backup, or see what `transcript-store repair {tmp_path}/c` can keep"
+    assert error.hint is Hint.RESTORE_OR_REPAIR
+    assert str(error) == f"{error.problem}; {error.hint.value}"
+    assert str(tmp_path) in error.problem
+    assert error_sentence(error) == (
+        f"{error.problem}; restore it from a backup, or see what `transcript-store repair {tmp_path}/c` can keep"
     )
 
 
@@ -102,7 +102,7 @@ def test_the_two_halves_of_an_error(tmp_path: Path) -> None:
 )
 def test_a_command_is_told_the_conversation_whichever_of_its_files_was_refused(name: str) -> None:
     """On a read-only file system it is the lock: `show …/lock` would show nothing."""
-    said = in_the_shell(WayOut.OPEN_TO_READ, f"/c{name}")
+    said = in_the_shell(Hint.OPEN_TO_READ, f"/c{name}")
     assert said == "`transcript-store show /c` still gives every whole record"
 
 
@@ -114,7 +114,7 @@ def test_what_holds_after_a_refusal_is_apart_from_the_way_out() -> None:
         path="/c",
         doing="append",
         consequence="Nothing of it was stored",
-        way_out=WayOut.FREE_SPACE,
+        hint=Hint.FREE_SPACE,
     )
     assert (error.errno, error.strerror, error.filename) == (28, "No space left on device", "/c")
     assert str(error) == (
@@ -127,8 +127,8 @@ def test_every_finding_has_a_way_out() -> None:
     kinds = [*Kind.__args__, "damaged", "version", "of a later day"]  # type: ignore[attr-defined]
     for kind, name in product(kinds, ["transcript.jsonl", "metadata.json", "archive/transcript-000000.jsonl", ""]):
         finding = Finding(path=f"/c/{name}".rstrip("/"), kind=kind, reason="")
-        assert isinstance(finding.way_out, WayOut), (kind, name)
-        assert in_the_shell(finding.way_out, "/c"), (kind, name)
+        assert isinstance(finding.hint, Hint), (kind, name)
+        assert in_the_shell(finding.hint, "/c"), (kind, name)
 
 
 def test_a_torn_tail_of_the_live_transcript_only_mends_itself(tmp_path: Path) -> None:
@@ -137,11 +137,11 @@ def test_a_torn_tail_of_the_live_transcript_only_mends_itself(tmp_path: Path) ->
     with ConversationStore(tmp_path / "c") as store:
         store.load()
         store.replace_transcript([{"n": 1}])
-    for name, way_out in (
-        ("transcript.jsonl", WayOut.LOAD_CUTS_IT),
-        ("archive/transcript-000000.jsonl", WayOut.RESTORE_OR_REPAIR),
+    for name, hint in (
+        ("transcript.jsonl", Hint.LOAD_CUTS_IT),
+        ("archive/transcript-000000.jsonl", Hint.RESTORE_OR_REPAIR),
     ):
         with (tmp_path / "c" / name).open("ab") as transcript:
             transcript.write(b"{")
-        found = {finding.path: finding.way_out for finding in verify(tmp_path / "c").findings}
-        assert found[str(tmp_path / "c" / name)] is way_out
+        found = {finding.path: finding.hint for finding in verify(tmp_path / "c").findings}
+        assert found[str(tmp_path / "c" / name)] is hint

@@ -11,11 +11,11 @@ from transcript_store import (
     ConversationStore,
     Diagnosis,
     FileStore,
+    Hint,
     Record,
     Snapshot,
     TranscriptStoreError,
     Verification,
-    WayOut,
     doctor,
     generate_encryption_key,
     restore_snapshot,
@@ -49,12 +49,12 @@ def main(folder: Path) -> None:
         assert_type(found.id, str | None)
     verification = verify(folder / "chat")
     assert_type(verification, Verification)
-    assert verification.is_whole
+    assert verification.is_intact
     assert_type(doctor(folder), Diagnosis)
     try:
         ConversationStore("/nowhere/at/all", read_only=True).load()
     except TranscriptStoreError as error:
-        assert_type(error.way_out, WayOut | None)
+        assert_type(error.hint, Hint | None)
     disk = SimulatedFileSystem()
     with ConversationStore("/agent", file_system=disk) as simulated:
         simulated.initialize(provider="claude")

@@ -58,7 +58,7 @@ def test_a_writer_goes_on_where_it_ended(golden: Path, name: str) -> None:
     after = content(golden)
     whole = before["transcript.jsonl"][: before["transcript.jsonl"].index(expected["head"].encode()) + 35]
     assert after["transcript.jsonl"].startswith(whole)
-    assert verify(golden).is_whole
+    assert verify(golden).is_intact
     for path, data in before.items():
         if path.startswith(("archive/", "quarantine/")):
             assert after[path] == data

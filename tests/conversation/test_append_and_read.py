@@ -153,7 +153,7 @@ def test_a_load_gives_what_memory_had(store):
         assert store.recovery is None
         seen.append(state)
     assert len({head for *_, head in seen}) == 3
-    assert verify(store.directory).is_whole
+    assert verify(store.directory).is_intact
 
 
 # ---- errors and names -----------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from transcript_store import (
     ReadOnlyError,
     StorageError,
 )
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 # ---- begin and end --------------------------------------------------------------------------------------------------
 
@@ -53,7 +53,7 @@ NEEDS_LOADING: dict[str, Callable[[ConversationStore], object]] = {
     "head": lambda s: s.head,
     "position": lambda s: s.position,
     "state": lambda s: s.state(),
-    "held": lambda s: s.held().__enter__(),
+    "held": lambda s: s.frozen().__enter__(),
     "recovery": lambda s: s.recovery,
     "torn_tail": lambda store: store.torn_tail,
     "refresh": lambda s: s.refresh(),
@@ -430,7 +430,7 @@ def test_close_syncs_after_an_interrupted_append(monkeypatch):
         for n in range(5):
             store.append_message({"n": n})
 
-        def interrupt(call: Call) -> None:
+        def interrupt(call: FileSystemCall) -> None:
             if call.name == "write":
                 raise KeyboardInterrupt
 
@@ -447,7 +447,7 @@ def test_a_refused_initialize_leaves_nothing_open():
     """P7: ten refused creates do not use up the process's descriptors."""
     disk = SimulatedFileSystem()
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name == "sync":
             raise OSError(errno.EIO, "injected")
 
@@ -462,7 +462,9 @@ def test_a_parent_that_its_owner_may_not_read_is_passed_by():
     """The user may not list the folder that holds his home. The store made no name in that folder, so it has nothing to sync there."""
     disk = SimulatedFileSystem()
 
-    def as_another_user(call: Call) -> None:  # whoever runs this may be root, for whom no mode of a folder counts
+    def as_another_user(
+        call: FileSystemCall,
+    ) -> None:  # whoever runs this may be root, for whom no mode of a folder counts
         if call.name == "open_directory" and call.path == "/":
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), call.path)
 

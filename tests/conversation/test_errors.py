@@ -22,6 +22,7 @@ from transcript_store import (
     DecryptionError,
     FeatureNotEnabledError,
     GenerationNotFoundError,
+    Hint,
     IncompleteResponseError,
     InvalidBaseUrlError,
     InvalidIdError,
@@ -44,14 +45,13 @@ from transcript_store import (
     StorageError,
     TranscriptStoreError,
     UnsupportedVersionError,
-    WayOut,
     WrongKeyError,
     errors,
 )
 
 ERRORS: list[TranscriptStoreError] = [
     TranscriptStoreError(path="/p", reason="r"),
-    ConversationNotLoadedError(path="/p", reason="r", way_out=WayOut.LOAD_HERE),
+    ConversationNotLoadedError(path="/p", reason="r", hint=Hint.LOAD_HERE),
     ConversationNotFoundError(path="/p", reason="r"),
     GenerationNotFoundError(path="/p", number=3, available=(0, 4)),
     ConversationExistsError(path="/p", reason="r"),

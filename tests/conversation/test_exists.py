@@ -173,7 +173,7 @@ def test_exists_is_false_where_initialize_works(tmp_path, state):
         store.close()
         store.load()
         assert store.get_messages() == [ONE]
-        assert verify(path).is_whole
+        assert verify(path).is_intact
         assert not list(path.glob(".tmp-*"))
         store.close()
 

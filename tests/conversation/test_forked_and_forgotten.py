@@ -26,7 +26,7 @@ from transcript_store import (
     ConversationStore,
 )
 from transcript_store._os.filesystem import PosixFileSystem
-from transcript_store.ways_out import WayOut
+from transcript_store.hints import Hint
 
 
 def test_a_forked_child_in_the_middle_of_a_call_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,13 +34,13 @@ def test_a_forked_child_in_the_middle_of_a_call_begins_anew(monkeypatch: pytest.
     disk = a_conversation()
     store = opened(disk)
     parent = disk.process_id()
-    with store.held():
+    with store.frozen():
         monkeypatch.setattr(disk, "process_id", lambda: parent + 1)
         before = disk.tree()
         for call in (lambda: store.append_message(SAID[0]), store.get_messages):
             with pytest.raises(ConversationNotLoadedError, match=f"loaded by process {parent}") as told:
                 call()
-            assert told.value.way_out is WayOut.LOAD_HERE
+            assert told.value.hint is Hint.LOAD_HERE
         assert disk.tree() == before
 
 

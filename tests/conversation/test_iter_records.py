@@ -257,5 +257,5 @@ def test_a_beginning_that_somebody_wrote_anew(tmp_path, forged):
 def test_within_held_it_is_refused(store):
     """held() keeps the conversation still; reading it another way there is the mistake that it is for any call."""
     records = store.iter_records()
-    with store.held(), pytest.raises(RuntimeError, match="under way in this thread"):
+    with store.frozen(), pytest.raises(RuntimeError, match="under way in this thread"):
         next(records)

@@ -55,7 +55,7 @@ def test_what_is_kept_is_as_it_was(seven, kept):
         seven.load()
     appended = seven.append_message(THREE)
     assert (appended.seq, appended.at > TIMES[6]) == (len(expected) + 1, True)
-    assert verify(seven.directory).is_whole
+    assert verify(seven.directory).is_intact
 
 
 @pytest.mark.parametrize("kept", [range(1, 4), range(7, 0, -2), range(3, 4), range(0)], ids=str)
@@ -146,7 +146,7 @@ def test_some_records_get_other_contents_and_every_other_byte_stays(seven):
     assert seven.get_records()[2].message == ONE
     assert seven.get_records()[1].extra == {"event": 3}
     assert seven.get_records(generation=0) == records
-    assert verify(seven.directory).is_whole
+    assert verify(seven.directory).is_intact
 
 
 def test_what_cannot_be_changed_is_refused_and_nothing_is_written(tmp_path):

@@ -93,4 +93,4 @@ def test_unknown_members_of_header_and_records_are_kept(tmp_path):
         assert store.get_messages() == [{"a": 1}]
         store.append_message(TWO)
     assert (path / "transcript.jsonl").read_bytes().startswith(data + line)
-    assert verify(path).is_whole
+    assert verify(path).is_intact

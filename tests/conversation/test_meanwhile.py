@@ -32,8 +32,8 @@ from transcript_store import (
     PoisonedError,
     StorageError,
 )
-from transcript_store.testing import Call, SimulatedFileSystem
-from transcript_store.ways_out import WayOut
+from transcript_store.hints import Hint
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 METADATA = f"{CHAT}/metadata.json"
 
@@ -84,7 +84,7 @@ def test_what_somebody_saw_of_an_interrupted_change_is_there_after_a_close() -> 
     store.append_message(SAID[0])  # so that there is a mark to renew
     is_renamed = False
 
-    def interrupt(call: Call) -> None:
+    def interrupt(call: FileSystemCall) -> None:
         nonlocal is_renamed
         if call.name == "sync" and is_renamed:
             disk.on_call = None
@@ -119,7 +119,7 @@ def test_whoever_lost_its_lock_file_changes_nothing(change: Callable[[Conversati
         before = disk.tree()
         with pytest.raises(ConversationLockedError) as told:
             change(store)
-        assert told.value.way_out is WayOut.LOAD_ANEW
+        assert told.value.hint is Hint.RELOAD
         assert disk.tree() == before
 
 
@@ -130,7 +130,7 @@ def test_between_two_commits_of_a_call_the_file_is_looked_at_again() -> None:
         store.replace_transcript(SAID)
     renamed: list[str] = []
 
-    def remove(call: Call) -> None:
+    def remove(call: FileSystemCall) -> None:
         if call.name == "rename":
             renamed.append(call.path)
             if renamed[-2:] == [TRANSCRIPT, METADATA]:
@@ -174,7 +174,7 @@ def test_a_folder_that_goes_while_its_name_is_synced_is_not_there() -> None:
 
 def test_the_mark_follows_what_others_append(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes to its turn notes how far the transcript is synced, if others wrote so much and noted nothing."""
-    monkeypatch.setattr("transcript_store._conversation.turns.MARK_EVERY", 3)
+    monkeypatch.setattr("transcript_store._conversation.shared_writer.MARK_EVERY", 3)
     disk = a_conversation()
     reads = ConversationStore(CHAT, file_system=disk, hold_lock=False)
     reads.load()
@@ -200,7 +200,7 @@ def test_a_writer_that_takes_turns_has_none_behind_a_failed_sync() -> None:
     store = ConversationStore(CHAT, file_system=disk, hold_lock=False)
     store.load()
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name == "sync_data":
             raise OSError(errno.EIO, "refused")
 
@@ -225,7 +225,7 @@ def test_a_list_that_cannot_look_is_no_shorter_list(number: int) -> None:
     """No descriptor, no memory: that says nothing of a conversation, so none is left out."""
     disk = a_conversation()
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if (call.name, call.path) == ("open_directory", CHAT):
             raise OSError(number, "refused")
 
@@ -242,7 +242,7 @@ def test_a_close_says_that_what_was_not_synced_may_be_lost() -> None:
     store.load()
     store.append_message(SAID[0])
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name == "sync_data":
             raise OSError(errno.EIO, "refused")
 
@@ -262,7 +262,7 @@ def test_a_call_looks_at_its_file_once() -> None:
     store = opened(disk)
     looks: list[str] = []
 
-    def look(call: Call) -> None:
+    def look(call: FileSystemCall) -> None:
         if (call.name, call.path) == ("status", TRANSCRIPT):
             looks.append(call.path)
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.conversation.helpers import ONE, THREE, TWO
-from transcript_store import ConversationLockedError, ConversationStore, StorageError, WayOut, verify
+from transcript_store import ConversationLockedError, ConversationStore, Hint, StorageError, verify
 from transcript_store._os.filesystem import PosixFileSystem
 
 
@@ -54,7 +54,7 @@ def test_the_users_own_path_may_lead_through_links(tmp_path):
         store.replace_transcript([THREE])
         with pytest.raises(ConversationLockedError):
             ConversationStore(tmp_path / "real/new/c").load()
-    assert verify(tmp_path / "real/new/c").is_whole
+    assert verify(tmp_path / "real/new/c").is_intact
 
 
 @contextmanager
@@ -128,7 +128,7 @@ def test_a_name_that_cannot_be_synced_is_refused(tmp_path):
     (tmp_path / "c/lock").unlink()  # as in a group, which makes none
     with pytest.raises(StorageError) as refused:
         ConversationStore(tmp_path / "c", file_system=Unreadable()).load()
-    assert (refused.value.errno, refused.value.way_out) == (errno.EACCES, WayOut.CHECK_PERMISSIONS_OR_READ)
+    assert (refused.value.errno, refused.value.hint) == (errno.EACCES, Hint.CHECK_PERMISSIONS_OR_READ)
     assert not (tmp_path / "c/lock").exists()
     with ConversationStore(tmp_path / "c", read_only=True, file_system=Unreadable()) as reader:
         reader.load()

@@ -70,7 +70,7 @@ def test_each_replace_keeps_what_was_there(histories: list[list[Message]], data:
         assert {one.number for one in again.generations() if not one.is_live} == set(archive)
         for number, messages in archive.items():
             assert [record.message for record in again.get_records(generation=number)] == messages
-    assert verify("/c", file_system=disk).is_whole
+    assert verify("/c", file_system=disk).is_intact
 
 
 @A_FEW

@@ -41,7 +41,7 @@ def test_what_type_checkers_know():
 # ---- errors and names -----------------------------------------------------------------------------------------------
 
 PACKAGE: Any = transcript_store
-DOORS = ("ways_out", "errors", "conversation", "library", "maintenance", "snapshots", "keys")
+DOORS = ("hints", "errors", "conversation", "library", "maintenance", "snapshots", "keys")
 
 
 def test_what_is_public_is_listed_once():
@@ -65,7 +65,7 @@ def test_a_public_name_is_there_before_it_is_imported():
     script = (
         "import sys, transcript_store\n"
         "there = lambda: {name for name in sys.modules if name.startswith('transcript_store.')}\n"
-        "assert there() == {'transcript_store._doors'}\n"
+        "assert there() == {'transcript_store._lazy'}\n"
         "from transcript_store import StorageError\n"
         "assert 'transcript_store.errors' in there() and 'transcript_store.conversation' not in there()\n"
         "from transcript_store import ConversationStore\n"

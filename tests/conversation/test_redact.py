@@ -107,7 +107,7 @@ def test_nor_does_a_beginning(tmp_path: Path) -> None:
     with library.create(**contents) as store:
         assert store.redacts
         assert store.get_messages() == [SAID]
-    with library.together() as group:
+    with library.group() as group:
         group.add(**contents)
         with group.adding(**contents) as store:
             store.append_message(SAYS)

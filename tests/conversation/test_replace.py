@@ -11,7 +11,7 @@ import pytest
 from tests.conversation.helpers import ONE, THREE, TOOL, TWO
 from tests.kit.trees import tree
 from transcript_store import ConversationStore, InvalidMessageError, InvalidMetadataError, StorageError, verify
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 # ---- replace --------------------------------------------------------------------------------------------------------
 
@@ -32,7 +32,7 @@ def test_replace_keeps_the_old_generation_byte_for_byte(store):
     assert [path.name for path in archived] == [f"transcript-{n:06d}.jsonl" for n in range(3)]
     assert [path.read_bytes() for path in archived] == generations
     found = verify(store.directory)
-    assert found.is_whole
+    assert found.is_intact
     assert (found.generation, found.archived_generations, found.records) == (3, (0, 1, 2), 2)
 
 
@@ -97,7 +97,7 @@ def test_a_refused_replace_can_be_done_again(tmp_path):
     with ConversationStore("/c", file_system=disk) as store:
         store.initialize(messages=[{"n": 1}])
 
-        def full(call: Call) -> None:
+        def full(call: FileSystemCall) -> None:
             if call.name == "write":
                 raise OSError(errno.ENOSPC, "injected")
 
@@ -108,7 +108,7 @@ def test_a_refused_replace_can_be_done_again(tmp_path):
         assert store.get_messages() == [{"n": 1}]
         store.replace_transcript([{"n": 3}])
         assert b'"n":1' in (disk.tree()["/c/archive/transcript-000000.jsonl"] or b"")
-    assert verify("/c", file_system=disk).is_whole
+    assert verify("/c", file_system=disk).is_intact
 
 
 def test_restoring_a_backup_loses_nothing_from_the_archive(tmp_path):
@@ -134,7 +134,7 @@ def test_restoring_a_backup_loses_nothing_from_the_archive(tmp_path):
     kept = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
     assert b"only in generation 0" in kept
     assert b"only in generation 1" in kept
-    assert verify(folder).is_whole
+    assert verify(folder).is_intact
 
 
 def test_close_writes_nothing_over_a_restored_backup(tmp_path):
@@ -149,4 +149,4 @@ def test_close_writes_nothing_over_a_restored_backup(tmp_path):
         (folder / f"{name}.new").rename(folder / name)
     store.close()
     assert {name: (folder / name).read_bytes() for name in backup} == backup
-    assert verify(folder).is_whole
+    assert verify(folder).is_intact

@@ -50,7 +50,7 @@ def test_a_conversation_begins_at_the_first_of_its_times(tmp_path):
     with library.open(summary.id or "") as again:
         assert times_of(again) == [EARLY, LATER, LATEST]
         assert again.append_message(ONE).at > NOW[:4], "what is appended without a time has now's"
-    assert verify(f"{tmp_path}/{summary.id}").is_whole
+    assert verify(f"{tmp_path}/{summary.id}").is_intact
 
 
 def test_each_spelling_of_a_time(tmp_path):
@@ -83,7 +83,7 @@ def test_times_long_before_computers(tmp_path, at):
         assert header_of(store)["at"] == written
         later = f"{at[:-3]}59Z"
         assert store.append_messages([TWO], times=[later])[0].at == f"{later[:-1]}.000000Z"
-    assert verify(store.directory).is_whole
+    assert verify(store.directory).is_intact
 
 
 def test_a_time_that_goes_back_is_that_of_the_record_before(tmp_path):
@@ -131,7 +131,7 @@ def test_a_new_generation_begins_at_the_first_of_its_times(tmp_path):
         assert store.append_messages([ONE], times=[LATER])[0].at == LATER
         store.load()
         assert times_of(store) == [EARLY, LATER, LATER]
-    assert verify(store.directory).is_whole
+    assert verify(store.directory).is_intact
 
 
 def test_the_clock_is_noted_only_beside_a_time_of_now(tmp_path):
@@ -275,4 +275,4 @@ def test_any_times(tmp_path_factory, batches):
             records = store.get_records()
             store.load()
             assert store.get_records() == records
-            assert verify(directory).is_whole
+            assert verify(directory).is_intact

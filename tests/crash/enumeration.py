@@ -22,7 +22,7 @@ from tests.crash.model import ABSENT, Machine, State, ViolationError, store_on
 from tests.crash.operations import TRANSCRIPT, Case, damaged_everything, damaged_metadata
 from tests.crash.real_disk import RealDisk
 from transcript_store import TranscriptStoreError
-from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem, SimulatedStop
 
 FAULTS: dict[str, tuple[int, ...]] = {
     "open_directory": (errno.EACCES, errno.EMFILE, errno.EIO),
@@ -202,7 +202,7 @@ def power_cuts(
         for image in disk.power_failures(limit=limit, fills=fills, seed=run.returned):
             judge(image, may_be, f"power cut {where}")
 
-    def on_call(call: Call) -> None:
+    def on_call(call: FileSystemCall) -> None:
         if call.name in SYNCS:
             cut(f"before call {call.number} ({call.name} {call.path})")
 
@@ -287,7 +287,7 @@ class _Stop:
         self._number = number
         self._written = written
 
-    def __call__(self, call: Call) -> int | None:
+    def __call__(self, call: FileSystemCall) -> int | None:
         if call.number == self._number and self._written is not None:
             return self._written
         if call.number >= self._number:
@@ -295,11 +295,11 @@ class _Stop:
         return None
 
 
-def calls_of(case: Case, durability: str = "power-loss") -> list[Call]:
+def calls_of(case: Case, durability: str = "power-loss") -> list[FileSystemCall]:
     """The calls that a case makes."""
     disk = case.disk()
     run = Run(case, disk, durability)
-    made: list[Call] = []
+    made: list[FileSystemCall] = []
     disk.on_call = made.append
     run.go()
     disk.on_call = None
@@ -349,12 +349,12 @@ def errors(case: Case, *, cut_limit: int = 0, every: int = 1) -> int:
 class _Refuse:
     """Refuse a call: once or for ever, and a write perhaps only after some of its bytes (the next write is refused)."""
 
-    call: Call
+    call: FileSystemCall
     code: int
     for_ever: bool
     written: int | None = None
 
-    def __call__(self, call: Call) -> int | None:
+    def __call__(self, call: FileSystemCall) -> int | None:
         first = self.call.number if self.written is None else self.call.number + 1
         if call.number == self.call.number and self.written is not None:
             return self.written
@@ -367,7 +367,7 @@ class _Refuse:
         return f"{errno.errorcode[self.code]} {often} at call {self.call.number} ({self.call.name} {self.call.path})"
 
 
-def _refusals(call: Call, code: int) -> Iterator[_Refuse]:
+def _refusals(call: FileSystemCall, code: int) -> Iterator[_Refuse]:
     for for_ever in (False, True):
         yield _Refuse(call, code, for_ever)
         if call.name == "write":
@@ -396,7 +396,7 @@ def cut_recoveries(case: Case, *, limit: int, every: int = 1) -> int:
     judge = Judge(case)
     images: dict[str, tuple[SimulatedFileSystem, set[State]]] = {}
 
-    def on_call(call: Call) -> None:
+    def on_call(call: FileSystemCall) -> None:
         if call.name in SYNCS:
             for image in disk.power_failures(limit=limit):
                 images.setdefault(repr(sorted(image.tree().items())), (image, allowed(case, run.returned)))
@@ -416,10 +416,10 @@ def cut_recoveries(case: Case, *, limit: int, every: int = 1) -> int:
 
 def _cut_loads(case: Case, image: SimulatedFileSystem, limit: int) -> Iterator[SimulatedFileSystem]:
     machine = image.copy()
-    made: list[Call] = []
+    made: list[FileSystemCall] = []
     left: list[SimulatedFileSystem] = []
 
-    def on_call(call: Call) -> None:
+    def on_call(call: FileSystemCall) -> None:
         made.append(call)
         if call.name in SYNCS:
             left.extend(machine.power_failures(limit=limit))

@@ -28,7 +28,7 @@ from typing import Any
 
 from tests.crash import fuse
 from tests.crash.fuse import mfusepy
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 _CHANGES = ("create", "make_directory", "write", "truncate", "rename", "link", "unlink", "sync", "sync_data")
 
@@ -77,7 +77,7 @@ class ForgetfulDisk(mfusepy.Operations):  # type: ignore[misc]  # it has no type
         self._tally["cuts"] += 1
         self._tally["forgotten"] += self._machine.tree() != before
 
-    def _on_call(self, call: Call) -> None:
+    def _on_call(self, call: FileSystemCall) -> None:
         if call.name not in _CHANGES:
             return
         if self._left is not None:

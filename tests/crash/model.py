@@ -228,7 +228,7 @@ def observe(disk: Machine) -> State:
     verification = verify(DIRECTORY, file_system=disk)
     if any("/archive/" in finding.path for finding in verification.findings):
         return State(None, refused="archive")
-    insist(verification.is_whole, f"verify finds {verification.findings}")
+    insist(verification.is_intact, f"verify finds {verification.findings}")
     live = f"{DIRECTORY}/archive/transcript-{verification.generation:06d}.jsonl"
     insist(live not in disk.tree(), "an unfinished replace was left in the archive")
     leftovers = [path for path in disk.tree() if path.startswith(f"{DIRECTORY}/") and "/.tmp-" in path]
@@ -244,7 +244,7 @@ def _insist_on_the_ends(disk: Machine, found: Verification) -> None:
             path = f"{DIRECTORY}/archive/transcript-{number:06d}.jsonl"
             content = disk.tree()[path] or b""
             disk.write_file(path, b"".join(content.splitlines(keepends=True)[:-1]))
-            insist(not verify(DIRECTORY, file_system=disk).is_whole, f"how long generation {number} was is not known")
+            insist(not verify(DIRECTORY, file_system=disk).is_intact, f"how long generation {number} was is not known")
 
 
 def loaded(disk: Machine) -> ConversationStore:

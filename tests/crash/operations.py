@@ -49,7 +49,7 @@ from transcript_store import (
 from transcript_store._conversation.writer import Writer
 from transcript_store._json.times import format_time, parse_time
 from transcript_store._log import log
-from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem, SimulatedStop
 
 TRANSCRIPT = f"{DIRECTORY}/transcript.jsonl"
 LOCK = f"{DIRECTORY}/lock"
@@ -153,7 +153,7 @@ def half_recovered() -> SimulatedFileSystem:
     disk = torn()
     names_made = 0
 
-    def stop(call: Call) -> None:
+    def stop(call: FileSystemCall) -> None:
         nonlocal names_made
         names_made += call.name == "rename" and "/quarantine/" in call.path
         if names_made == 2 and call.name == "sync":
@@ -192,7 +192,7 @@ def stop_behind_the_rename(disk: SimulatedFileSystem, path: str) -> None:
     """Kill whoever uses the disk at the first call behind the rename that gives something its name ``path``."""
     is_named = False
 
-    def stop(call: Call) -> None:
+    def stop(call: FileSystemCall) -> None:
         nonlocal is_named
         if is_named:
             raise SimulatedStop
@@ -207,7 +207,7 @@ def named_and_not_synced() -> SimulatedFileSystem:
     library_on(disk).delete(ID)
     disk = disk.copy()
     stop_behind_the_rename(disk, DIRECTORY)
-    with pytest.raises(SimulatedStop), library_on(disk).together() as group:
+    with pytest.raises(SimulatedStop), library_on(disk).group() as group:
         group.add(id=ID, messages=[message(0), message(1)])
     return disk.kill_process()
 
@@ -358,7 +358,7 @@ def interrupted_repair() -> SimulatedFileSystem:
     disk = damaged_transcript()
     renames = 0
 
-    def stop(call: Call) -> None:
+    def stop(call: FileSystemCall) -> None:
         nonlocal renames
         renames += call.name == "rename"
         if renames == 2 and call.name == "sync":  # of the folder: the first rename is the note's
@@ -379,20 +379,20 @@ def initialize(store: ConversationStore) -> None:
 
 def create_together(store: ConversationStore) -> None:
     """In a group, of one: the others of a group are made and named each by itself."""
-    with library_on(machine_of(store)).together() as group:
+    with library_on(machine_of(store)).group() as group:
         group.add(id=ID, provider="claude", model="first", messages=[message(0), message(1, size=300)])
 
 
 def create_together_again(store: ConversationStore) -> None:
     """What an import does when it is run again: what it finds there it reports as stored."""
-    with library_on(machine_of(store)).together() as group, pytest.raises(ConversationExistsError):
+    with library_on(machine_of(store)).group() as group, pytest.raises(ConversationExistsError):
         group.add(id=ID, messages=[message(0)])
 
 
 def create_another_together(store: ConversationStore) -> None:
     """Beside a conversation that is open; more is done to it before it is committed."""
     with (
-        library_on(machine_of(store)).together() as group,
+        library_on(machine_of(store)).group() as group,
         group.adding(id=OTHER_ID, messages=[message(0), message(1)]) as staged,
     ):
         staged.replace_transcript([message(2)], compaction_count=1)
@@ -560,7 +560,7 @@ def append_with_failed_sync(store: ConversationStore) -> None:
     disk = machine_of(store)
     on_call = disk.on_call
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name == "sync_data":
             raise OSError(errno.EIO, "injected")
 
@@ -633,7 +633,7 @@ def _forked_after_a_rename_to(path: str, store: ConversationStore) -> Iterator[N
     on_call = disk.on_call
     made: list[tuple[str, str]] = []
 
-    def fork_then(call: Call) -> int | None:
+    def fork_then(call: FileSystemCall) -> int | None:
         if made[-1:] == [("rename", path)]:
             made.append(("fork", path))
             library_on(disk.another_process()).fork(ID)
@@ -663,7 +663,7 @@ def fork_after_a_failed_sync(store: ConversationStore) -> None:
     store.load()
 
 
-def _refuse_the_sync(call: Call) -> None:
+def _refuse_the_sync(call: FileSystemCall) -> None:
     if call.name == "sync_data":
         raise OSError(errno.EIO, "injected")
 
@@ -697,7 +697,7 @@ def delete_again(store: ConversationStore) -> None:
     disk = machine_of(store)
     on_call = disk.on_call
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name == "sync" and call.path == LIBRARY:
             raise OSError(errno.EIO, "injected")
 
@@ -736,7 +736,7 @@ def prune_what_somebody_writes_to(store: ConversationStore) -> None:
     a_moment_later = parse_time(str(summary.updated_at)) + 1
     appended: list[bool] = []
 
-    def append_then(call: Call) -> int | None:
+    def append_then(call: FileSystemCall) -> int | None:
         if call.name == "try_lock" and call.path == LOCK and not appended:
             appended.append(True)
             with store_on(disk.another_process()) as other:
@@ -768,8 +768,8 @@ def prune_quarantine(store: ConversationStore) -> None:
 
 def _prune(disk: Any, **rule: Any) -> None:
     done = library_on(disk).prune(**rule, dry_run=False)
-    if done.left_alone:  # whoever is told that something stays is not told that it is gone
-        raise ConversationLockedError(path=LIBRARY, reason=str(done.left_alone))
+    if done.skipped:  # whoever is told that something stays is not told that it is gone
+        raise ConversationLockedError(path=LIBRARY, reason=str(done.skipped))
 
 
 # ---- what another process does that takes its turns ---------------------------------------------------------------------
@@ -829,7 +829,7 @@ def append_by_another_killed(store: ConversationStore) -> None:
     """Killed between the write and the sync; this store shows what was written, so it has to stay."""
     with another(store) as (disk, other):
 
-        def stop(call: Call) -> None:
+        def stop(call: FileSystemCall) -> None:
             if call.name == "sync_data":
                 raise SimulatedStop
 

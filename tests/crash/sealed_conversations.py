@@ -51,7 +51,7 @@ from transcript_store import (
     StorageError,
     WrongKeyError,
 )
-from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem, SimulatedStop
 
 F = TypeVar("F", bound=Callable[..., Any])
 KEY, OTHER_KEY = bytes(range(32)), bytes(range(1, 33))
@@ -209,7 +209,7 @@ def rotation_killed(disk: SimulatedFileSystem, at: str) -> SimulatedFileSystem:
     """What a rotation leaves that is killed at its first call of this name."""
     is_over = False
 
-    def stop(call: Call) -> None:
+    def stop(call: FileSystemCall) -> None:
         nonlocal is_over
         is_over = is_over or call.name == at
         if is_over:
@@ -262,7 +262,7 @@ def rotation_killed_when_it_had_locked() -> SimulatedFileSystem:
     library(disk).delete(OTHER_ID)
     disk = disk.copy()
     stop_behind_the_rename(disk, DIRECTORY)
-    with pytest.raises(SimulatedStop), library(disk).together() as group:
+    with pytest.raises(SimulatedStop), library(disk).group() as group:
         group.add(id=ID, messages=[message(0), message(1)])
     disk = disk.kill_process()
     return rotation_killed(disk, "sync_all")
@@ -294,7 +294,7 @@ def accept(store: ConversationStore) -> None:
 
 
 def rotate(of: ConversationLibrary) -> None:
-    for one, why in of.rotate_key().left_alone:
+    for one, why in of.rotate_key().skipped:
         insist("closes it to this user" in why, f"left alone: {one}: {why}")
         raise StorageError(
             path=one, doing="rotate it", errno=errno.EACCES, strerror=why
@@ -333,7 +333,7 @@ def state_of_the_keys(disk: Any) -> State:
 def rotated_by_the_next(disk: Any) -> State:
     """What the next process is told, which rotates too: it says of all that they are wrapped with the new key."""
     done = library(disk, OTHER_KEY, (KEY,)).rotate_key()
-    insist({*done.rotated, *done.already} == {ID, OTHER_ID}, f"the next one says {done}")
+    insist({*done.rotated, *done.already_current} == {ID, OTHER_ID}, f"the next one says {done}")
     return state_of_the_keys(disk)
 
 

@@ -84,15 +84,15 @@ from tests.crash.sealed_conversations import (
 from tests.crash.snapshot_stores import BEING_SEALED, PLAIN, rotate, save, save_media, two
 from transcript_store import ConversationChangedError, ConversationStore, FileStore, Snapshot
 from transcript_store._conversation import archive as _archive
-from transcript_store._conversation import deleting, deletions, leftovers, reader, stage, turns, writer
+from transcript_store._conversation import deleting, shared_writer, staging, storage, writer
 from transcript_store._conversation.key_changes import Rotator
-from transcript_store._conversation.stage import Stage
+from transcript_store._conversation.shared_writer import SharedWriter
+from transcript_store._conversation.staging import StagingArea
 from transcript_store._conversation.storage import Storage
-from transcript_store._conversation.turns import TurnWriter
 from transcript_store._conversation.writer import Writer
 from transcript_store._json.times import given_time
 from transcript_store._log import damage, log, quarantine, resync
-from transcript_store._log.cache import Block, Cache
+from transcript_store._log.lines import Cache, CachedLines
 from transcript_store._log.log import Log
 from transcript_store._log.record import Mark, Position, record_body
 from transcript_store._log.retractions import Renumbering
@@ -100,8 +100,8 @@ from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import unsynced
 from transcript_store._os.lock import Lock
 from transcript_store._os.names import KEY, METADATA, is_trash, trash_name
-from transcript_store._os.refusals import refused
-from transcript_store._snapshots.files import SnapshotFiles
+from transcript_store._os.os_errors import storage_error
+from transcript_store._snapshots.file_store import SnapshotFiles
 from transcript_store.library import ConversationLibrary
 from transcript_store.testing import SimulatedFileSystem
 
@@ -200,8 +200,8 @@ def append_after_a_failed_sync(patch: Patch) -> None:
     """The failed sync is reported, forgotten, and tried again with the next append."""
 
     def poison(self: Writer, error: OSError, doing: str) -> Exception:
-        self.log.settled = True
-        return refused(error, self.path, doing)
+        self.log.is_current = True
+        return storage_error(error, self.path, doing)
 
     patch.setattr(Writer, "_poison", poison)
     patch.setattr(Log, "is_as_remembered", lambda self: True)
@@ -276,10 +276,10 @@ def damaged_line_skipped(patch: Patch) -> None:
         lines = [line + b"\n" for line in rest.split(b"\n") if RECORD.fullmatch(line)]
         end = Position(len(lines), size, lines[-1][-35:-3] if lines else begin.head)
         self.cache = Cache(1 << 20, begin)
-        self.cache.put(Block(begin, b"".join(lines), end))
+        self.cache.put(CachedLines(begin, b"".join(lines), end))
         self.end = self.synced = end
         self.verified_from = begin
-        self.settled = True
+        self.is_current = True
 
     patch.setattr(Log, "verify", verify)  # the public verify() looks on
 
@@ -375,7 +375,7 @@ def pruned_by_what_was_listed(patch: Patch) -> None:
 
 def noted_after_it_is_gone(patch: Patch) -> None:
     """A conversation goes, and that it was deleted is noted after that: a kill in between lets an import bring it back."""
-    note, move = deletions.note_deletion, leftovers.move_to_trash
+    note, move = deleting.note_deletion, deleting.move_to_trash
     waits: list[Any] = []
     patch.setattr(
         "transcript_store._conversation.deleting.note_deletion",
@@ -389,7 +389,7 @@ def noted_after_it_is_gone(patch: Patch) -> None:
         parent.files.rename(parent.handle, hidden, name)
         move(parent, name)
 
-    patch.setattr(leftovers, "move_to_trash", move_to_trash)
+    patch.setattr(deleting, "move_to_trash", move_to_trash)
 
 
 def delete_in_place(patch: Patch) -> None:
@@ -399,7 +399,7 @@ def delete_in_place(patch: Patch) -> None:
         parent.remove_tree(name)
         parent.sync()
 
-    patch.setattr(leftovers, "move_to_trash", move_to_trash)
+    patch.setattr(deleting, "move_to_trash", move_to_trash)
 
 
 def files_removed_before_the_rename_is_synced(patch: Patch) -> None:
@@ -409,7 +409,7 @@ def files_removed_before_the_rename_is_synced(patch: Patch) -> None:
         parent.remove_tree(trash)
         parent.sync()
 
-    patch.setattr(leftovers, "move_to_trash", move_to_trash)
+    patch.setattr(deleting, "move_to_trash", move_to_trash)
 
 
 def trash_swept_before_the_rename_is_synced(patch: Patch) -> None:
@@ -420,16 +420,16 @@ def trash_swept_before_the_rename_is_synced(patch: Patch) -> None:
             for name in filter(is_trash, parent.names()):
                 parent.remove_tree(name)
 
-    patch.setattr(leftovers, "sweep", sweep)
+    patch.setattr(deleting, "sweep", sweep)
 
 
 def trash_not_swept(patch: Patch) -> None:
-    patch.setattr(leftovers, "sweep", _nothing)
+    patch.setattr(deleting, "sweep", _nothing)
 
 
 def create_not_noted(patch: Patch) -> None:
     """Nothing says what a killed fork was making, so nobody finds what it left."""
-    patch.setattr(leftovers, "noted", lambda *_: nullcontext())
+    patch.setattr(deleting, "noted", lambda *_: nullcontext())
 
 
 def fork_message_by_message(patch: Patch) -> None:
@@ -449,39 +449,39 @@ def named_before_all_is_synced(patch: Patch) -> None:
 
 
 def told_before_the_names_are_synced(patch: Patch) -> None:
-    commit = Stage.commit
+    commit = StagingArea.commit
 
-    def hasty(self: Stage, ids: Any) -> list[str]:
+    def hasty(self: StagingArea, ids: Any) -> list[str]:
         with patch.context() as within:
             within.setattr(Folder, "sync", _nothing)
             return commit(self, ids)
 
-    patch.setattr(Stage, "commit", hasty)
+    patch.setattr(StagingArea, "commit", hasty)
 
 
 def written_under_its_name(patch: Patch) -> None:
-    patch.setattr(stage, "staged_name", lambda *stage_and_id: stage_and_id[1])
+    patch.setattr(staging, "staged_name", lambda *stage_and_id: stage_and_id[1])
 
 
 def stage_not_swept(patch: Patch) -> None:
-    patch.setattr(leftovers, "stage_of", _nothing)
+    patch.setattr(deleting, "stage_of", _nothing)
 
 
 def name_that_is_not_synced_believed(patch: Patch) -> None:
-    for module in (reader, writer):
-        patch.setattr(module, "settle_name", _nothing)
+    for module in (storage, writer):
+        patch.setattr(module, "sync_name", _nothing)
 
 
 def names_of_a_dead_stage_believed(patch: Patch) -> None:
     """What is on it is removed, as it should be."""
-    sweep = leftovers.sweep
+    sweep = deleting.sweep
 
     def hasty(files: Any, library: str) -> None:
         with patch.context() as within:
             within.setattr(Folder, "sync", _nothing)
             sweep(files, library)
 
-    patch.setattr(leftovers, "sweep", hasty)
+    patch.setattr(deleting, "sweep", hasty)
 
 
 def copy_of_what_is_not_synced(patch: Patch) -> None:
@@ -518,7 +518,7 @@ def end_of_the_generation_before_kept_too_late(patch: Patch) -> None:
 
     def delete_generation(self: Writer, number: int) -> None:
         members = _archive.without(self.folder, self.members, number)
-        _archive.remove(self.folder, self.log, number)
+        _archive.remove_archived(self.folder, self.log, number)
         self.write_metadata(members)
 
     patch.setattr(Writer, "delete_generation", delete_generation)
@@ -630,8 +630,8 @@ def numbers_copied_as_they_were(patch: Patch) -> None:
 
 def fork_noted_in_the_wrong_library(patch: Patch) -> None:
     """The note of a fork stands in the library of the original: nobody finds what a killed one left in the other."""
-    noted = leftovers.noted
-    patch.setattr(leftovers, "noted", lambda files, library, new: noted(files, LIBRARY, new))
+    noted = deleting.noted
+    patch.setattr(deleting, "noted", lambda files, library, new: noted(files, LIBRARY, new))
 
 
 def head_in_memory_believed(patch: Patch) -> None:
@@ -650,20 +650,20 @@ def head_in_memory_believed(patch: Patch) -> None:
 
 def memory_believed_between_turns(patch: Patch) -> None:
     """Whoever takes the lock again looks at the transcript alone: what another one changed beside it is not seen, and overwritten."""
-    patch.setattr(TurnWriter, "_is_as_i_left_it", lambda self: self.log.is_as_remembered())
+    patch.setattr(SharedWriter, "_is_as_i_left_it", lambda self: self.log.is_as_remembered())
 
 
 def name_not_looked_at(patch: Patch) -> None:
     """Who left nothing behind his name, and finds nothing behind another's, takes that for what he left."""
 
-    def is_as_i_left_it(self: TurnWriter) -> bool:
+    def is_as_i_left_it(self: SharedWriter) -> bool:
         return self.lock.found in (b"", self._statement()) and self.log.is_as_remembered()
 
-    patch.setattr(TurnWriter, "_is_as_i_left_it", is_as_i_left_it)
+    patch.setattr(SharedWriter, "_is_as_i_left_it", is_as_i_left_it)
 
 
 def statement_without_the_metadata(patch: Patch) -> None:
-    patch.setattr(turns, "document_hash", lambda document: "")
+    patch.setattr(shared_writer, "document_hash", lambda document: "")
 
 
 def statement_left_in_the_turn(patch: Patch) -> None:
@@ -685,14 +685,14 @@ def statement_left_in_the_turn(patch: Patch) -> None:
 
 def what_a_killed_turn_left_is_not_synced(patch: Patch) -> None:
     """The load between two turns shows what stands in the cache."""
-    look = TurnWriter.look_at_all
+    look = SharedWriter.look_at_all
 
-    def look_without_a_sync(self: TurnWriter) -> None:
+    def look_without_a_sync(self: SharedWriter) -> None:
         with patch.context() as within:
             within.setattr(Log, "_sync", _nothing)
             look(self)
 
-    patch.setattr(TurnWriter, "look_at_all", look_without_a_sync)
+    patch.setattr(SharedWriter, "look_at_all", look_without_a_sync)
 
 
 def key_file_before_the_void_mark(patch: Patch) -> None:

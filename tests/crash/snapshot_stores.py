@@ -174,9 +174,9 @@ def unsynced_media() -> SimulatedFileSystem:
     """Another program stored a medium and synced nothing: it is in the cache, and may go."""
     disk = two()
     folder = disk.open_directory(f"{STORE}/media")
-    from transcript_store._snapshots.media import hash_of
+    from transcript_store._snapshots.media import media_hash
 
-    disk.write(disk.create(folder, hash_of(OTHER_IMAGE.encode())), OTHER_IMAGE.encode())
+    disk.write(disk.create(folder, media_hash(OTHER_IMAGE.encode())), OTHER_IMAGE.encode())
     return disk.kill_process()
 
 

@@ -279,7 +279,7 @@ def test_odd_names(folder: Path, name: str, caplog: pytest.LogCaptureFixture) ->
     with ConversationStore(path, read_only=True) as reader:
         reader.load()
         assert reader.get_messages() == [{"n": 2}, {"n": 1}]
-    assert verify(path).is_whole
+    assert verify(path).is_intact
     assert {there for there in folder.rglob("*") if path not in there.parents} - before == {path}
 
 

@@ -97,7 +97,7 @@ def fail_a_sync_and_go_on(volume: Volume, disk: Failing, *, cut: bool, durabilit
     with store_on(RealDisk(volume.path, seed=2)) as after:
         after.load()
         assert after.get_messages() == expected
-    assert verify(f"{volume.path}{DIRECTORY}").is_whole
+    assert verify(f"{volume.path}{DIRECTORY}").is_intact
 
 
 def transcript_on(volume: Volume) -> Path:
@@ -194,7 +194,7 @@ def test_a_group_that_meets_the_failing_disk_is_refused_as_a_whole(kind: str, is
     """
     with failing_volume(kind) as (volume, disk):
         library = ConversationLibrary(volume.path / "library")
-        with pytest.raises(StorageError, match="None of them is there") as caught, library.together() as group:
+        with pytest.raises(StorageError, match="None of them is there") as caught, library.group() as group:
             assert not group.creates_alone
             group.add(id=ONE, messages=[good(1)])
             group.commit()
@@ -208,7 +208,7 @@ def test_a_group_that_meets_the_failing_disk_is_refused_as_a_whole(kind: str, is
         assert disk.refused > 0
         disk.refuse(b"")
         assert [summary.id for summary in library.list()] == [ONE]
-        with library.together() as group:
+        with library.group() as group:
             group.add(id=TWO, messages=[DOOMED])
             group.add(id=THREE, messages=[good(3)])
         volume.cut_power()
@@ -217,7 +217,7 @@ def test_a_group_that_meets_the_failing_disk_is_refused_as_a_whole(kind: str, is
         for summary, message in ((ONE, good(1)), (TWO, DOOMED), (THREE, good(3))):
             with library.open(summary) as store:
                 assert store.get_messages() == [message]
-            assert verify(f"{library.directory}/{summary}").is_whole
+            assert verify(f"{library.directory}/{summary}").is_intact
 
 
 @SYNCED_WHOLE
@@ -226,7 +226,7 @@ def test_a_power_cut_leaves_a_group_that_was_committed_and_nothing_of_one_that_w
     """P1, S1: of the blocks that no flush was asked for, some are lost; the committed group is there, the other one is not."""
     with failing_volume(kind) as (volume, _):
         library = ConversationLibrary(volume.path / "library")
-        group = library.together()
+        group = library.group()
         waiting = group.__enter__()
         ids = [waiting.add(messages=[good(seed), DOOMED]) for _ in range(20)]
         waiting.commit()
@@ -238,8 +238,8 @@ def test_a_power_cut_leaves_a_group_that_was_committed_and_nothing_of_one_that_w
         volume.unmount()
         volume.mount()
         assert sorted(str(summary.id) for summary in library.list()) == sorted(ids)
-        assert all(verify(summary.directory).is_whole for summary in library.list())
-        with library.together():
+        assert all(verify(summary.directory).is_intact for summary in library.list())
+        with library.group():
             pass
         assert sorted(os.listdir(library.directory)) == sorted(ids)
 
@@ -249,7 +249,7 @@ def test_a_file_system_that_shut_down_commits_nothing(kind: str) -> None:
     """S4: it has nothing to sync any more, and may say so with success; the group is refused all the same."""
     with failing_volume(kind) as (volume, _):
         library = ConversationLibrary(volume.path / "library")
-        with pytest.raises(StorageError), library.together() as group:
+        with pytest.raises(StorageError), library.group() as group:
             group.add(id=ONE, messages=[good(1)])
             volume.cut_power()
         volume.unmount()
@@ -260,7 +260,7 @@ def test_a_file_system_that_shut_down_commits_nothing(kind: str) -> None:
 @pytest.mark.needs("mkfs.ext4")
 def test_an_overlay_is_not_believed() -> None:
     """It does not pass on what its upper layer met: there each conversation is created by itself."""
-    with failing_volume("overlay") as (volume, _), ConversationLibrary(volume.path / "library").together() as group:
+    with failing_volume("overlay") as (volume, _), ConversationLibrary(volume.path / "library").group() as group:
         assert group.creates_alone
 
 

@@ -254,7 +254,7 @@ class Lives(RuleBasedStateMachine):
         error, texts, model = self.reader.ask("load")
         assert error == "", texts
         assert (tuple(texts), model) == self.may_be[0]
-        assert verify(self.path).is_whole
+        assert verify(self.path).is_intact
 
     def teardown(self) -> None:
         for worker in (*getattr(self, "workers", ()), *([self.reader] if hasattr(self, "reader") else [])):

@@ -7,12 +7,17 @@ from collections.abc import Callable
 
 import pytest
 
-from transcript_store.testing._history import History, Operation, history_of
-from transcript_store.testing._modelled import ModelledConversation, close_after_kill
-from transcript_store.testing._simulated import Call
+from transcript_store.testing._model import (
+    ExpectedConversation,
+    ModelledConversation,
+    Operation,
+    close_after_kill,
+    observe,
+)
+from transcript_store.testing._simulated_machine import FileSystemCall
 
 
-def forked_and_deleted() -> tuple[ModelledConversation, History]:
+def forked_and_deleted() -> tuple[ModelledConversation, ExpectedConversation]:
     """A conversation whose fork was deleted, except that the sync behind it was refused; and its history with the fork."""
     of = ModelledConversation()
     of.begin()
@@ -28,9 +33,9 @@ def forked_and_deleted() -> tuple[ModelledConversation, History]:
     with_fork = of.shown
     (fork,) = with_fork.forks
     (id_of_fork,) = {str(one.id) for one in of.library.list()} - {of.id}
-    refused: list[Call] = []
+    refused: list[FileSystemCall] = []
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name == "sync" and of.folder == call.path:
             refused.append(call)
             raise OSError(errno.EIO, "injected")
@@ -44,13 +49,15 @@ def forked_and_deleted() -> tuple[ModelledConversation, History]:
     return of, with_fork
 
 
-def after_power_cut(of: ModelledConversation, choose: Callable[[int], int]) -> tuple[History, list[History]]:
+def after_power_cut(
+    of: ModelledConversation, choose: Callable[[int], int]
+) -> tuple[ExpectedConversation, list[ExpectedConversation]]:
     """What the next machine shows, and what may be there by the model."""
     may_be = of.lose_power([of.shown])
     of.disk = of.disk.power_failure(choose)
     close_after_kill(of.store)
     of.load()
-    return history_of(of.store, of.library), may_be
+    return observe(of.store, of.library), may_be
 
 
 @pytest.mark.parametrize("comes_back", [True, False])

@@ -82,7 +82,7 @@ def test_no_inodes_left(few_inodes: Path, operation: str) -> None:
         with ConversationStore(directory) as again:
             again.load()
             assert again.get_messages() == [*messages, {"last": 1}]
-        assert verify(directory).is_whole
+        assert verify(directory).is_intact
     if operation == "append":
         assert successes == 5, "an append needs no inode"
     else:
@@ -183,5 +183,5 @@ def test_the_clock_is_set_back(tmp_path: Path) -> None:
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    assert verify(tmp_path / "c").is_whole
+    assert verify(tmp_path / "c").is_intact
     assert (tmp_path / "c" / "transcript.jsonl").read_bytes().count(b'"clock":') >= 2

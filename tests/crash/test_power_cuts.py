@@ -101,7 +101,7 @@ def look(path: Path) -> Life:
         for found in store.get_messages():
             assert found == message(found["n"])
         life = Life(tuple(found["n"] for found in store.get_messages()), store.get_metadata().model or "")
-    assert verify(path).is_whole
+    assert verify(path).is_intact
     return life
 
 

@@ -63,11 +63,11 @@ def create_together(path: Path, who: str) -> str:
     """In a group, as an import does; then one message more."""
     library = ConversationLibrary(path.parent, file_system=SyncedWhole())
     try:
-        with library.together() as group:
+        with library.group() as group:
             group.add(id=path.name, messages=[{"created by": who}])
     except ConversationExistsError:
         return "exists"
-    if path.name in group.taken:
+    if path.name in group.existing_ids:
         return "exists"
     assert append(path, who) == "loaded"
     return "created"
@@ -133,7 +133,7 @@ def prune(path: Path, who: str) -> str:
     if not done.items:
         return "nothing"
     (item,) = done.items
-    return "deleted" if item.left_alone is None else "left"
+    return "deleted" if item.skipped is None else "left"
 
 
 def prune_into_snapshots(path: Path, who: str) -> str:
@@ -481,7 +481,7 @@ def judge(path: Path, outcome: Outcome, where: str) -> None:
             assert store.get_metadata().model == authors[0], f"{where}: {authors} of {store.get_metadata().model}"
             assert store.get_metadata().labels == {"by": authors[0]}
         store.append_message({"by": "a third"})
-    assert verify(path).is_whole
+    assert verify(path).is_intact
     with suppress(FileNotFoundError):
         assert not [name for name in os.listdir(path) if name.startswith(".tmp-")]
 

@@ -1,7 +1,7 @@
 """Turns at one conversation (``hold_lock=False``): what one process leaves wherever it stops, another finds that knew it before.
 
 The matrix (tests/crash/test_matrix.py) lets the next process load. Here the next one is loaded already and remembers: it may go
-on only if nothing was changed. U1 to U3 stand in ``_conversation/turns.py``.
+on only if nothing was changed. U1 to U3 stand in ``_conversation/shared_writer.py``.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from transcript_store import (
     TranscriptStoreError,
     repair,
 )
-from transcript_store._conversation.turns import TurnWriter
-from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
+from transcript_store._conversation.shared_writer import SharedWriter
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem, SimulatedStop
 
 Step = Callable[[ConversationStore], object]
 AFTERWARDS = {"role": "assistant", "content": "I am."}
@@ -96,7 +96,7 @@ def opened(disk: SimulatedFileSystem, call: Callable[[], object]) -> int:
     """How often the transcript is opened in a call: once if it loads, never if memory is what the disk holds."""
     count = 0
 
-    def note(made: Call) -> None:
+    def note(made: FileSystemCall) -> None:
         nonlocal count
         count += made.name == "open_append" and made.path.endswith("transcript.jsonl")
 
@@ -115,9 +115,9 @@ def done(base: Callable[[], SimulatedFileSystem], step: Step) -> State:
     return state_of(two.second)
 
 
-def calls_of(base: Callable[[], SimulatedFileSystem], step: Step) -> list[Call]:
+def calls_of(base: Callable[[], SimulatedFileSystem], step: Step) -> list[FileSystemCall]:
     two = two_at(base)
-    made: list[Call] = []
+    made: list[FileSystemCall] = []
     two.disk.on_call = made.append
     step(two.first)
     assert len(made) >= 5, "hardly a call was made, so nothing is tested"
@@ -161,7 +161,7 @@ def test_killed_at_any_call_it_leaves_what_the_other_can_go_on_with(
         for written in (None, 1, 60, 250) if call.name == "write" else (None,):
             two = two_at(base)
 
-            def stop(made: Call, at: int = call.number, written: int | None = written) -> int | None:
+            def stop(made: FileSystemCall, at: int = call.number, written: int | None = written) -> int | None:
                 if made.number == at and written is not None:
                     return written
                 if made.number >= at:
@@ -194,7 +194,7 @@ def test_refused_at_any_call_it_leaves_what_both_can_go_on_with(
         for code in FAULTS[call.name]:
             two = two_at(base)
 
-            def refuse(made: Call, at: int = call.number, code: int = code) -> None:
+            def refuse(made: FileSystemCall, at: int = call.number, code: int = code) -> None:
                 if made.number == at:
                     raise OSError(code, "injected")
 
@@ -239,7 +239,7 @@ def test_interrupted_at_any_call_it_leaves_what_both_can_go_on_with(
     for call in calls_of(base, step):
         two = two_at(base)
 
-        def interrupt(made: Call, at: int = call.number) -> None:
+        def interrupt(made: FileSystemCall, at: int = call.number) -> None:
             if made.number == at:
                 raise KeyboardInterrupt
 
@@ -268,7 +268,7 @@ def test_all_of_the_second_between_any_two_calls_of_the_first(
         two = two_at(base)
         said: list[str] = []
 
-        def happen(made: Call, two: Two = two, at: int = call.number, said: list[str] = said) -> None:
+        def happen(made: FileSystemCall, two: Two = two, at: int = call.number, said: list[str] = said) -> None:
             if made.number != at:
                 return
             try:
@@ -323,7 +323,7 @@ def test_no_statement_stands_there_in_a_turn() -> None:
     two = two_at(grown)
     written = 0
 
-    def look(call: Call) -> None:
+    def look(call: FileSystemCall) -> None:
         nonlocal written
         if not call.path.endswith("/lock") and call.name in ("write", "sync_data", "rename", "truncate"):
             written += 1
@@ -345,7 +345,7 @@ def test_nothing_is_written_to_the_lock_by_who_was_there_last() -> None:
     two = two_at(retractable)
     append(two.first)
     left = two.disk.tree()[LOCK]
-    made: list[Call] = []
+    made: list[FileSystemCall] = []
     two.disk.on_call = made.append
     steps = (append, retract, update_metadata, lambda store: store.get_messages(), replace, append)
     for step in steps:
@@ -404,19 +404,19 @@ def test_interrupted_at_any_line_of_its_end_a_turn_leaves_nothing_stale(monkeypa
         two = two_at(grown)
         two.first.get_messages()
         interruption = Interruption(nth)
-        ends = TurnWriter.end_call
+        ends = SharedWriter.end_call
 
-        def end_call(writer: TurnWriter, interruption: Interruption = interruption, ends: Any = ends) -> None:
+        def end_call(writer: SharedWriter, interruption: Interruption = interruption, ends: Any = ends) -> None:
             if interruption.lines:
                 ends(writer)  # which is made again
                 return
             with interruption:
                 ends(writer)
 
-        monkeypatch.setattr(TurnWriter, "end_call", end_call)
+        monkeypatch.setattr(SharedWriter, "end_call", end_call)
         with suppress(KeyboardInterrupt):
             two.first.update_metadata(labels={"title": "new"})
-        monkeypatch.setattr(TurnWriter, "end_call", ends)
+        monkeypatch.setattr(SharedWriter, "end_call", ends)
         assert two.second.get_metadata().labels == {"title": "new"}, interruption.where
         two.second.update_metadata(compaction_count=7)
         assert two.first.get_metadata().labels == {"title": "new"}, interruption.where
@@ -441,7 +441,7 @@ def test_a_turn_that_only_reads_leaves_the_lock_as_it_is(others: bool) -> None:
     two = left_by_the_first()
     left = two.disk.tree()[LOCK]
     assert bool(_lines(two)[1]) == others
-    made: list[Call] = []
+    made: list[FileSystemCall] = []
     two.disk.on_call = made.append
     two.first.get_messages()
     assert not {call.name for call in made} & {"write", "truncate", "sync", "sync_data"}, made
@@ -449,7 +449,7 @@ def test_a_turn_that_only_reads_leaves_the_lock_as_it_is(others: bool) -> None:
     for at in range(made[0].number, made[-1].number + 1):
         two = left_by_the_first()
 
-        def stop(call: Call, at: int = at) -> None:
+        def stop(call: FileSystemCall, at: int = at) -> None:
             if call.number >= at:
                 raise SimulatedStop
 
@@ -468,7 +468,7 @@ def test_a_turn_that_appends_looks_once_at_the_transcript(step: Step) -> None:
     append(two.first)
     head = two.first.head
     for call in (step, lambda store: store.retract(if_head=head)):
-        made: list[Call] = []
+        made: list[FileSystemCall] = []
         two.disk.on_call = made.append
         with suppress(ConversationChangedError):
             call(two.first)
@@ -490,7 +490,7 @@ def test_whoever_is_kept_out_is_told_who_reads() -> None:
     for who in (0, 0, 1, 1, 0, 1, 0, 0):  # behind his own turn and behind another's
         told: list[int | None] = []
 
-        def wait(call: Call, who: int = who, told: list[int | None] = told) -> None:
+        def wait(call: FileSystemCall, who: int = who, told: list[int | None] = told) -> None:
             if call.name == "status" and call.path.endswith("transcript.jsonl"):
                 with pytest.raises(ConversationLockedError) as caught:
                     stores[1 - who].get_messages()
@@ -509,7 +509,7 @@ def test_what_a_turn_that_reads_finds_out_takes_the_statement_away() -> None:
     append(two.first)
     two.first.get_messages()
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name in ("sync", "sync_data"):
             assert not _lines(two)[1], "nothing tells others of what is not synced"
             raise OSError(errno.EIO, "injected")
@@ -531,7 +531,7 @@ def test_what_a_turn_that_reads_finds_out_takes_the_statement_away() -> None:
 
 def test_a_change_with_the_statement_in_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests themselves: a writer that leaves the statement while it writes is met by one of them."""
-    monkeypatch.delattr(TurnWriter, "begin_write")
+    monkeypatch.delattr(SharedWriter, "begin_write")
     with pytest.raises((AssertionError, TranscriptStoreError)):
         test_killed_at_any_call_it_leaves_what_the_other_can_go_on_with(grown, update_metadata, lambda *_: None)
 
@@ -588,7 +588,7 @@ def test_what_another_goes_on_with_ends_the_turn_if_it_cannot_be_removed(alone: 
         append(two.second)
         two = two._replace(before=state_of(two.second))
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.path == LOCK and call.name in ("truncate", "write"):
             raise OSError(errno.EIO, "injected")
 
@@ -607,7 +607,7 @@ def test_a_change_is_noticed_though_the_lock_file_could_not_be_read(step: Step) 
     two.second.get_messages()
     has_changed = False
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         nonlocal has_changed
         has_changed |= call.name in ("write", "rename") and call.path != LOCK and ".tmp-" not in call.path
         if call.path == LOCK and call.name == "read":

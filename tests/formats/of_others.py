@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from transcript_store.formats import Entry, Plan, Reader, head_of
+from transcript_store.formats import PlannedRecord, SessionPlan, SessionReader, head_of
 from transcript_store.testing import MemorySource, MemoryTables
-from transcript_store.testing._format_case import check_accounts, check_storable, original_of
+from transcript_store.testing._format_contract import check_accounts, check_storable, original_of
 
 Bytes = MemorySource
 Rows = MemoryTables
@@ -25,7 +25,7 @@ def lines(*values: object) -> bytes:
     return b"".join(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode() + b"\n" for value in values)
 
 
-def plan_of(reader: Reader, *values: object) -> Plan:
+def plan_of(reader: SessionReader, *values: object) -> SessionPlan:
     """The plan of a file with these lines: its only one, in which nothing is lost, and from which the bytes come out again."""
     source = Bytes(lines(*values))
     assert reader.recognizes(head_of(source))
@@ -35,15 +35,15 @@ def plan_of(reader: Reader, *values: object) -> Plan:
     return plan
 
 
-def entries(plan: Plan, generation: int = -1) -> list[Entry]:
+def entries(plan: SessionPlan, generation: int = -1) -> list[PlannedRecord]:
     return list(plan.generations[generation]())
 
 
-def messages(plan: Plan, generation: int = -1) -> list[dict[str, Any]]:
+def messages(plan: SessionPlan, generation: int = -1) -> list[dict[str, Any]]:
     return [entry.message for entry in entries(plan, generation) if entry.message is not None]
 
 
-def assert_nothing_is_lost(plan: Plan) -> None:
+def assert_nothing_is_lost(plan: SessionPlan) -> None:
     """F6: each line is accounted for, by a message, an event or a finding. What is to be stored can be stored."""
     for generation in plan.generations:
         assert list(generation()) == list(generation()), "a generation is the same whenever it is asked for"

@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 
 from tests.formats.of_others import messages
-from transcript_store.formats import Entry, Plan, original
+from transcript_store.formats import PlannedRecord, SessionPlan, original_lines
 
 SHARED = os.environ.get("TRANSCRIPT_STORE_SHARED")
 
@@ -24,16 +24,16 @@ def json_lines(values: Iterable[object]) -> bytes:
     return b"".join(orjson.dumps(value) + b"\n" for value in values)
 
 
-def entries_of(plan: Plan) -> list[Entry]:
+def entries_of(plan: SessionPlan) -> list[PlannedRecord]:
     """Of all generations, as a store would give them back: nothing is the same object any more."""
     return [
-        Entry(orjson.loads(orjson.dumps(one.message)), orjson.loads(orjson.dumps(one.extra)), one.at, one.lines)
+        PlannedRecord(orjson.loads(orjson.dumps(one.message)), orjson.loads(orjson.dumps(one.extra)), one.at, one.lines)
         for generation in plan.generations
         for one in generation()
     ]
 
 
-def texts_in(plan: Plan, generation: int = -1) -> list[str]:
+def texts_in(plan: SessionPlan, generation: int = -1) -> list[str]:
     """What was said, one text a message; a call by its name, a result by its text."""
     found = []
     for message in messages(plan, generation):
@@ -45,7 +45,7 @@ def texts_in(plan: Plan, generation: int = -1) -> list[str]:
     return found
 
 
-def check_accounts(plan: Plan, data: bytes) -> None:
+def check_accounts(plan: SessionPlan, data: bytes) -> None:
     """Every line ends in a message, an event or a finding (F6), and the original bytes come out (F3)."""
     entries = entries_of(plan)
     packed = [(line, entry.message) for entry in entries for line in entry.extra["source"]["lines"]]
@@ -55,4 +55,4 @@ def check_accounts(plan: Plan, data: bytes) -> None:
     assert set(pieces.values()) <= {1}, "a line is accounted for twice"
     too_long = {finding.line for finding in plan.findings if finding.kind == "too-long"}
     assert {number for number, _ in pieces} | too_long == set(range(1, plan.lines + 1))
-    assert b"".join(original(packed)) + plan.tail == data
+    assert b"".join(original_lines(packed)) + plan.tail == data

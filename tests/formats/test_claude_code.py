@@ -17,9 +17,9 @@ from tests.formats.of_others import messages as messages_in
 from tests.formats.sources import check_accounts, corpora, entries_of, json_lines, texts_in
 from transcript_store.formats import head_of
 from transcript_store.formats._claude_code import ClaudeCode
-from transcript_store.formats._claude_code_writer import ClaudeCodeWriter
+from transcript_store.formats._claude_code_lines import ClaudeCodeWriter
 from transcript_store.testing import check_format
-from transcript_store.testing._pairing import problem_with
+from transcript_store.testing._exchanges import problem_with
 
 SESSION = "11111111-2222-3333-4444-555555555555"
 

@@ -21,8 +21,7 @@ from tests.formats.of_others import (
     messages,
     original,
 )
-from transcript_store.formats._codex import Codex
-from transcript_store.formats._codex_writer import CodexWriter
+from transcript_store.formats._codex import Codex, CodexWriter
 from transcript_store.testing import check_format
 
 

@@ -14,8 +14,8 @@ import pytest
 from tests.formats.of_others import few_or_many_seeds, lines
 from tests.formats.sources import corpora
 from transcript_store.conversation import Record
-from transcript_store.formats import READERS, WRITERS, Loss, Plan, Written
-from transcript_store.formats._claude_code_writer import ClaudeCodeWriter
+from transcript_store.formats import READERS, WRITERS, Loss, SessionPlan, WrittenSession
+from transcript_store.formats._claude_code_lines import ClaudeCodeWriter
 from transcript_store.formats._jsonl import JsonLines
 from transcript_store.messages import parts_of, role_of
 from transcript_store.testing import check_format
@@ -53,13 +53,13 @@ class Bug(JsonLines):
 
     name = "jsonl"
 
-    def plans(self, source: Any) -> list[Plan]:
+    def plans(self, source: Any) -> list[SessionPlan]:
         return [self.wrong(plan, source) for plan in super().plans(source)]
 
-    def wrong(self, plan: Plan, source: Any) -> Plan:
+    def wrong(self, plan: SessionPlan, source: Any) -> SessionPlan:
         return plan
 
-    def changed(self, plan: Plan, change: Callable[[list[Any]], list[Any]]) -> Plan:
+    def changed(self, plan: SessionPlan, change: Callable[[list[Any]], list[Any]]) -> SessionPlan:
         (generation,) = plan.generations
         return replace(plan, generations=(lambda: change(list(generation())),))
 
@@ -199,7 +199,7 @@ class Silent(ClaudeCodeWriter):
 class Elsewhere(ClaudeCodeWriter):
     def write(self, records, metadata, **options):
         written = super().write(records, metadata, **options)
-        return Written((("../" + written.files[0][0], written.files[0][1]),), written.command, written.losses)
+        return WrittenSession((("../" + written.files[0][0], written.files[0][1]),), written.command, written.losses)
 
 
 class Random(ClaudeCodeWriter):
@@ -208,7 +208,7 @@ class Random(ClaudeCodeWriter):
     def write(self, records, metadata, **options):
         self.written += 1
         written = super().write(records, metadata, **options)
-        return Written(written.files, f"claude {self.written}", written.losses)
+        return WrittenSession(written.files, f"claude {self.written}", written.losses)
 
 
 class Changed(ClaudeCodeWriter):

@@ -18,9 +18,8 @@ from tests.formats.of_others import (
     messages,
     original,
 )
-from transcript_store.formats import Plan, Reader, head_of
-from transcript_store.formats._chatgpt import ChatGpt
-from transcript_store.formats._claude_ai import ClaudeAi
+from transcript_store.formats import SessionPlan, SessionReader, head_of
+from transcript_store.formats._chat_exports import ChatGpt, ClaudeAi
 from transcript_store.testing import check_format
 
 
@@ -119,10 +118,10 @@ CHATGPT: list[dict[str, Any]] = [
         "conversation_id": "g-1",
     }
 ]
-EXPORTS: list[tuple[Reader, Any]] = [(ClaudeAi(), CLAUDE), (ChatGpt(), CHATGPT)]
+EXPORTS: list[tuple[SessionReader, Any]] = [(ClaudeAi(), CLAUDE), (ChatGpt(), CHATGPT)]
 
 
-def plans_of(reader: Reader, value: object, **spelled: Any) -> list[Plan]:
+def plans_of(reader: SessionReader, value: object, **spelled: Any) -> list[SessionPlan]:
     source = Bytes(json.dumps(value, **spelled).encode())
     assert reader.recognizes(head_of(source))
     plans = list(reader.plans(source))
@@ -211,7 +210,7 @@ def test_a_document_that_is_cut_anywhere(reader, value):
 @pytest.mark.parametrize(("reader", "value"), EXPORTS)
 def test_a_conversation_that_is_too_long_is_named(reader, value, monkeypatch):
     """The others are read all the same."""
-    monkeypatch.setattr("transcript_store.formats._exports.LONGEST_BYTES", 5000)
+    monkeypatch.setattr("transcript_store.formats._chat_exports.LONGEST_BYTES", 5000)
     long, other = plans_of(reader, [{**value[0], "padding": "x" * 5000}, value[0]])
     assert [finding.kind for finding in long.findings] == ["too-long"]
     assert entries(long) == []

@@ -24,8 +24,7 @@ from tests.formats.of_others import (
     original,
 )
 from transcript_store.formats import head_of
-from transcript_store.formats._gemini_cli import GeminiCli
-from transcript_store.formats._gemini_cli_writer import GeminiCliWriter
+from transcript_store.formats._gemini_cli import GeminiCli, GeminiCliWriter
 from transcript_store.testing import check_format
 
 HEAD = {

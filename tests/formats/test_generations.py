@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.formats.of_others import Bytes, assert_nothing_is_lost, lines, original
-from transcript_store.formats import Entry, Plan, Reader
+from transcript_store.formats import PlannedRecord, SessionPlan, SessionReader
 from transcript_store.formats._codex import Codex
 from transcript_store.formats._gemini_cli import GeminiCli
-from transcript_store.formats._generations import Allowance
+from transcript_store.formats._replay import Allowance
 
 AT = "2026-11-23T06:32:49.218Z"
 CODEX = {"timestamp": AT, "type": "session_meta", "payload": {"id": "01a2071b-7309-70e1-ba72-e99f646caf7a", "cwd": "/"}}
@@ -50,7 +50,7 @@ def gemini(steps: list[tuple[str, int]]) -> bytes:
     return lines(*found)
 
 
-def planned(reader: Reader, data: bytes) -> tuple[Plan, list[list[Entry]]]:
+def planned(reader: SessionReader, data: bytes) -> tuple[SessionPlan, list[list[PlannedRecord]]]:
     (plan,) = reader.plans(Bytes(data))
     return plan, [list(generation()) for generation in plan.generations]
 
@@ -64,7 +64,7 @@ def allowed(times: int, size: int = 1 << 30) -> Iterator[None]:
         yield
 
 
-def said_in(entries: list[Entry]) -> list[Any]:
+def said_in(entries: list[PlannedRecord]) -> list[Any]:
     return [entry.message for entry in entries if entry.message is not None]
 
 

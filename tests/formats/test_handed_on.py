@@ -15,11 +15,11 @@ from tests.formats.of_others import Bytes
 from tests.formats.of_others import messages as messages_in
 from tests.formats.sources import check_accounts, corpora
 from transcript_store.conversation import ConversationMetadata, Record
-from transcript_store.formats import READERS, WRITERS, Plan, head_of
-from transcript_store.formats._blocks import Call, Media, Result, Text, Thinking
-from transcript_store.formats._claude_code_writer import ClaudeCodeWriter
-from transcript_store.formats._pi_writer import PiWriter
-from transcript_store.formats._turns import messages_of, turns_of
+from transcript_store.formats import READERS, WRITERS, SessionPlan, head_of
+from transcript_store.formats._arranging import messages_of, to_neutral
+from transcript_store.formats._claude_code_lines import ClaudeCodeWriter
+from transcript_store.formats._neutral import Call, Media, Result, Text, Thinking
+from transcript_store.formats._pi import PiWriter
 
 SESSION = "0195cafe-0000-4000-8000-000000000001"
 NOW = "2026-02-03T04:05:06.789Z"
@@ -30,7 +30,7 @@ READER = {reader.name: reader for reader in READERS}
 def said(messages, provider):
     """What a conversation says, whichever form it has: who, and the text, the calls and their results."""
     found: list[object] = []
-    for turn in turns_of(messages, provider):
+    for turn in to_neutral(messages, provider):
         for block in turn.blocks:
             match block:
                 case Text(text=text) if text.strip():
@@ -62,7 +62,7 @@ def about(provider, **more):
     return ConversationMetadata(id=SESSION, provider=provider, **given)
 
 
-def handed_on(writer, records, metadata, cwd="/home/me/my work") -> tuple[Plan, bytes, dict[str, int]]:
+def handed_on(writer, records, metadata, cwd="/home/me/my work") -> tuple[SessionPlan, bytes, dict[str, int]]:
     written = writer.write(records, metadata, session=SESSION, cwd=cwd, now=NOW)
     assert written == writer.write(records, metadata, session=SESSION, cwd=cwd, now=NOW)
     ((path, data),) = written.files
@@ -244,7 +244,7 @@ def test_whatever_is_handed_on_can_be_sent_when_it_was_read_back(messages, write
         return
     found = messages_in(plan)
     if plan.provider == "claude":
-        again = messages_of(turns_of(found, "claude"), "claude")
+        again = messages_of(to_neutral(found, "claude"), "claude")
         assert {loss.kind for loss in again.losses} <= {
             "own",
             "opening",

@@ -8,14 +8,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.formats.of_others import Bytes
-from transcript_store.formats import Lines, head_of
+from transcript_store.formats import SourceLines, head_of
 
 WHOLE = b'{"role":"user","content":"hello"}'
 DEEP = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
 
 def read(data, **given):
-    lines = Lines(Bytes(data), **given)
+    lines = SourceLines(Bytes(data), **given)
     return list(lines), lines
 
 

@@ -15,7 +15,7 @@ from tests.formats.of_others import (
     messages,
     original,
 )
-from transcript_store.formats import Head, Plan
+from transcript_store.formats import SessionPlan, SourceHead
 from transcript_store.formats._llm_logs import LlmLogs
 from transcript_store.testing import check_format
 
@@ -133,9 +133,9 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw
 CALL = {"id": "tc1", "type": "function", "function": {"name": "up", "arguments": '{"text": "hi"}'}}
 
 
-def plans_of(tables: dict[str, list[dict[str, Any]]]) -> list[Plan]:
+def plans_of(tables: dict[str, list[dict[str, Any]]]) -> list[SessionPlan]:
     source = Rows(tables)
-    assert LlmLogs().recognizes(Head("x", tables={name: source.columns(name) for name in tables}))
+    assert LlmLogs().recognizes(SourceHead("x", tables={name: source.columns(name) for name in tables}))
     plans = list(LlmLogs().plans(source))
     for plan in plans:
         assert_nothing_is_lost(plan)

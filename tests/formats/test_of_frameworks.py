@@ -9,7 +9,7 @@ import pytest
 
 from transcript_store import ConversationStore
 from transcript_store.exporting import export
-from transcript_store.formats import Call, Media, Other, Result, Text, Thinking, turns_of
+from transcript_store.formats import Call, Media, Other, Result, Text, Thinking, to_neutral
 from transcript_store.messages import parts_of, role_of
 
 # Of pydantic-ai 2.68, as ModelMessagesTypeAdapter writes them; of members that are null some are left out.
@@ -98,15 +98,15 @@ def test_a_message_of_pydantic_ai_is_shown_as_what_it_says() -> None:
 
 
 def test_the_system_prompt_of_pydantic_ai_is_nobody_elses_words() -> None:
-    (alone,) = turns_of([{**PYDANTIC_AI[0], "parts": PYDANTIC_AI[0]["parts"][:1]}], "pydantic-ai")
+    (alone,) = to_neutral([{**PYDANTIC_AI[0], "parts": PYDANTIC_AI[0]["parts"][:1]}], "pydantic-ai")
     assert (alone.role, [block.text for block in alone.blocks if isinstance(block, Text)]) == ("system", ["Be brief."])
-    (beside,) = turns_of(PYDANTIC_AI[:1], "pydantic-ai")
+    (beside,) = to_neutral(PYDANTIC_AI[:1], "pydantic-ai")
     assert beside.role == "user"
     assert isinstance(beside.blocks[0], Other)
 
 
 def test_a_message_of_pydantic_ai_is_a_turn_of_blocks() -> None:
-    turns = turns_of(PYDANTIC_AI, "pydantic-ai")
+    turns = to_neutral(PYDANTIC_AI, "pydantic-ai")
     assert [[type(block) for block in turn.blocks] for turn in turns] == [
         [Other, Text, Media, Media],
         [Thinking, Text, Call, Call],
@@ -150,13 +150,13 @@ def test_whatever_stands_in_a_part_is_shown(kind: object, value: Any) -> None:
     message = {"kind": "request", "parts": [value, {"part_kind": kind, **dict.fromkeys(names, value)}]}
     assert role_of(message) == "user"
     assert all(isinstance(part.text, str) for part in parts_of(message))
-    (turn,) = turns_of([message], "pydantic-ai")
+    (turn,) = to_neutral([message], "pydantic-ai")
     assert turn.blocks
 
 
 @pytest.mark.parametrize("message", [{"transcript_store.json": "[NaN]"}, {"kind": ["request"], "parts": []}])
 def test_what_is_no_message_of_pydantic_ai_is_its_own_affair(message: dict[str, Any]) -> None:
     """As what JSON cannot hold, which is stored as text."""
-    (turn,) = turns_of([message], "pydantic-ai")
+    (turn,) = to_neutral([message], "pydantic-ai")
     assert [block.own for block in turn.blocks] == [message]
     assert parts_of(message)

@@ -15,7 +15,7 @@ from tests.formats.of_others import (
     messages,
     original,
 )
-from transcript_store.formats import Head, Plan
+from transcript_store.formats import SessionPlan, SourceHead
 from transcript_store.formats._openai_agents import OpenAIAgents
 from transcript_store.testing import check_format
 
@@ -39,9 +39,9 @@ def row(number: int, item: object, session: str = "chat-1") -> dict[str, Any]:
     return {"id": number, "session_id": session, "message_data": data, "created_at": "2026-11-23 06:49:40"}
 
 
-def plans_of(*rows: dict[str, Any]) -> list[Plan]:
+def plans_of(*rows: dict[str, Any]) -> list[SessionPlan]:
     tables = Rows({"agent_messages": list(rows)})
-    assert OpenAIAgents().recognizes(Head("x", tables={"agent_messages": tables.columns("agent_messages")}))
+    assert OpenAIAgents().recognizes(SourceHead("x", tables={"agent_messages": tables.columns("agent_messages")}))
     plans = list(OpenAIAgents().plans(tables))
     for plan in plans:
         assert_nothing_is_lost(plan)

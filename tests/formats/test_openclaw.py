@@ -15,7 +15,7 @@ import pytest
 
 from tests.formats.of_others import Rows, assert_nothing_is_lost, entries, lines, messages, original
 from transcript_store import ConversationLibrary
-from transcript_store.formats import Head
+from transcript_store.formats import SourceHead
 from transcript_store.formats._pi import Pi
 from transcript_store.importing import import_conversations
 from transcript_store.testing import check_format
@@ -58,7 +58,7 @@ OTHER = [row(seq, value, "s2") for seq, value in enumerate([{**LINEAR[0], "id": 
 def test_each_session_is_what_its_lines_are():
     """In the order of the numbers, whatever the order of the rows; with the id that the lines themselves have."""
     tables = Rows({"transcript_events": [*OTHER[::-1], *SESSION[::-1]]})
-    assert Pi().recognizes(Head("x", tables={"transcript_events": tables.columns("transcript_events")}))
+    assert Pi().recognizes(SourceHead("x", tables={"transcript_events": tables.columns("transcript_events")}))
     one, other = Pi().plans(tables)
     assert (one.session, other.session) == (LINEAR[0]["id"], "other")
     assert [len(one.generations), one.lines, other.lines] == [2, len(LINEAR), 4]

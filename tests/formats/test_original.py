@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.formats.of_others import Bytes
-from transcript_store.formats import Lines, original, pack, unpack
+from transcript_store.formats import SourceLines, original_lines, pack_line, unpack_line
 from transcript_store.testing.strategies import json_values, texts
 
 LONG = "a text that is longer than the hole that would stand for it"
@@ -34,9 +34,9 @@ def again(value):
 def test_a_line_as_programs_spell_it_is_kept_without_its_message(spelled, end):
     line = spelled({"type": "user", "uuid": "u", "message": {"role": "user", "content": LONG + "é"}}) + end
     value = orjson.loads(line)
-    packed = pack(7, line, value, value["message"])
+    packed = pack_line(7, line, value, value["message"])
     assert LONG not in json.dumps(packed)
-    assert unpack(again(packed), again(value["message"])) == line
+    assert unpack_line(again(packed), again(value["message"])) == line
 
 
 def test_the_parts_of_a_message_that_was_built_of_a_line_are_holes_too():
@@ -47,9 +47,9 @@ def test_the_parts_of_a_message_that_was_built_of_a_line_are_holes_too():
     )
     message = {"role": "tool", "tool_call_id": "c", "content": value["content"][0]["text"]}
     line = orjson.dumps(value) + b"\n"
-    packed = pack(1, line, value, message)
+    packed = pack_line(1, line, value, message)
     assert json.dumps(packed).count(LONG) == 1  # that of the details
-    assert unpack(again(packed), again(message)) == line
+    assert unpack_line(again(packed), again(message)) == line
 
 
 @pytest.mark.parametrize(
@@ -75,21 +75,21 @@ def test_a_line_that_no_spelling_gives_is_kept_as_it_is(line):
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
         value = None
-    assert unpack(again(pack(1, line, value))) == line
-    assert unpack(again(pack(1, line, value, {"content": "x"})), {"content": "x"}) == line
+    assert unpack_line(again(pack_line(1, line, value))) == line
+    assert unpack_line(again(pack_line(1, line, value, {"content": "x"})), {"content": "x"}) == line
 
 
 def test_another_message_than_the_one_it_was_packed_with_is_noticed():
     value = {"message": {"role": "user", "content": LONG}}
-    packed = pack(1, orjson.dumps(value) + b"\n", value, {"content": value["message"]["content"]})
+    packed = pack_line(1, orjson.dumps(value) + b"\n", value, {"content": value["message"]["content"]})
     with pytest.raises(ValueError, match="/content"):
-        unpack(packed, {"role": "user"})
+        unpack_line(packed, {"role": "user"})
 
 
 def test_the_lines_come_out_in_the_order_of_the_source_whatever_order_they_are_on_record():
     data = b'{"a":1}{"b":2}\n{"c":3}\n'
-    packed = [(pack(line.number, line.raw, line.value, part=line.part), None) for line in Lines(Bytes(data))]
-    assert b"".join(original(reversed(packed))) == data
+    packed = [(pack_line(line.number, line.raw, line.value, part=line.part), None) for line in SourceLines(Bytes(data))]
+    assert b"".join(original_lines(reversed(packed))) == data
 
 
 JSON = json_values(
@@ -99,11 +99,11 @@ JSON = json_values(
 
 @given(st.binary())
 def test_the_original_bytes_come_out_for_any_bytes(data):
-    lines = Lines(Bytes(data))
+    lines = SourceLines(Bytes(data))
     packed = [
-        (again(pack(line.number, line.raw, line.value, line.value, part=line.part)), line.value) for line in lines
+        (again(pack_line(line.number, line.raw, line.value, line.value, part=line.part)), line.value) for line in lines
     ]
-    assert b"".join(original(packed)) + lines.tail == data
+    assert b"".join(original_lines(packed)) + lines.tail == data
 
 
 @given(st.dictionaries(st.text(max_size=3), JSON, max_size=4), st.booleans(), st.data())
@@ -115,7 +115,7 @@ def test_the_original_bytes_come_out_for_any_object_and_any_part_of_it_as_the_me
         return
     members = [member for member in value.values() if isinstance(member, dict)]
     message = data.draw(st.sampled_from([value, {"role": "user", "content": list(value.values())}, *members]))
-    assert unpack(again(pack(1, line, value, message)), again(message)) == line
+    assert unpack_line(again(pack_line(1, line, value, message)), again(message)) == line
 
 
 @given(st.integers(0, 200), st.binary(min_size=1, max_size=1))
@@ -127,9 +127,9 @@ def test_a_line_with_any_byte_changed_still_comes_out(at, byte):
         + b"\n"
     )
     changed = line[: at % len(line)] + byte + line[at % len(line) + 1 :]
-    lines = Lines(Bytes(changed))
-    packed = [(again(pack(one.number, one.raw, one.value, (one.value or {}).get("message") if isinstance((one.value or {}).get("message"), dict) else None, part=one.part)), (one.value or {}).get("message")) for one in lines]  # fmt: skip
-    assert b"".join(original(packed)) + lines.tail == changed
+    lines = SourceLines(Bytes(changed))
+    packed = [(again(pack_line(one.number, one.raw, one.value, (one.value or {}).get("message") if isinstance((one.value or {}).get("message"), dict) else None, part=one.part)), (one.value or {}).get("message")) for one in lines]  # fmt: skip
+    assert b"".join(original_lines(packed)) + lines.tail == changed
 
 
 def by_the_letter(number, raw, value, message):
@@ -217,15 +217,15 @@ def test_what_a_program_wrote_is_packed_as_if_everything_were_looked_for_everywh
 
 def test_a_colon_in_the_first_name_misleads_and_the_bytes_are_kept():
     raw = b'{":": null}\n'
-    assert pack(7, raw, {":": None}) == {"n": 7, "raw": raw.decode()}
+    assert pack_line(7, raw, {":": None}) == {"n": 7, "raw": raw.decode()}
 
 
 def assert_exact(raw, value, data):
     inner = [] if value is None else [*value.values()]
     messages = [None, value, {"role": "user", "content": inner}, {"parts": [{"text": one} for one in inner]}]
     message = data.draw(st.sampled_from([*messages, *(one for one in inner if isinstance(one, dict))]))
-    packed, known = pack(7, raw, value, message), by_the_letter(7, raw, value, message)
-    assert unpack(again(packed), again(message)) == raw
+    packed, known = pack_line(7, raw, value, message), by_the_letter(7, raw, value, message)
+    assert unpack_line(again(packed), again(message)) == raw
     # The bytes themselves are kept where the first colon misleads (one in a name does), and where Python's compact form
     # is not tried, because it could not differ from JavaScript's.
     misled = value is not None and any(":" in name for name in value)
@@ -249,14 +249,14 @@ def assert_exact(raw, value, data):
         {"message": {"inner": {"role": "user", "content": "deeper than the fast way looks at all"}}},
     ],
 )
-@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize("is_intact", [True, False])
 def test_the_short_way_packs_a_line_as_the_long_one(monkeypatch, line, is_whole) -> None:
     """What was imported with the one has to be met again by an import with the other (F2)."""
     raw = orjson.dumps(line) + b"\n"
     value = orjson.loads(raw)
     said = value["message"].get("inner", value["message"])
     message = said if is_whole else {name: said[name] for name in said if name != "id"}
-    packed = pack(1, raw, value, message)
-    assert unpack(packed, message) == raw
-    monkeypatch.setattr("transcript_store.formats._original._with_one_member_holed", lambda *_: None)
-    assert pack(1, raw, value, message) == packed
+    packed = pack_line(1, raw, value, message)
+    assert unpack_line(packed, message) == raw
+    monkeypatch.setattr("transcript_store.formats._packing._with_one_member_holed", lambda *_: None)
+    assert pack_line(1, raw, value, message) == packed

@@ -15,8 +15,7 @@ from tests.formats.of_others import Bytes, few_or_many_seeds
 from tests.formats.of_others import messages as messages_in
 from tests.formats.sources import check_accounts, corpora, entries_of, json_lines, texts_in
 from transcript_store.formats import head_of
-from transcript_store.formats._pi import Pi
-from transcript_store.formats._pi_writer import PiWriter
+from transcript_store.formats._pi import Pi, PiWriter
 from transcript_store.messages import tokens_in
 from transcript_store.testing import check_format
 

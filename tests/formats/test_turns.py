@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transcript_store.formats._blocks import Call, Media, Result, Text, Thinking, Turn
-from transcript_store.formats._turns import FORMS, MISSING, OPENING, messages_of, turns_of
+from transcript_store.formats._arranging import FORMS, MISSING, OPENING, messages_of, to_neutral
+from transcript_store.formats._neutral import Call, Media, NeutralMessage, Result, Text, Thinking
 from transcript_store.testing.strategies import json_values
 
 SCREENSHOT = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
@@ -101,20 +101,20 @@ def refused(messages, provider):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_what_is_said_survives_the_way_there_and_back(form):
-    there = messages_of(turns_of(CLAUDE, "claude"), form)
+    there = messages_of(to_neutral(CLAUDE, "claude"), form)
     assert refused(there.messages, form) is None
-    back = messages_of(turns_of(there.messages, form), "claude")
-    wanted = said(turns_of(CLAUDE, "claude"))
+    back = messages_of(to_neutral(there.messages, form), "claude")
+    wanted = said(to_neutral(CLAUDE, "claude"))
     if form.startswith("openai"):  # which says so
         assert "failed" in {loss.kind for loss in there.losses}
         wanted = [(*one[:2], False) if one[0] == "result" else one for one in wanted]
-    assert said(turns_of(back.messages, "claude")) == wanted
+    assert said(to_neutral(back.messages, "claude")) == wanted
     assert json.dumps(back.messages).count("iVBORw0KGgo=") == 1
 
 
 def test_a_provider_gets_its_own_messages_as_the_very_objects_they_were():
     before = copy.deepcopy(CLAUDE)
-    found = messages_of(turns_of(CLAUDE, "claude"), "claude")
+    found = messages_of(to_neutral(CLAUDE, "claude"), "claude")
     assert all(one is other for one, other in zip(found.messages, CLAUDE, strict=True))
     assert found.losses == ()
     assert found.origins == ((0,), (1,), (2,), (3,))
@@ -122,7 +122,7 @@ def test_a_provider_gets_its_own_messages_as_the_very_objects_they_were():
 
 
 def test_thinking_goes_to_its_own_provider_alone_and_what_was_left_out_is_counted():
-    turns = turns_of(CLAUDE, "claude")
+    turns = to_neutral(CLAUDE, "claude")
     for form in ("openai", "openai-responses", "gemini"):
         handed = messages_of(turns, form)
         assert "I ask both." not in json.dumps(handed.messages)
@@ -132,7 +132,7 @@ def test_thinking_goes_to_its_own_provider_alone_and_what_was_left_out_is_counte
 
 
 def test_a_call_without_a_result_gets_one_that_says_so():
-    found = messages_of(turns_of([*CLAUDE[:2], CLAUDE[3]], "claude"), "claude")
+    found = messages_of(to_neutral([*CLAUDE[:2], CLAUDE[3]], "claude"), "claude")
     assert refused(found.messages, "claude") is None
     assert [block["content"] for block in found.messages[2]["content"]] == [MISSING, MISSING]
     assert all(block["is_error"] for block in found.messages[2]["content"])
@@ -149,7 +149,7 @@ def test_results_that_came_late_or_alone_stand_directly_behind_their_calls():
         {"role": "user", "content": "a hook"},
         {"role": "user", "content": [one]},
     ]
-    found = messages_of(turns_of(late, "claude"), "claude")
+    found = messages_of(to_neutral(late, "claude"), "claude")
     assert refused(found.messages, "claude") is None
     assert found.messages[2]["content"] == [one, other, {"type": "text", "text": "a hook"}]
     assert found.losses == ()
@@ -157,13 +157,13 @@ def test_results_that_came_late_or_alone_stand_directly_behind_their_calls():
 
 
 def test_a_result_that_nobody_called_for_is_left_out_and_counted():
-    found = messages_of(turns_of([CLAUDE[0], CLAUDE[2]], "claude"), "openai")
+    found = messages_of(to_neutral([CLAUDE[0], CLAUDE[2]], "claude"), "openai")
     assert [message["role"] for message in found.messages] == ["user", "user"]
     assert {loss.kind: loss.count for loss in found.losses} == {"no-call": 2}
 
 
 def test_a_conversation_that_begins_with_a_reply_is_given_a_beginning():
-    found = messages_of(turns_of(CLAUDE[3:], "claude"), "gemini")
+    found = messages_of(to_neutral(CLAUDE[3:], "claude"), "gemini")
     assert [content["role"] for content in found.messages] == ["user", "model"]
     assert found.messages[0]["parts"] == [{"text": OPENING}]
     assert [loss.kind for loss in found.losses] == ["opening"]
@@ -175,12 +175,12 @@ def test_gemini_calls_without_ids_are_matched_by_name_and_keep_their_signatures(
         {"role": "model", "parts": [{"functionCall": {"name": "look", "args": {"n": 1}}, "thoughtSignature": "sig"}, {"functionCall": {"name": "look", "args": {"n": 2}}}]},
         {"role": "user", "parts": [{"functionResponse": {"name": "look", "response": {"output": "one"}}}, {"functionResponse": {"name": "look", "response": {"output": "two"}}}]},
     ]  # fmt: skip
-    turns = turns_of(contents, "gemini")
+    turns = to_neutral(contents, "gemini")
     assert list(messages_of(turns, "gemini").messages) == contents
     for form in ("claude", "openai", "openai-responses"):
         found = messages_of(turns, form)
         assert refused(found.messages, form) is None
-        assert [one for one in said(turns_of(found.messages, form)) if one[0] == "result"] == [
+        assert [one for one in said(to_neutral(found.messages, form)) if one[0] == "result"] == [
             ("result", "one", False),
             ("result", "two", False),
         ]
@@ -189,16 +189,16 @@ def test_gemini_calls_without_ids_are_matched_by_name_and_keep_their_signatures(
 def test_ids_become_ones_that_the_provider_allows_and_fit_on_both_sides():
     odd = json.loads(json.dumps(CLAUDE).replace("toolu_1", "call|fc/" + "x" * 90).replace("toolu_2", "call:2"))
     for form in FORMS:
-        found = messages_of(turns_of(odd, "claude"), form)
+        found = messages_of(to_neutral(odd, "claude"), form)
         assert refused(found.messages, form) is None
-        assert said(turns_of(found.messages, form))[3] == ("call", "look", {"at": "mac"})
-    assert messages_of(turns_of(odd, "claude"), "claude") == messages_of(turns_of(odd, "claude"), "claude")
+        assert said(to_neutral(found.messages, form))[3] == ("call", "look", {"at": "mac"})
+    assert messages_of(to_neutral(odd, "claude"), "claude") == messages_of(to_neutral(odd, "claude"), "claude")
 
 
 def test_a_message_of_either_form_of_openai_says_itself_which_one_it_has():
-    items = messages_of(turns_of(CLAUDE, "claude"), "openai-responses").messages
-    assert messages_of(turns_of(items, "openai"), "openai-responses").messages == items
-    assert said(turns_of(items, "openai-compatible")) == said(turns_of(items, "openai-responses"))
+    items = messages_of(to_neutral(CLAUDE, "claude"), "openai-responses").messages
+    assert messages_of(to_neutral(items, "openai"), "openai-responses").messages == items
+    assert said(to_neutral(items, "openai-compatible")) == said(to_neutral(items, "openai-responses"))
 
 
 def test_arguments_that_are_no_object_are_kept_under_an_empty_name():
@@ -210,7 +210,7 @@ def test_arguments_that_are_no_object_are_kept_under_an_empty_name():
         ({"a": 1}, {"a": 1}),
     ):
         call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": spelled}}
-        (turn,) = turns_of([{"role": "assistant", "content": None, "tool_calls": [call]}], "openai")
+        (turn,) = to_neutral([{"role": "assistant", "content": None, "tool_calls": [call]}], "openai")
         assert turn.blocks == (Call("c", "f", wanted, own=turn.blocks[0].own, provider="openai"),)
         assert isinstance(messages_of([turn], "openai").messages[0]["tool_calls"][0]["function"]["arguments"], str)
 
@@ -246,7 +246,7 @@ ANYTHING = st.dictionaries(NAMES, VALUES | st.dictionaries(NAMES, VALUES, max_si
 )
 def test_messages_of_any_shape_are_read_and_handed_on(messages, provider, form):
     """What other programs left is data: nothing in it raises."""
-    json.dumps(messages_of(turns_of(messages, provider), form).messages)
+    json.dumps(messages_of(to_neutral(messages, provider), form).messages)
 
 
 WORDS = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -258,18 +258,20 @@ BLOCKS = st.one_of(
     st.builds(Media, st.sampled_from(["image/png", "audio/wav", "video/mp4"]), st.just("AAAA")),
 )  # fmt: skip
 TURNS = st.lists(
-    st.builds(Turn, st.sampled_from(["user", "assistant", "system"]), st.lists(BLOCKS, max_size=4).map(tuple)),
+    st.builds(
+        NeutralMessage, st.sampled_from(["user", "assistant", "system"]), st.lists(BLOCKS, max_size=4).map(tuple)
+    ),
     max_size=8,
 )
 
 
 @given(TURNS, st.sampled_from([*FORMS]))
 def test_every_provider_accepts_what_it_is_handed(turns, form):
-    turns = [Turn(t.role, tuple(b for b in t.blocks if (isinstance(b, Call) <= (t.role == "assistant")) and (isinstance(b, Result) <= (t.role == "user")))) for t in turns]  # fmt: skip
+    turns = [NeutralMessage(t.role, tuple(b for b in t.blocks if (isinstance(b, Call) <= (t.role == "assistant")) and (isinstance(b, Result) <= (t.role == "user")))) for t in turns]  # fmt: skip
     found = messages_of(turns, form)
     assert refused(found.messages, form) is None
     assert len(found.origins) == len(found.messages)
-    again = messages_of(turns_of(found.messages, form), form)
+    again = messages_of(to_neutral(found.messages, form), form)
     assert again.messages == found.messages  # what was arranged once is in order
     assert [loss for loss in again.losses if loss.kind not in ("failed",)] == []
 
@@ -287,10 +289,10 @@ def test_no_text_is_lost_on_the_way_to_another_form(turns):
 
 def test_the_turns_of_one_speaker_are_one_message_where_roles_alternate():
     turns = [
-        Turn("user", (Text("one"),)),
-        Turn("system", (Text("two"),)),
-        Turn("assistant", (Text("three"),)),
-        Turn("assistant", (Text("four"),)),
+        NeutralMessage("user", (Text("one"),)),
+        NeutralMessage("system", (Text("two"),)),
+        NeutralMessage("assistant", (Text("three"),)),
+        NeutralMessage("assistant", (Text("four"),)),
     ]
     for form in ("claude", "gemini"):
         found = messages_of(turns, form)

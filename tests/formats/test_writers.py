@@ -13,8 +13,8 @@ import pytest
 
 from tests.formats.of_others import Bytes, assert_nothing_is_lost, messages
 from transcript_store.conversation import ConversationMetadata, Record
-from transcript_store.formats import READERS, WRITERS, Plan, Written, head_of
-from transcript_store.formats._turns import messages_of, turns_of
+from transcript_store.formats import READERS, WRITERS, SessionPlan, WrittenSession, head_of
+from transcript_store.formats._arranging import messages_of, to_neutral
 
 SESSION = "01a2071b-7309-40e1-8a72-e99f646caf7a"
 NOW = "2026-11-23T06:32:49.218345Z"
@@ -47,7 +47,7 @@ def metadata(provider: str, **known: Any) -> ConversationMetadata:
     return ConversationMetadata(**{**empty, **given, "provider": provider, **known})
 
 
-def written(name: str, said: list[dict[str, Any]], provider: str, **known: Any) -> Written:
+def written(name: str, said: list[dict[str, Any]], provider: str, **known: Any) -> WrittenSession:
     (writer,) = (writer for writer in WRITERS if writer.name == name)
     records = [
         Record(seq=seq, at=f"2026-11-23T06:00:{seq:02}.000000Z", message=message, extra=None)
@@ -56,7 +56,7 @@ def written(name: str, said: list[dict[str, Any]], provider: str, **known: Any) 
     return writer.write(records, metadata(provider, **known), session=SESSION, cwd="/home/me/My Work", now=NOW)
 
 
-def read_again(result: Written) -> Plan:
+def read_again(result: WrittenSession) -> SessionPlan:
     source = Bytes(result.files[-1][1])
     reader = next(reader for reader in READERS if reader.recognizes(head_of(source)))
     (plan,) = reader.plans(source)
@@ -79,7 +79,7 @@ def test_another_form_says_the_same(name, said, provider):
     result = written(name, said, provider)
     plan = read_again(result)
     other = {"gemini-cli": "gemini", "codex": "openai"}[name]
-    assert messages(plan) == list(messages_of(turns_of(said, provider), other).messages)
+    assert messages(plan) == list(messages_of(to_neutral(said, provider), other).messages)
 
 
 def test_where_each_program_looks():

@@ -12,26 +12,26 @@ from typing import Any
 import orjson
 
 from tests.formats.of_others import Bytes, Rows, assert_nothing_is_lost, original
-from transcript_store.formats import READERS, Reader
+from transcript_store.formats import READERS, SessionReader
 
 LINES = ("claude-code", "codex", "gemini-cli", "jsonl", "kimi", "pi")
 DOCUMENTS = ("claude-ai", "chatgpt")
 ROWS = ("openai-agents", "llm")
 
 
-def _of_lines(reader: Reader, data: bytes) -> None:
+def _of_lines(reader: SessionReader, data: bytes) -> None:
     for plan in reader.plans(Bytes(data)):
         assert_nothing_is_lost(plan)
         assert plan.is_part or original(plan) == data
 
 
-def _of_a_document(reader: Reader, data: bytes) -> None:
+def _of_a_document(reader: SessionReader, data: bytes) -> None:
     for plan in reader.plans(Bytes(data)):
         assert_nothing_is_lost(plan)
         assert original(plan) in data
 
 
-def _of_rows(reader: Reader, data: bytes) -> None:
+def _of_rows(reader: SessionReader, data: bytes) -> None:
     tables: dict[str, list[dict[str, Any]]] = {}
     for line in data.split(b"\n"):
         try:
@@ -47,7 +47,7 @@ def _of_rows(reader: Reader, data: bytes) -> None:
         assert_nothing_is_lost(plan)
 
 
-def _target(reader: Reader) -> Callable[[bytes], None]:
+def _target(reader: SessionReader) -> Callable[[bytes], None]:
     check = _of_lines if reader.name in LINES else _of_a_document if reader.name in DOCUMENTS else _of_rows
     return partial(check, reader)
 

@@ -10,9 +10,8 @@ from tests.search.libraries import begun, found
 from transcript_store import ConversationLibrary
 from transcript_store.search import SearchIndex
 from transcript_store.search._matching import matcher
-from transcript_store.search._query import Query, parse
-from transcript_store.search._texts import texts_of
-from transcript_store.search._words import tokens
+from transcript_store.search._query import Query, parse_query
+from transcript_store.search._tokens import texts_of, tokens
 
 SAID = (
     "The socket timed out: --dry-run, foo-bar, std::vector, https://example.com/a?b=c",
@@ -37,12 +36,12 @@ def _library() -> tuple[SearchIndex, dict[int, str]]:
 def query(data: bytes) -> None:
     """Every text is one; no term has what FTS5 would obey; the index finds what a scan finds; an excerpt's marks are in it."""
     text = data.decode("utf-8", "surrogateescape")
-    read = parse(text)
+    read = parse_query(text)
     for term in (*(term for group in read.groups for term in group), *read.without):
         assert term.tokens
         assert all(token and not set(token) & set("\"'*^:+(){} \n\0") for token in term.tokens), term
     if (read.after, read.before) == (None, None):  # 7d is another moment each time
-        assert parse(text) == read
+        assert parse_query(text) == read
     index, messages = _library()
     hits = {seq for _, _, seq in found(index, text)}
     accepted = {seq for seq, said in messages.items() if _matches(read, said)}
@@ -56,7 +55,7 @@ def _matches(read: Query, said: str) -> bool:
     excerpt = matcher(read)(texts_of({"role": "user", "content": said}))
     if excerpt is None:
         return False
-    for start, end in excerpt.marks:
+    for start, end in excerpt.highlights:
         assert 0 <= start < end <= len(excerpt.text)
         assert list(tokens(excerpt.text[start:end])), "a mark without a word"
     return True

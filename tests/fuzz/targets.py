@@ -40,7 +40,7 @@ from transcript_store._log.record import SUFFIX_BYTES, as_record, close_line
 from transcript_store._log.scan import Walk
 from transcript_store._os.filesystem import absolute_path
 from transcript_store._snapshots.snapshot import validate_snapshot_id
-from transcript_store.chat._base_url import MAX_BASE_URL_LENGTH, validate_base_url
+from transcript_store.chat._config import MAX_BASE_URL_LENGTH, validate_base_url
 from transcript_store.testing import SimulatedFileSystem
 
 LIMIT_BYTES = 1 << 20

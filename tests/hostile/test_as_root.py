@@ -88,7 +88,7 @@ def test_a_conversation_that_is_ours_to_read_only(open_directory):
             reader.load()
             assert len(reader.get_messages()) == 2
             assert reader.refresh() == (0, False)
-        assert verify(sys.argv[1]).is_whole
+        assert verify(sys.argv[1]).is_intact
         """),
         conversation,
     )
@@ -126,7 +126,7 @@ def test_a_folder_that_loses_its_permissions_under_a_writer(open_directory):
         store.replace_transcript([{"n": 4}], model="new")
         assert store.get_messages() == [{"n": 4}]
         store.close()
-        assert verify(path).is_whole
+        assert verify(path).is_intact
         """),
         open_directory / "c",
     )
@@ -197,7 +197,7 @@ def test_a_full_disk(tiny_disk, operation):
         messages = store.get_messages()
         store.append_message({"last": 1})
         store.close()
-        assert verify(directory).is_whole
+        assert verify(directory).is_intact
         store.load()
         assert store.get_messages() == [*messages, {"last": 1}]
         assert store.recovery is None
@@ -224,7 +224,7 @@ def test_initialize_on_a_full_disk(tiny_disk):
         filler = fill(tiny_disk, 0)
         store.close()
         filler.unlink()
-        assert verify(directory).is_whole
+        assert verify(directory).is_intact
         shutil.rmtree(directory)
     assert refusals >= 3
 
@@ -251,7 +251,7 @@ def test_a_torn_tail_on_a_full_disk(tiny_disk):
         store.load()
         assert store.recovery is not None
         assert store.recovery.torn_bytes == 9000
-    assert verify(tiny_disk / "c").is_whole
+    assert verify(tiny_disk / "c").is_intact
 
 
 @pytest.mark.root
@@ -266,7 +266,7 @@ def test_a_read_only_mount(open_directory, tmp_path):
             reader.load()
             assert reader.get_messages() == MESSAGES
             assert reader.refresh() == (0, False)
-        assert verify(open_directory / "c").is_whole
+        assert verify(open_directory / "c").is_intact
         for operation in (load, load_or_initialize):
             with pytest.raises(StorageError, match="read_only=True") as caught:
                 operation(ConversationStore(open_directory / "c"))
@@ -305,4 +305,4 @@ def test_a_transcript_that_is_immutable(open_directory, attribute):
     with ConversationStore(conversation) as store:
         store.load()
         store.append_message({"again": True})
-    assert verify(conversation).is_whole
+    assert verify(conversation).is_intact

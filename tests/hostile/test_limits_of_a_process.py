@@ -46,7 +46,7 @@ def test_a_file_size_limit_at_every_byte_of_a_record(conversation):
         store.load()
         assert store.recovery is None
         assert store.get_messages() == messages
-        assert verify(sys.argv[1]).is_whole
+        assert verify(sys.argv[1]).is_intact
         print(torn, fine)
         """,
         conversation,
@@ -103,7 +103,7 @@ def test_no_file_descriptor_left(conversation):
         store.close()
         store.load()
         assert store.get_messages() == messages
-        assert verify(sys.argv[1]).is_whole, verify(sys.argv[1])
+        assert verify(sys.argv[1]).is_intact, verify(sys.argv[1])
         """,
         conversation,
     )
@@ -136,4 +136,4 @@ def test_few_file_descriptors_left_from_the_start(conversation, tmp_path, spare,
         spare,
         operation,
     )
-    assert verify(directory).is_whole
+    assert verify(directory).is_intact

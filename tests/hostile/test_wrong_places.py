@@ -39,7 +39,7 @@ def test_a_folder_of_another_program(tmp_path):
     with pytest.raises(ConversationExistsError):
         ConversationStore(tmp_path).load_or_initialize()
     assert ConversationStore(tmp_path).exists()
-    assert not verify(tmp_path).is_whole
+    assert not verify(tmp_path).is_intact
     assert tree(tmp_path) == before
 
 

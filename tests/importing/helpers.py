@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from transcript_store import ConversationLibrary, Record
-from transcript_store.formats import READERS, Entry, Head, Lines, Plan, Source, pack
-from transcript_store.formats._sidecars import text_beside
+from transcript_store.formats import READERS, PlannedRecord, SessionPlan, Source, SourceHead, SourceLines, pack_line
+from transcript_store.formats._rows import text_beside
 from transcript_store.import_notes import note_of
 from transcript_store.importing import ImportReport, import_conversations
 
@@ -25,11 +25,11 @@ class Notebook:
 
     name = "notebook"
 
-    def recognizes(self, head: Head) -> bool:
+    def recognizes(self, head: SourceHead) -> bool:
         return bool(head.objects) and "notebook" in head.objects[0]
 
-    def plans(self, source: Source) -> Iterable[Plan]:
-        lines = Lines(source)
+    def plans(self, source: Source) -> Iterable[SessionPlan]:
+        lines = SourceLines(source)
         session, title, count = "", None, 1
         for line in lines:
             value = line.value or {}
@@ -38,7 +38,7 @@ class Notebook:
             count += "compact" in value
         title = text_beside(source, "title.txt").decode() or title
         labels = {} if title is None else {"title": title}
-        yield Plan(
+        yield SessionPlan(
             format=self.name,
             session=session,
             lines=lines.count,
@@ -49,17 +49,17 @@ class Notebook:
             tail=lines.tail,
         )
 
-    def _entries(self, source: Source, wanted: int) -> Iterator[Entry]:
+    def _entries(self, source: Source, wanted: int) -> Iterator[PlannedRecord]:
         number = 0
-        for line in Lines(source):
+        for line in SourceLines(source):
             value = line.value or {}
             number += "compact" in value
             if number != wanted:
                 continue
             said = value.get("say", value.get("compact"))
             message = None if said is None else {"role": value.get("role", "user"), "content": said}
-            packed = pack(line.number, line.raw, line.value, message)
-            yield Entry(message, {"source": {"lines": [packed]}}, value.get("at"), (line.number,))
+            packed = pack_line(line.number, line.raw, line.value, message)
+            yield PlannedRecord(message, {"source": {"lines": [packed]}}, value.get("at"), (line.number,))
 
 
 def line(**members: Any) -> str:

@@ -150,17 +150,17 @@ def test_what_is_nearly_lines_of_json_is_refused_with_what_it_is_and_the_way_out
     tmp_path: Path, name: str, format: str | None
 ) -> None:
     """F6. People have such files. "Of no format that is known" helped nobody."""
-    text, way_out = NEARLY[name]
+    text, hint = NEARLY[name]
     path = tmp_path / "session.jsonl"
     path.write_text(text)
     (report,) = import_conversations([path], ConversationLibrary(tmp_path / "chats"), format=format)
     assert report.action == ("refused" if text.strip() else "empty")
-    assert way_out in str(report.reason)
+    assert hint in str(report.reason)
     assert "no format" not in str(report.reason)
 
 
 @pytest.mark.needs("jq", "tr")
-@pytest.mark.parametrize("name", [name for name, (_, way_out) in NEARLY.items() if way_out[:2] in ("tr", "jq")])
+@pytest.mark.parametrize("name", [name for name, (_, hint) in NEARLY.items() if hint[:2] in ("tr", "jq")])
 def test_the_way_out_of_what_is_nearly_lines_of_json_is_one(tmp_path: Path, name: str) -> None:
     """The command that the reason names, as it is named: its output is imported whole."""
     text, _ = NEARLY[name]

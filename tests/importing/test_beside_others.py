@@ -15,7 +15,7 @@ import pytest
 from tests.importing.helpers import everything, imported, line, notebook
 from transcript_store import ConversationLibrary, CorruptTranscriptError, StorageError
 from transcript_store.importing import import_conversations
-from transcript_store.sources import parts_of
+from transcript_store.sources import open_parts
 from transcript_store.testing import SimulatedFileSystem
 
 pytestmark = pytest.mark.usefixtures("notebooks")
@@ -63,7 +63,7 @@ def test_what_another_import_created_between_an_add_and_its_commit(
 
     def parts(path: str) -> Any:
         assert next(looks) < 9, "it is read again and again"
-        return parts_of(path)
+        return open_parts(path)
 
     monkeypatch.setattr("transcript_store.importing._reading.parts_of", parts)  # where each look at a source begins
     reports = list(import_conversations([one, two], ConversationLibrary(library.directory, redact=redact)))

@@ -19,7 +19,7 @@ from transcript_store import ConversationLibrary, ConversationStore, GenerationN
 from transcript_store.exporting import ExportError, export
 from transcript_store.formats import WRITERS
 from transcript_store.importing import import_conversations
-from transcript_store.sources import find
+from transcript_store.sources import find_sources
 
 PROGRAMS = [writer.name for writer in WRITERS]
 HI, HELLO = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}
@@ -128,7 +128,7 @@ def test_a_real_disk_that_is_full(tmp_path: Path, to: str) -> None:
         assert "cannot be written: No space left on device" in done.stderr
         assert "Traceback" not in done.stderr
         assert [path for path in disk.rglob("*") if path.is_file()] == []
-        assert list(find(disk)) == []
+        assert list(find_sources(disk)) == []
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.importing.helpers import everything, imported, line
 from transcript_store import ConversationLibrary
-from transcript_store.formats import Plan, Source
+from transcript_store.formats import SessionPlan, Source
 from transcript_store.formats._jsonl import JsonLines  # the reader whose ids changed: the earlier one is made of it
 from transcript_store.importing import import_conversations
 from transcript_store.redaction import SecretRedactor
@@ -38,7 +38,7 @@ def by_first_lines(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
     """Import as the earlier version did."""
     plans = JsonLines.plans
 
-    def earlier(reader: JsonLines, source: Source) -> Iterable[Plan]:
+    def earlier(reader: JsonLines, source: Source) -> Iterable[SessionPlan]:
         for plan in plans(reader, source):
             yield replace(plan, session=str(plan.former_session), former_session=None)
 

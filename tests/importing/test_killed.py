@@ -20,7 +20,7 @@ from tests.importing.helpers import everything, imported, line, notebook
 from tests.kit.machines import SyncedWhole
 from transcript_store import ConversationLibrary
 from transcript_store.importing import import_conversations
-from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem, SimulatedStop
 
 pytestmark = pytest.mark.usefixtures("notebooks")
 
@@ -42,7 +42,7 @@ def on(disk: SimulatedFileSystem) -> ConversationLibrary:
 def stopped_at(number: int, disk: SimulatedFileSystem) -> None:
     calls = itertools.count(1)
 
-    def stop(_: Call, calls: Iterator[int] = calls) -> None:
+    def stop(_: FileSystemCall, calls: Iterator[int] = calls) -> None:
         if next(calls) >= number:  # other threads are killed with this one
             raise SimulatedStop
 
@@ -177,7 +177,7 @@ def test_another_import_that_was_faster_is_not_told_of_as_ours(tmp_path: Path) -
     disk = SimulatedFileSystem()
     others: list[Any] = []
 
-    def import_too(call: Call) -> None:
+    def import_too(call: FileSystemCall) -> None:
         if call.name == "sync_all" and not others:
             others.append(imported(source, on(disk.another_process())).action)
 

@@ -13,10 +13,10 @@ import pytest
 
 from tests.importing.helpers import imported, line
 from transcript_store import ConversationLibrary
-from transcript_store.formats._blocks import Other, Turn
 from transcript_store.formats._forms import (
     Responses,  # what reads more than it did: the earlier one is made of it
 )
+from transcript_store.formats._neutral import NeutralMessage, Other
 
 ITEMS: list[dict[str, Any]] = [
     {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Look"}]},
@@ -34,10 +34,10 @@ def an_earlier_database(patch: pytest.MonkeyPatch) -> None:
     """A call that was none of a function was an event."""
     understood = Responses.turn_of
 
-    def turn_of(form: Responses, message: dict[str, Any]) -> Turn:
+    def turn_of(form: Responses, message: dict[str, Any]) -> NeutralMessage:
         turn = understood(form, message)
         if message.get("type") == "shell_call":
-            turn = Turn("assistant", (Other(own=message, provider=form.name),))
+            turn = NeutralMessage("assistant", (Other(own=message, provider=form.name),))
         return turn
 
     patch.setattr(Responses, "turn_of", turn_of)

@@ -28,7 +28,7 @@ from tests.importing.helpers import Notebook, everything, files_of, imported, li
 from tests.kit.scratch import scratch_directory
 from transcript_store import ConversationExistsError, ConversationLibrary, ConversationStore, verify
 from transcript_store.exporting import ExportError, export
-from transcript_store.formats import READERS, Head, Plan, Source, pack
+from transcript_store.formats import READERS, SessionPlan, Source, SourceHead, pack_line
 from transcript_store.import_notes import note_of
 from transcript_store.importing import import_conversations
 from transcript_store.sources import FileSource
@@ -218,7 +218,7 @@ def test_f3_the_lines_come_in_the_order_of_the_source(library: ConversationLibra
     Random(0).shuffle(pieces)
     with library.create() as store:
         for number, part, raw in pieces:
-            store.append_event({"source": {"lines": [pack(number, raw, None, part=part)]}})
+            store.append_event({"source": {"lines": [pack_line(number, raw, None, part=part)]}})
         store.append_event({"import": {"generation": 0, "file": {"sha256": hashlib.sha256(whole).hexdigest()}}})
         own_id = store.id
     assert original_of(library, own_id) == whole
@@ -472,7 +472,7 @@ def test_a_compaction_is_a_generation(source: Path, library: ConversationLibrary
         assert store.get_records(generation=0)[2].message == {"role": "assistant", "content": "In the kitchen."}
         assert store.get_records(generation=2)[2].message == {"role": "assistant", "content": "In the cellar."}
     assert imported(source, library).action == "unchanged"
-    assert verify(f"{library.directory}/{report.id}").is_whole
+    assert verify(f"{library.directory}/{report.id}").is_intact
 
 
 def test_two_sessions_that_claim_one_id_are_told_apart(source: Path, library: ConversationLibrary) -> None:
@@ -630,10 +630,10 @@ class Broken:
 
     name = "broken"
 
-    def recognizes(self, head: Head) -> bool:
+    def recognizes(self, head: SourceHead) -> bool:
         return head.name.endswith("broken.jsonl")
 
-    def plans(self, source: Source) -> Iterator[Plan]:
+    def plans(self, source: Source) -> Iterator[SessionPlan]:
         raise LookupError(source.name)
 
 

@@ -65,7 +65,7 @@ def test_the_secret_is_nowhere_in_the_library(source: Path, library: Conversatio
         counted = [extra["redacted"] for extra in extras if "redacted" in extra]
         assert counted[0] == {"github-token": 1}
         assert len(counted) == 5
-    assert verify(f"{library.directory}/{report.id}").is_whole
+    assert verify(f"{library.directory}/{report.id}").is_intact
 
 
 def test_f2_f3_twice_changes_nothing_and_the_original_is_refused(

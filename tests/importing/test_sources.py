@@ -25,19 +25,19 @@ import pytest
 
 from tests.importing.helpers import files_of
 from transcript_store import ConversationLibrary
-from transcript_store.formats import Plan
+from transcript_store.formats import SessionPlan
 from transcript_store.formats._jsonl import JsonLines
 from transcript_store.formats._llm_logs import LlmLogs
-from transcript_store.importing import discover, find, import_conversations
+from transcript_store.importing import discover, find_sources, import_conversations
 from transcript_store.installation import install_command
-from transcript_store.sources import FileSource, Rows, UnreadableSourceError, _files, _tables, parts_of
-from transcript_store.sources._files import opened
+from transcript_store.sources import FileSource, Rows, UnreadableSourceError, _files, open_parts
+from transcript_store.sources._files import open_source
 
 LINE = b'{"role": "user", "content": "hi"}\n'
 
 
 def only_part(path: Path) -> FileSource | Rows:
-    with parts_of(str(path)) as parts:
+    with open_parts(str(path)) as parts:
         for part in parts:
             assert not isinstance(part, UnreadableSourceError), part
             return part[1]
@@ -61,7 +61,7 @@ def stopped_amid_a_transaction(folder: Path) -> Path:
 
 
 def problems(path: Path) -> list[str]:
-    with parts_of(str(path)) as parts:
+    with open_parts(str(path)) as parts:
         return [part.reason for part in parts if isinstance(part, UnreadableSourceError)]
 
 
@@ -118,14 +118,16 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, library: Conversa
     reports = list(import_conversations(given, library))
     assert [report.action for report in reports] == ["refused", "refused", "refused", "created"]
     assert all(report.reason for report in reports[:3])
-    assert [one.path for one in find(tmp_path) if not one.path.startswith(library.directory)] == [str(given[-1])]
+    assert [one.path for one in find_sources(tmp_path) if not one.path.startswith(library.directory)] == [
+        str(given[-1])
+    ]
 
 
 def test_a_source_is_as_long_as_when_it_was_opened(tmp_path: Path) -> None:
     """What a writer adds meanwhile is for the next import."""
     path = tmp_path / "s.jsonl"
     path.write_bytes(LINE)
-    with parts_of(str(path)) as parts:
+    with open_parts(str(path)) as parts:
         part = next(parts)
         assert not isinstance(part, UnreadableSourceError)
         source = part[1]
@@ -148,7 +150,7 @@ def test_a_database_is_read_and_nothing_beside_it_is_written(tmp_path: Path, mod
         if not is_open:
             writer.close()
         before = files_of(tmp_path)
-        with parts_of(str(path)) as parts:
+        with open_parts(str(path)) as parts:
             part = next(parts)
             assert not isinstance(part, UnreadableSourceError)
             head, rows = part
@@ -185,7 +187,7 @@ def test_of_a_database_one_conversation_is_held_and_not_all(tmp_path: Path) -> N
             writer.execute("INSERT INTO messages VALUES (?, NULL, 'user')", (f"h{n}",))
             writer.execute("INSERT INTO parts VALUES (NULL, ?, 0, 'text', ?)", (f"h{n}", f"{n}" * 500_000))
         writer.commit()
-    with parts_of(str(path)) as parts:
+    with open_parts(str(path)) as parts:
         part = next(parts)
         assert not isinstance(part, UnreadableSourceError)
         assert isinstance(part[1], Rows)
@@ -240,7 +242,7 @@ def test_what_a_database_would_run_is_not_run(tmp_path: Path) -> None:
         writer.execute("CREATE TRIGGER g AFTER INSERT ON t BEGIN DELETE FROM t; END")
         writer.execute("CREATE VIRTUAL TABLE f USING fts5(x)")
         writer.commit()
-    with parts_of(str(path)) as parts:
+    with open_parts(str(path)) as parts:
         part = next(parts)
         assert not isinstance(part, UnreadableSourceError)
         rows = part[1]
@@ -408,7 +410,7 @@ def test_a_folder_that_cannot_be_read_is_named(
         return scandir(folder)
 
     monkeypatch.setattr("os.scandir", as_another_user)
-    for found in (list(find(tmp_path)), discover(tmp_path, {})):
+    for found in (list(find_sources(tmp_path)), discover(tmp_path, {})):
         reports = list(import_conversations(found, library))
         refused = [report for report in reports if report.action == "refused"]
         assert [(report.source, report.reason) for report in refused] == [
@@ -421,7 +423,7 @@ def test_a_folder_that_is_too_deep_is_named(tmp_path: Path) -> None:
     """Nobody keeps sessions there; but it is not passed over in silence."""
     deep = tmp_path.joinpath(*["d"] * 66)
     deep.mkdir(parents=True)
-    (found,) = find(tmp_path)
+    (found,) = find_sources(tmp_path)
     assert (found.path, "64 folders deep" in str(found.why_not)) == (str(deep.parent), True)
 
 
@@ -439,23 +441,23 @@ def test_a_database_that_is_swapped_is_not_copied(tmp_path: Path, monkeypatch: p
     def swapped(name: str) -> Iterator[int]:
         path.rename(aside)
         other.rename(path)
-        with opened(name) as handle:
+        with open_source(name) as handle:
             path.rename(other)
             aside.rename(path)
             yield handle
 
-    with opened(str(path)) as handle:
+    with open_source(str(path)) as handle:
         stamp = FileSource(str(path), handle).stamp
         with monkeypatch.context() as patch:
-            patch.setattr(_tables, "opened", swapped)
+            patch.setattr(_files, "opened", swapped)
             with (
                 pytest.raises(UnreadableSourceError, match="goes on writing"),
-                _tables.database(str(path), handle, stamp),
+                _files.database(str(path), handle, stamp),
             ):
                 raise AssertionError("another database was believed to be this one")
         path.rename(aside)
         other.rename(path)
-        with pytest.raises(UnreadableSourceError, match="took its place"), _tables.database(str(path), handle, stamp):
+        with pytest.raises(UnreadableSourceError, match="took its place"), _files.database(str(path), handle, stamp):
             raise AssertionError("another database was believed to be this one")
 
 
@@ -525,7 +527,7 @@ def test_a_reader_that_fails_on_a_cut_source_is_not_blamed(
     path.write_text('{"role": "user", "content": "a"}\n' * 10)
     monkeypatch.setattr(_files, "_HELD_BYTES", 0)
 
-    def failing(_reader: object, _source: object) -> Iterator[Plan]:
+    def failing(_reader: object, _source: object) -> Iterator[SessionPlan]:
         os.truncate(path, 40)
         os.utime(path, (1, 1))
         raise IndexError("list index out of range")

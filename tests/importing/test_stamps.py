@@ -12,7 +12,7 @@ import pytest
 from tests.importing.helpers import files_of, imported, line, notebook
 from transcript_store import ConversationLibrary
 from transcript_store.importing import ImportReport
-from transcript_store.sources import Found, find
+from transcript_store.sources import FoundSource, find_sources
 
 pytestmark = pytest.mark.usefixtures("notebooks")
 
@@ -141,7 +141,7 @@ def test_many_are_imported_at_once_and_reported_in_order(tmp_path: Path, library
         (tmp_path / f"{number:02}.jsonl").write_text(
             notebook(f"s{number % 17}") + line(say="a", at="2026-01-01T00:00:00Z")
         )
-    found = [one for one in find(tmp_path) if isinstance(one, Found)]
+    found = [one for one in find_sources(tmp_path) if isinstance(one, FoundSource)]
     reports = list(import_conversations(found, library))
     assert [report.source for report in reports] == [one.path for one in found]
     assert {report.action for report in reports} == {"created", "unchanged"}

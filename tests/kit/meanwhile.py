@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from transcript_store import ConversationLibrary, ConversationStore
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 OTHER_ID = "11111111-2222-4333-8444-555555555555"
 ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
@@ -43,11 +43,11 @@ def meanwhile(
     name: str,
     path: str,
     work: Callable[[SimulatedFileSystem], object],
-) -> list[Call]:
+) -> list[FileSystemCall]:
     """Right before this process first makes a call, another one does its work. Returns the calls before which it did."""
-    seen: list[Call] = []
+    seen: list[FileSystemCall] = []
 
-    def on_call(call: Call) -> None:
+    def on_call(call: FileSystemCall) -> None:
         if call.name == name and call.path.endswith(path) and not seen:
             seen.append(call)
             work(disk.another_process())

@@ -21,7 +21,7 @@ from transcript_store import (
 )
 from transcript_store._log import log
 from transcript_store._os.filesystem import PosixFileSystem
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 
 def test_help_shows_what_a_library_takes():
@@ -192,7 +192,7 @@ def test_a_full_disk_leaves_nothing_under_an_id_that_nobody_knows(do):
     make(library, "a", id=ID)
     before = disk.tree()
 
-    def full(call: Call) -> None:
+    def full(call: FileSystemCall) -> None:
         if call.name == "write" and "/.tmp-" in call.path:
             raise OSError(errno.ENOSPC, "injected")
 
@@ -208,7 +208,7 @@ def test_a_create_that_fails_under_a_known_id_can_be_tried_again():
     disk = SimulatedFileSystem()
     library = ConversationLibrary("/chats", file_system=disk)
 
-    def full(call: Call) -> None:
+    def full(call: FileSystemCall) -> None:
         if call.name == "write" and "/.tmp-" in call.path:
             raise OSError(errno.ENOSPC, "injected")
 
@@ -232,7 +232,7 @@ def test_a_half_that_the_disk_would_not_remove_is_removed_by_the_next_create():
     library = ConversationLibrary("/chats", file_system=disk)
     make(library, "a", id=ID)
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name in ("write", "rename"):
             raise OSError(errno.EIO, "injected")
 
@@ -254,7 +254,7 @@ def test_a_note_that_the_disk_refuses_stops_no_create(name, is_committed):
     library = ConversationLibrary("/chats", file_system=disk)
     make(library, "a", id=ID)
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if (
             call.name == name
             and "/.new-" in call.path

@@ -20,7 +20,7 @@ from transcript_store import (
     delete_conversation,
 )
 from transcript_store._os.filesystem import PosixFileSystem
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 
 def test_a_deleted_conversation_is_gone_with_all_it_had(library, root):
@@ -201,7 +201,7 @@ def test_what_cannot_be_removed_is_deleted_all_the_same():
     library = ConversationLibrary("/chats", file_system=disk)
     make(library, "a", id=ID)
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name == "unlink":
             raise OSError(errno.EIO, "injected")
 

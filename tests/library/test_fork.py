@@ -54,7 +54,7 @@ def test_a_fork_has_every_record_byte_for_byte(library, root):
     assert now.restored_from == before.restored_from
     assert now.restored_from is not None
     assert orjson.loads(lines_of(root / fork)[0])["metadata"]["forked_from"] == now.forked_from
-    assert verify(root / fork).is_whole
+    assert verify(root / fork).is_intact
     assert sorted(path.name for path in (root / fork).iterdir()) == ["lock", "metadata.json", "transcript.jsonl"]
 
 
@@ -73,7 +73,7 @@ def test_a_fork_through_any_record(library, root, through_seq):
             "head": head,
         }
         copy.append_message(says("another way"))
-    assert verify(root / fork).is_whole
+    assert verify(root / fork).is_intact
 
 
 @pytest.mark.parametrize("through_seq", [-1, 4, 10**30, 1.0, True, "1"])
@@ -163,7 +163,7 @@ def test_a_fork_into_another_library(library, root, tmp_path, is_a_library):
         origin = copy.get_metadata().forked_from
         assert origin is not None
         assert (origin["conversation"], origin["seq"]) == (chat, 6)
-    assert verify(f"{other.directory}/{fork}").is_whole
+    assert verify(f"{other.directory}/{fork}").is_intact
     assert sorted(path.name for path in Path(other.directory).iterdir()) == [fork]
 
 

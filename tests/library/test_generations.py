@@ -119,10 +119,10 @@ def test_a_damaged_archive_file_says_so_and_hides_no_other(library, root, damage
         assert refused.value.path == str(path)
         assert [record.message for record in store.get_records(generation=0)] == [says("a"), says("b")]
         assert texts(store) == ["e"]
-        assert not verify(root / chat).is_whole
+        assert not verify(root / chat).is_intact
         store.delete_generation(1)
         assert [generation.number for generation in store.generations()] == [0, 2]
-    assert verify(root / chat).is_whole
+    assert verify(root / chat).is_intact
 
 
 def test_the_last_archived_generation_is_held_against_the_live_header(library, root):
@@ -209,7 +209,7 @@ def test_a_secret_can_be_rewritten_away(library, root):
         assert not is_found(secret, root)
         assert texts(store) == ["a summary that still has [removed]"]
     assert not is_found(secret, root)
-    assert verify(root / chat).is_whole
+    assert verify(root / chat).is_intact
 
 
 def test_an_undo_is_found_in_the_archive(library):

@@ -25,7 +25,7 @@ from transcript_store import (
     verify,
 )
 from transcript_store._log.record import GENESIS, close_line
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 # ---- list ------------------------------------------------------------------------------------------------------------
 
@@ -59,7 +59,7 @@ def test_a_list_is_read_page_by_page():
     """Behind the last one of a page comes the next, and each comes once, also those that changed at the same moment."""
     files = SimulatedFileSystem()
     library = ConversationLibrary("/chats", file_system=files)
-    with library.together() as group:
+    with library.group() as group:
         for number in range(5):
             group.add(messages=[says(str(number))])
     whole, pages = library.list(), []
@@ -256,7 +256,7 @@ def test_a_damaged_conversation_is_listed_as_damaged_and_breaks_nothing(library,
     assert set(listed) == {good, ID}
     assert listed[good].damage is None
     assert DAMAGES[damage] in (listed[ID].damage or "")
-    assert not verify(root / ID).is_whole
+    assert not verify(root / ID).is_intact
     by_folder = {Path(summary.directory).name: summary for summary in list_conversations(root)}
     assert by_folder[ID].damage == listed[ID].damage
     assert tree(root) == before
@@ -270,7 +270,7 @@ def test_a_damage_in_the_middle_is_not_looked_at(library, root):
     flip_a_byte(root / ID / "transcript.jsonl", 30_000)
     [summary] = library.list()
     assert (summary.damage, summary.record_count) == (None, 200)
-    assert not verify(root / ID).is_whole
+    assert not verify(root / ID).is_intact
 
 
 def test_a_torn_tail_is_no_damage(library, root):
@@ -343,7 +343,7 @@ def test_a_folder_that_cannot_be_opened_is_listed_as_damaged():
     good = make(library, "a")
     make(library, "b", id=ID)
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name == "open_directory" and call.path.endswith(ID):
             raise OSError(errno.EACCES, "injected")
 
@@ -361,7 +361,7 @@ def test_a_library_that_cannot_be_read_is_an_error():
     library = ConversationLibrary("/chats", file_system=disk)
     make(library, "a")
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name == "list_directory":
             raise OSError(errno.EIO, "injected")
 
@@ -406,7 +406,9 @@ def test_a_list_beside_a_writer_shows_before_or_after(change):
             disk.close(folder)
         called = disk.calls_made
 
-        def on_call(call: Call, called: int = called, nth: int = nth, disk: SimulatedFileSystem = disk) -> None:
+        def on_call(
+            call: FileSystemCall, called: int = called, nth: int = nth, disk: SimulatedFileSystem = disk
+        ) -> None:
             if call.number == called + nth:
                 CHANGES[change](ConversationLibrary("/chats", file_system=disk.another_process()))
 
@@ -463,7 +465,7 @@ def test_a_conversation_with_much_metadata_and_no_message_is_listed_as_whole(lib
 
 def test_a_tail_of_nuls_of_any_size_is_listed_as_damaged(library, root, monkeypatch):
     """A listing looks back so far for the last record, and no farther: a sparse file would take all memory."""
-    monkeypatch.setattr("transcript_store._log.tail.LONGEST_TAIL_BYTES", 2**20)
+    monkeypatch.setattr("transcript_store._log.scan.LONGEST_TAIL_BYTES", 2**20)
     with library.create(messages=[says("hello")]) as store:
         chat = store.id
     whole = library.create(messages=[says("x" * 3 * 2**18)])

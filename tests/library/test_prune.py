@@ -29,7 +29,7 @@ from transcript_store import (
     restore_snapshot,
 )
 from transcript_store.aio import AsyncConversationLibrary
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 DAY = 24 * 3600 * 1_000_000
 
@@ -94,7 +94,7 @@ def test_what_is_due_is_said_first_and_then_goes(shelf: ConversationLibrary, clo
     files = (path for path in (Path(shelf.directory) / old).rglob("*") if path.is_file())
     assert due.items[0].size_bytes == sum(path.stat().st_size for path in files)
     done = shelf.prune(older_than=timedelta(days=30), dry_run=False)
-    assert (done.applied, done.pruned, done.left_alone) == (True, due.pruned, ())
+    assert (done.applied, done.pruned, done.skipped) == (True, due.pruned, ())
     assert done.size_bytes == due.size_bytes > 0
     assert [summary.id for summary in shelf.list()] == [young]
     assert shelf.prune(older_than=timedelta(days=30), dry_run=False).items == ()
@@ -223,7 +223,7 @@ def test_a_quarantine_goes_also_where_no_generation_ever_was(shelf: Conversation
     torn(shelf, chat)
     done = shelf.prune(keep_generations=0, keep_quarantine=False, dry_run=False)
     assert of(done.pruned) == [("quarantine", chat, None)]
-    assert not done.left_alone
+    assert not done.skipped
 
 
 def test_what_this_prune_takes_out_of_a_torn_transcript_stays(shelf: ConversationLibrary, clock: Clock) -> None:
@@ -233,7 +233,7 @@ def test_what_this_prune_takes_out_of_a_torn_transcript_stays(shelf: Conversatio
     with (Path(shelf.directory) / chat / "transcript.jsonl").open("ab") as file:
         file.write(b"torn again")
     done = shelf.prune(keep_quarantine=False, dry_run=False)
-    assert [item.left_alone for item in done.items] == ["it changed meanwhile, and is due no more"]
+    assert [item.skipped for item in done.items] == ["it changed meanwhile, and is due no more"]
     kept = [path.read_bytes() for path in (Path(shelf.directory) / chat / "quarantine").glob("g*[0-9a-f]")]
     assert b"torn again" in kept
     assert of(shelf.prune(keep_quarantine=False, dry_run=False).pruned) == [("quarantine", chat, None)]
@@ -248,9 +248,9 @@ def test_one_that_is_open_by_a_writer_is_left_alone_and_named(shelf: Conversatio
         for rule in ({"older_than": timedelta(0)}, {"keep_generations": 0}):
             clock.now += 1
             done = shelf.prune(**rule, labels=None, dry_run=False)
-            (left,) = done.left_alone
+            (left,) = done.skipped
             assert left.id == chat
-            assert "is writing to it" in (left.left_alone or "")
+            assert "is writing to it" in (left.skipped or "")
             assert tree(Path(shelf.directory) / chat) == before
         writer.append_message(says("still here"))
     assert [summary.id for summary in shelf.list()] == [chat]
@@ -267,7 +267,7 @@ def test_what_is_damaged_or_shared_with_somebody_is_left_alone_and_named(
     done = shelf.prune(older_than=timedelta(days=1), dry_run=False)
     assert done.items == due.items
     assert of(done.pruned) == [("conversation", chats[2], None)]
-    reasons = {item.id: item.left_alone or "" for item in done.left_alone}
+    reasons = {item.id: item.skipped or "" for item in done.skipped}
     assert "'notes.txt'" in reasons[chats[0]]
     assert "damaged" in reasons[chats[1]]
     assert {summary.id for summary in shelf.list()} == set(chats[:2])
@@ -296,9 +296,9 @@ def test_what_cannot_be_looked_at_is_named(shelf: ConversationLibrary, clock: Cl
     (folder / "transcript.jsonl").unlink()
     (folder / "metadata.json").write_bytes(b"\xff")
     for rule in ({"older_than": timedelta(days=1)}, {"keep_generations": 0, "labels": {"project": "y"}}):
-        (item,) = shelf.prune(**rule, dry_run=False).left_alone
+        (item,) = shelf.prune(**rule, dry_run=False).skipped
         assert item.id == chat
-        assert "whether it is due cannot be seen" in (item.left_alone or "")
+        assert "whether it is due cannot be seen" in (item.skipped or "")
 
 
 @pytest.mark.parametrize("place", ["lock", "archive", "quarantine"])
@@ -314,8 +314,8 @@ def test_what_is_not_ours_in_one_folder_does_not_end_the_prune_of_all(
     planted.unlink(missing_ok=True)
     planted.symlink_to(elsewhere)
     done = shelf.prune(older_than=timedelta(days=1), dry_run=False)
-    assert [item.id for item in done.left_alone] == [chats[2]]
-    assert "a symbolic link stands where" in (done.left_alone[0].left_alone or "")
+    assert [item.id for item in done.skipped] == [chats[2]]
+    assert "a symbolic link stands where" in (done.skipped[0].skipped or "")
     assert len(done.pruned) == 4
     assert (elsewhere / "transcript-000000.jsonl").read_text() == "mine"
 
@@ -387,7 +387,7 @@ def test_what_changed_since_it_was_listed_stays(shelf: ConversationLibrary, cloc
             store.append_message(says("I am back"))
 
     done = shelf.prune(older_than=timedelta(days=1), snapshots=Meanwhile(write), dry_run=False)
-    assert [item.left_alone for item in done.left_alone] == ["it changed meanwhile, and is due no more"]
+    assert [item.skipped for item in done.skipped] == ["it changed meanwhile, and is due no more"]
     with shelf.open(second) as store:
         assert texts(store) == ["b", "I am back"]
 
@@ -413,9 +413,7 @@ def test_a_generation_stays_if_a_label_was_changed_since_it_was_listed(
         store.append_message(says("the newest is looked at first"))
     monkeypatch.setattr(ConversationStore, "delete_generation", meanwhile)
     done = shelf.prune(keep_generations=0, labels=project, dry_run=False)
-    assert [(item.id, item.left_alone) for item in done.left_alone] == [
-        (second, "it changed meanwhile, and is due no more")
-    ]
+    assert [(item.id, item.skipped) for item in done.skipped] == [(second, "it changed meanwhile, and is due no more")]
     assert [generations(shelf, chat) for chat in (first, second)] == [[1], [0, 1]]
 
 
@@ -456,9 +454,9 @@ def test_what_was_put_in_the_place_of_a_conversation_meanwhile_stays(
     with shelf.open(first) as store:
         store.append_message(says("the newest is looked at first"))
     monkeypatch.setattr(ConversationStore, "delete_generation", meanwhile)
-    (left,) = shelf.prune(keep_generations=0, dry_run=False).left_alone
+    (left,) = shelf.prune(keep_generations=0, dry_run=False).skipped
     assert (left.id, left.generation) == (second, 0)
-    assert left.left_alone == f"conversation {other} is in the folder that belongs to {second}"
+    assert left.skipped == f"conversation {other} is in the folder that belongs to {second}"
     assert (Path(shelf.directory) / second / "archive" / "transcript-000000.jsonl").exists()
 
 
@@ -484,8 +482,8 @@ def test_one_that_takes_turns_is_open_only_during_a_call(shelf: ConversationLibr
     """It goes between two of them; whoever has it open is told, and nothing is begun anew in its place."""
     chat = make_at(shelf, clock, 9, "a")
     with shelf.open(chat, hold_lock=False) as store:
-        with store.held():
-            assert [item.id for item in shelf.prune(older_than=timedelta(days=8), dry_run=False).left_alone] == [chat]
+        with store.frozen():
+            assert [item.id for item in shelf.prune(older_than=timedelta(days=8), dry_run=False).skipped] == [chat]
         assert of(shelf.prune(older_than=timedelta(days=8), dry_run=False).pruned) == [("conversation", chat, None)]
         with pytest.raises(ConversationNotFoundError):
             store.append_message({"n": 2})
@@ -501,7 +499,7 @@ def test_what_another_prune_took_at_any_moment_is_not_left_alone() -> None:
         disk.clock_us += DAY
         calls = 0
 
-        def take(_: Call, disk: SimulatedFileSystem = disk, chat: str = chat, number: int = number) -> None:
+        def take(_: FileSystemCall, disk: SimulatedFileSystem = disk, chat: str = chat, number: int = number) -> None:
             nonlocal calls
             calls += 1
             if calls == number + 1:
@@ -510,7 +508,7 @@ def test_what_another_prune_took_at_any_moment_is_not_left_alone() -> None:
 
         disk.on_call = take
         done = ConversationLibrary("/library", file_system=disk).prune(older_than=timedelta(hours=1), dry_run=False)
-        assert done.left_alone == ()
+        assert done.skipped == ()
         if calls <= number:
             break
     assert number > 10

@@ -28,8 +28,8 @@ from transcript_store import (
     list_conversations,
     verify,
 )
-from transcript_store._os import whole
-from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
+from transcript_store._os import syncfs
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem, SimulatedStop
 
 A, B, C = (f"0000000{number}-0000-4000-8000-000000000000" for number in range(3))
 SAID = [{"role": "user", "content": "What is there?"}]
@@ -55,8 +55,8 @@ def on_a_disk() -> tuple[SimulatedFileSystem, ConversationLibrary]:
     return disk, ConversationLibrary("/library", file_system=disk)
 
 
-def refusing(*refused: str, code: int = errno.EIO, path: str = "/library") -> Callable[[Call], None]:
-    def refuse(call: Call) -> None:
+def refusing(*refused: str, code: int = errno.EIO, path: str = "/library") -> Callable[[FileSystemCall], None]:
+    def refuse(call: FileSystemCall) -> None:
         if call.name in refused and call.path == path:
             raise OSError(code, os.strerror(code))
 
@@ -68,7 +68,7 @@ def refusing(*refused: str, code: int = errno.EIO, path: str = "/library") -> Ca
 
 def test_nothing_is_there_before_the_commit_and_all_of_it_afterwards(library: ConversationLibrary) -> None:
     """S1: neither a list nor an open shows what waits; and nothing else is left afterwards."""
-    with library.together() as group:
+    with library.group() as group:
         group.add(id=A, messages=SAID, labels={"title": "First"})
         group.add(id=B, provider="claude", messages=SAID, extras=[{"n": 1}], times=["2026-01-01T00:00:00Z"])
         with group.adding(id=C, messages=SAID) as store:
@@ -83,7 +83,7 @@ def test_nothing_is_there_before_the_commit_and_all_of_it_afterwards(library: Co
         B: (None, 1),
         C: (None, 1),
     }
-    assert all(verify(summary.directory).is_whole for summary in library.list())
+    assert all(verify(summary.directory).is_intact for summary in library.list())
 
 
 def test_a_conversation_is_the_same_as_one_that_was_created_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ def test_a_conversation_is_the_same_as_one_that_was_created_alone(monkeypatch: p
     }
     (alone, one), (grouped, other) = on_a_disk(), on_a_disk()
     one.create(id=A, **contents).close()
-    with other.together() as group:
+    with other.group() as group:
         group.add(id=A, **contents)
     assert grouped.tree() == {path: data for path, data in alone.tree().items() if not path.endswith("/lock")}
 
@@ -107,7 +107,7 @@ def test_a_conversation_is_the_same_as_one_that_was_created_alone(monkeypatch: p
 def test_what_a_store_was_opened_on_has_no_lock_file_either(is_removed: bool) -> None:
     """S2: or whoever writes to it next takes its name for synced. Somebody may have removed that file already."""
     disk, library = on_a_disk()
-    with library.together() as group, group.adding(id=A, messages=SAID) as store:
+    with library.group() as group, group.adding(id=A, messages=SAID) as store:
         store.append_message({"role": "assistant", "content": "Much."})
         assert f"{store.directory}/lock" in disk.tree()
         if is_removed:
@@ -118,7 +118,7 @@ def test_what_a_store_was_opened_on_has_no_lock_file_either(is_removed: bool) ->
 
 def test_a_thousand_wait_for_the_disk_as_one(library: ConversationLibrary, files: SyncedWhole) -> None:
     """One sync of the file system, one of the library; nothing is listed, removed or replaced in between."""
-    with library.together() as group:
+    with library.group() as group:
         group.add(messages=SAID)
         files.counted.clear()
         for _ in range(999):
@@ -129,7 +129,7 @@ def test_a_thousand_wait_for_the_disk_as_one(library: ConversationLibrary, files
 
 def test_a_commit_of_nothing_does_not_wait(library: ConversationLibrary, files: SyncedWhole) -> None:
     """Neither before the first is added nor behind a commit; nor does the end of a block behind one."""
-    with library.together() as group:
+    with library.group() as group:
         files.counted.clear()
         group.commit()
         assert not files.counted
@@ -144,7 +144,7 @@ def test_a_short_conversation_is_two_writes() -> None:
     """The first line of a transcript goes out with its records; and its metadata is the other write."""
     disk, library = on_a_disk()
     written: list[str] = []
-    with library.together() as group:
+    with library.group() as group:
         disk.on_call = lambda call: written.append(call.path) if call.name == "write" and A in call.path else None
         group.add(id=A, messages=SAID * 10, labels={"title": "First"})
         disk.on_call = None
@@ -157,7 +157,7 @@ def test_a_full_group_commits_by_itself(library: ConversationLibrary, monkeypatc
     """So that memory, and what a crash can cost, is bounded: by number, and by size."""
     monkeypatch.setattr("transcript_store._library.group._MOST", 2)
     monkeypatch.setattr("transcript_store._library.group._MOST_BYTES", 1000)
-    with library.together() as group:
+    with library.group() as group:
         waited = []
         for size in (1, 1, 1, 2000, 1):
             group.add(messages=[{"role": "user", "content": "x" * size}])
@@ -172,7 +172,7 @@ def test_the_size_of_a_group_is_that_of_what_waits(
     """To the byte: what was committed, or not added, does not count; messages and extras do, and all of them together."""
     encoded = b'{"role":"user","content":"What is there?"}{"n":1}'
     monkeypatch.setattr("transcript_store._library.group._MOST_BYTES", 3 * len(encoded))
-    with library.together() as group:
+    with library.group() as group:
         waited = []
         for _ in range(8):
             group.add(messages=SAID, extras=[{"n": 1}])
@@ -180,7 +180,7 @@ def test_the_size_of_a_group_is_that_of_what_waits(
             with pytest.raises(InvalidMessageError):
                 group.add(messages=[*SAID, "no message"], extras=[{"n": 1}, None])  # type: ignore[list-item]
         assert waited == [1, 2, 3, 1, 2, 3, 1, 2]
-    with library.together() as group:
+    with library.group() as group:
         monkeypatch.setattr("transcript_store._library.group._MOST_BYTES", 3 * len(encoded) + 1)
         waited = []
         for _ in range(5):
@@ -200,7 +200,7 @@ def test_where_the_file_system_cannot_be_synced_as_a_whole_each_is_created_by_it
 
     files = Doubtful()
     library = ConversationLibrary(tmp_path / "library", file_system=files)
-    with library.together() as group:
+    with library.group() as group:
         group.add(id=A, messages=SAID)
         with group.adding(id=B, messages=SAID) as store:
             store.append_message(SAID[0])
@@ -227,9 +227,9 @@ def test_only_what_answers_for_its_syncs_is_believed(tmp_path: Path, monkeypatch
             (None, "6.1.0", False),
             ("ext4", "unknown", False),
         ]:
-            monkeypatch.setattr(whole, "type_of", lambda _, kind=kind: kind)
-            monkeypatch.setattr(whole, "release", lambda release=release: release)
-            assert whole.can_be_relied_upon(handle) == (is_believed and os.uname().sysname == "Linux"), (kind, release)
+            monkeypatch.setattr(syncfs, "type_of", lambda _, kind=kind: kind)
+            monkeypatch.setattr(syncfs, "release", lambda release=release: release)
+            assert syncfs.can_be_relied_upon(handle) == (is_believed and os.uname().sysname == "Linux"), (kind, release)
     finally:
         os.close(handle)
 
@@ -239,7 +239,7 @@ def test_only_what_answers_for_its_syncs_is_believed(tmp_path: Path, monkeypatch
 
 def test_an_id_that_is_there_or_waits_is_refused(library: ConversationLibrary) -> None:
     library.create(id=A).close()
-    with library.together() as group:
+    with library.group() as group:
         with pytest.raises(ConversationExistsError):
             group.add(id=A)
         group.add(id=B)
@@ -254,7 +254,7 @@ def test_an_id_that_is_there_or_waits_is_refused(library: ConversationLibrary) -
 def test_whoever_was_faster_stays(kind: str, library: ConversationLibrary) -> None:
     """What came under an id before the commit is not replaced; the group says which it did not create, and leaves nothing."""
     path = Path(library.directory) / A
-    with library.together() as group:
+    with library.group() as group:
         group.add(id=A, messages=SAID)
         group.add(id=B, messages=SAID)
         match kind:
@@ -271,7 +271,7 @@ def test_whoever_was_faster_stays(kind: str, library: ConversationLibrary) -> No
                 path.mkdir()
                 (path / "note").write_text("mine")
         status = path.lstat()
-    assert group.taken == {A}
+    assert group.existing_ids == {A}
     assert path.lstat().st_ino == status.st_ino
     assert names(library) == [A, B]
     assert [summary.record_count for summary in library.list() if summary.id == B] == [1]
@@ -279,10 +279,10 @@ def test_whoever_was_faster_stays(kind: str, library: ConversationLibrary) -> No
 
 def test_an_empty_folder_is_used(library: ConversationLibrary) -> None:
     """As ``create`` uses it."""
-    with library.together() as group:
+    with library.group() as group:
         group.add(id=A, messages=SAID)
         (Path(library.directory) / A).mkdir()
-    assert group.taken == frozenset()
+    assert group.existing_ids == frozenset()
     assert library.list()[0].record_count == 1
 
 
@@ -290,7 +290,7 @@ def test_an_empty_folder_is_used(library: ConversationLibrary) -> None:
 
 
 def test_what_cannot_be_stored_leaves_the_others(library: ConversationLibrary) -> None:
-    with library.together() as group:
+    with library.group() as group:
         group.add(id=A, messages=SAID)
         with pytest.raises(InvalidMessageError):
             group.add(id=B, messages=[{"content": object()}])
@@ -302,7 +302,7 @@ def test_what_cannot_be_stored_leaves_the_others(library: ConversationLibrary) -
 
 
 def test_a_block_that_fails_adds_nothing(library: ConversationLibrary) -> None:
-    with pytest.raises(KeyboardInterrupt), library.together() as group:
+    with pytest.raises(KeyboardInterrupt), library.group() as group:
         group.add(id=A, messages=SAID)
         group.commit()
         group.add(id=B, messages=SAID)
@@ -313,7 +313,7 @@ def test_a_block_that_fails_adds_nothing(library: ConversationLibrary) -> None:
 def test_a_sync_of_all_that_fails_names_nothing() -> None:
     """S4: none of the group is there, nothing more is taken, the error says what to do; and the next group begins anew."""
     disk, library = on_a_disk()
-    with pytest.raises(PoisonedError), library.together() as group:
+    with pytest.raises(PoisonedError), library.group() as group:
         group.add(id=A, messages=SAID)
         group.add(id=B, messages=SAID)
         disk.on_call = refusing("sync_all")
@@ -326,7 +326,7 @@ def test_a_sync_of_all_that_fails_names_nothing() -> None:
     assert disk.worst_power_failure().tree().keys() <= {"/library"}
     assert library.list() == []
     assert disk.open_handles == []
-    with library.together() as group:
+    with library.group() as group:
         group.add(id=A, messages=SAID)
     assert [one.id for one in ConversationLibrary("/library", file_system=disk.worst_power_failure()).list()] == [A]
 
@@ -336,13 +336,13 @@ def test_names_whose_sync_failed_are_synced_by_the_next() -> None:
     disk, library = on_a_disk()
     with (
         pytest.raises(StorageError, match="Some of them may be there, each of them whole"),
-        library.together() as group,
+        library.group() as group,
     ):
         group.add(id=A, messages=SAID)
         disk.on_call = refusing("sync")
     disk.on_call = None
     assert [path for path in disk.tree() if "/.stage-" in path]
-    with library.together():
+    with library.group():
         pass
     survives = ConversationLibrary("/library", file_system=disk.worst_power_failure())
     assert [one.id for one in survives.list()] == [A]
@@ -353,11 +353,11 @@ def test_a_rename_that_fails_ends_the_group_too() -> None:
     """What is being added then, and what is added later, got ids and was created by nobody. No sync failed, so none is told of."""
     disk, library = on_a_disk()
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name == "rename":
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    with pytest.raises(PoisonedError, match="a commit of this group failed"), library.together() as group:
+    with pytest.raises(PoisonedError, match="a commit of this group failed"), library.group() as group:
         group.add(id=A, messages=SAID)
         with pytest.raises(PoisonedError), group.adding(id=B, messages=SAID):
             disk.on_call = refuse
@@ -377,13 +377,13 @@ def test_a_disk_that_refuses_in_the_middle_leaves_nothing_of_that_one(code: int)
     """Whatever call it is: an error of ours, what was committed before is there, and the group can go on."""
     for refused_call in range(1, 100):
         disk, library = on_a_disk()
-        with library.together() as group:
+        with library.group() as group:
             group.add(id=A, messages=SAID)
             group.commit()
             group.add(id=B, messages=SAID)
             made = iter(range(1, 1000))
 
-            def refuse(call: Call, made: Iterator[int] = made, number: int = refused_call) -> None:
+            def refuse(call: FileSystemCall, made: Iterator[int] = made, number: int = refused_call) -> None:
                 if next(made) == number:
                     raise OSError(code, os.strerror(code))
 
@@ -404,7 +404,7 @@ def test_a_disk_that_refuses_in_the_middle_leaves_nothing_of_that_one(code: int)
 
 def test_a_removed_note_is_noticed(library: ConversationLibrary) -> None:
     """S3: without it others may have removed a part of what waits, so none of it gets a name."""
-    with pytest.raises(ConversationLockedError, match="note"), library.together() as group:
+    with pytest.raises(ConversationLockedError, match="note"), library.group() as group:
         group.add(id=A, messages=SAID)
         (note,) = [name for name in names(library) if name.startswith(".stage-") and len(name) == 39]
         os.unlink(f"{library.directory}/{note}")
@@ -417,7 +417,7 @@ def test_a_removed_note_is_noticed(library: ConversationLibrary) -> None:
 def test_what_a_killed_process_left_is_swept_and_never_listed() -> None:
     """S3: wherever it was killed; by the next group, create or delete."""
     sweepers: list[Callable[[ConversationLibrary], object]] = [
-        lambda library: library.together().__enter__(),
+        lambda library: library.group().__enter__(),
         lambda library: library.create(id=C).close(),
     ]
     count = 0
@@ -425,13 +425,13 @@ def test_what_a_killed_process_left_is_swept_and_never_listed() -> None:
         disk, library = on_a_disk()
         made = iter(range(1, 10_000))
 
-        def kill(call: Call, made: Iterator[int] = made, stop: int = stop) -> None:
+        def kill(call: FileSystemCall, made: Iterator[int] = made, stop: int = stop) -> None:
             if next(made) == stop:
                 raise SimulatedStop
 
         disk.on_call = kill
         try:
-            with library.together() as group:
+            with library.group() as group:
                 group.add(id=A, messages=SAID)
                 group.add(id=B, messages=SAID)
         except SimulatedStop:
@@ -455,13 +455,13 @@ def test_the_stage_of_a_live_process_is_left_alone(library: ConversationLibrary)
 
     def elsewhere(say: Callable[[object], None]) -> None:
         other = ConversationLibrary(library.directory)
-        with other.together():
+        with other.group():
             pass
         other.create(id=B).close()
         other.delete(B)
         say(len(other.list()))
 
-    with library.together() as group:
+    with library.group() as group:
         group.add(id=A, messages=SAID)
         assert Child(elsewhere).end() == ["0"]
     assert names(library) == [A]
@@ -476,7 +476,7 @@ def test_a_link_with_the_name_of_a_stage_is_not_followed(tmp_path: Path, library
     stage = ".stage-" + "0" * 32
     os.symlink(precious, f"{library.directory}/{stage}-{B}")
     os.symlink(precious / "file", f"{library.directory}/.stage-{'1' * 32}")
-    with library.together() as group:
+    with library.group() as group:
         group.add(id=B)
     assert (precious / "file").read_text() == "kept"
     assert f"{stage}-{B}" not in names(library)
@@ -491,7 +491,7 @@ def test_threads_share_a_group(library: ConversationLibrary, monkeypatch: pytest
         for _ in range(50):
             group.add(messages=SAID)
 
-    with library.together() as group:
+    with library.group() as group:
         threads = [threading.Thread(target=add, args=(group,)) for _ in range(4)]
         for thread in threads:
             thread.start()
@@ -504,7 +504,7 @@ def test_threads_share_a_group(library: ConversationLibrary, monkeypatch: pytest
 @pytest.mark.parametrize("add", ["add", "adding", "commit"])
 def test_a_group_ends_with_its_block(library: ConversationLibrary, add: str) -> None:
     """What was added behind it got an id, and was created by nobody."""
-    with library.together() as group:
+    with library.group() as group:
         group.add(id=A, messages=SAID)
     with pytest.raises(RuntimeError, match="has ended"), ExitStack() as stack:
         if add == "adding":
@@ -534,7 +534,7 @@ def test_who_is_still_adding_when_the_block_ends_is_told_so(add: str, tmp_path: 
 
     library = ConversationLibrary(tmp_path / "library", redact=waiting, file_system=SyncedWhole())
     with ThreadPoolExecutor(1) as thread:
-        with library.together() as group:
+        with library.group() as group:
             group.add(id=A, messages=SAID)
             late = thread.submit(add_late)
             assert is_adding.wait(60)
@@ -556,7 +556,7 @@ def test_nothing_is_added_between_the_last_commit_and_the_end(tmp_path: Path, mo
 
     monkeypatch.setattr(ConversationGroup, "close", closing)
     library = ConversationLibrary(tmp_path / "library", file_system=SyncedWhole())
-    with library.together() as group:
+    with library.group() as group:
         group.add(id=A, messages=SAID)
     assert is_held[0]
     assert names(library) == [A]
@@ -588,7 +588,7 @@ def test_who_waits_while_a_group_ends_is_told_so(tmp_path: Path) -> None:
 
     library = ConversationLibrary(tmp_path / "library", redact=waiting, file_system=Ending())
     with ThreadPoolExecutor(1) as thread:
-        with pytest.raises(ZeroDivisionError), library.together() as group:
+        with pytest.raises(ZeroDivisionError), library.group() as group:
             group.add(id=A, messages=SAID)
             late = thread.submit(lambda: group.add(id=B, messages=[LATE]))
             assert is_adding.wait(60)
@@ -607,7 +607,7 @@ def test_a_child_that_leaves_the_block_of_a_group_is_told_whose_it_is(library: C
         except RuntimeError as error:
             say(error)
 
-    with library.together() as group:
+    with library.group() as group:
         group.add(id=A, messages=SAID)
         assert Child(forked).end() == ["the group belongs to the process that made it; make another one here"]
     assert names(library) == [A]
@@ -623,7 +623,7 @@ def test_a_group_belongs_to_its_process(library: ConversationLibrary) -> None:
             say("refused")
         group.close()
 
-    with library.together() as group:
+    with library.group() as group:
         group.add(id=A, messages=SAID)
         assert Child(forked).end() == ["refused"]
     assert names(library) == [A]

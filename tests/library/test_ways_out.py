@@ -9,7 +9,7 @@ import pytest
 
 from tests.library.helpers import ID, OTHER_ID, make
 from transcript_store import ConversationLibrary, ConversationLockedError, FileStore, Snapshot, StorageError, repair
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 WRITING = {"create", "write", "open_append", "make_directory", "rename", "unlink", "truncate"}
 
@@ -25,7 +25,7 @@ def test_a_way_out_is_one_that_the_call_has(number):
     handle = disk.open_append(disk.open_directory(f"/l/{OTHER_ID}"), "transcript.jsonl")
     disk.write(handle, b"garbage")
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name in WRITING:
             raise OSError(number, os.strerror(number))
 
@@ -66,7 +66,7 @@ def test_a_repair_that_is_refused_half_way_says_where_the_original_is():
         ConversationLibrary("/l", file_system=disk).create(id=ID).close()
         disk.write(disk.open_append(disk.open_directory(f"/l/{ID}"), "transcript.jsonl"), b"garbage\n")
 
-        def refuse(call: Call, name: str = name) -> None:
+        def refuse(call: FileSystemCall, name: str = name) -> None:
             if call.name == name:
                 raise OSError(errno.EIO, "injected")
 

@@ -55,7 +55,7 @@ _LEFT_OUT = {
     "tests/importing": "the same",
     "tests/integrations": "the same",
     "tests/mcp": "the same",
-    "tests/places": "the same",
+    "tests/backends": "the same",
     "tests/programs": "the same",
     "tests/search": "the same",
     "tests/view": "the same",

@@ -20,8 +20,8 @@ from tests.session_properties import problems_of
 from transcript_store import ConversationLibrary, verify
 from transcript_store.exporting import export
 from transcript_store.formats import WRITERS
-from transcript_store.formats._blocks import Call, Result, Text
-from transcript_store.formats._turns import messages_of, turns_of
+from transcript_store.formats._arranging import messages_of, to_neutral
+from transcript_store.formats._neutral import Call, Result, Text
 from transcript_store.importing import ImportReport, discover, import_conversations
 from transcript_store.messages import parts_of
 
@@ -71,7 +71,7 @@ def test_a_real_session_comes_in_whole_and_grows(lab: Lab, program: str, tmp_pat
     assert report.findings == ()
     assert (Path(path).read_bytes(), Path(path).stat().st_mtime_ns) == (bytes_before, stat_before.st_mtime_ns)
     assert report.id is not None
-    assert verify(tmp_path / "chats" / report.id).is_whole
+    assert verify(tmp_path / "chats" / report.id).is_intact
     with library.open(report.id, read_only=True) as store:
         messages = store.get_messages()
     kinds = [kind for kind, _ in exchanges(messages)]
@@ -148,7 +148,7 @@ HISTORIES = [path for folder in ("claude-code", "pi") for path in corpora(folder
 def blocks(messages: Sequence[dict[str, Any]], provider: str) -> list[tuple[str, str]]:
     """Texts, calls with their arguments and results, in order, whichever provider's form they are in."""
     found = []
-    for turn in turns_of(messages, provider):
+    for turn in to_neutral(messages, provider):
         for block in turn.blocks:
             if isinstance(block, Text) and block.text.strip():
                 found.append(("text", block.text.strip()))
@@ -178,7 +178,7 @@ def test_a_program_goes_on_with_a_history_that_nobody_here_wrote(
     )
 
     form = FORMS[target]
-    wanted = blocks(messages_of(turns_of(messages, provider or "openai"), form).messages, form)
+    wanted = blocks(messages_of(to_neutral(messages, provider or "openai"), form).messages, form)
     if target == "codex":  # it cuts long results itself
         wanted = [one for one in wanted if one[0] != "result"]
     if target == "gemini-cli":  # it does not send what looks like a command to itself

@@ -15,7 +15,7 @@ from tests.kit.oracle import digest
 from tests.kit.oracle_of_repair import Carried, of_line
 from tests.kit.trees import contents
 from transcript_store import ConversationStore, Repair, repair, verify
-from transcript_store._log.salvage import GAP, Mode
+from transcript_store._log.repair_plan import GAP, Mode
 
 
 class Base(NamedTuple):
@@ -97,7 +97,7 @@ def repaired(directory: str, mode: Mode) -> Repair:
         conversation.load()
         assert [(r.at, r.message, r.extra) for r in conversation.get_records()][:-1] == records
         assert conversation.get_messages()[-1] == NEW
-    assert verify(directory, file_system=HASTY).is_whole
+    assert verify(directory, file_system=HASTY).is_intact
     return done
 
 

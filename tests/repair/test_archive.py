@@ -15,7 +15,7 @@ from tests.kit.scratch import scratch_directory
 from tests.kit.trees import contents
 from tests.repair.helpers import FIRST, SECOND, Base, messages_of, metadata_of, repaired, with_archive
 from transcript_store import ConversationNotFoundError, ConversationStore, repair, verify
-from transcript_store._log.salvage import MODES, Mode
+from transcript_store._log.repair_plan import MODES, Mode
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -91,7 +91,7 @@ def test_a_file_in_the_archive_is_damaged(how: str, mode: Mode) -> None:
             document.pop("hash")
             document.pop("replaced", None)
         assert members == original
-        assert verify(f"{directory}/c", file_system=HASTY).is_whole
+        assert verify(f"{directory}/c", file_system=HASTY).is_intact
         assert messages_of(f"{directory}/c", 0) == [{"n": 0}]
 
 

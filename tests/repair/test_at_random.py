@@ -12,7 +12,7 @@ from tests.kit.oracle_of_repair import Items, kept_by_the_oracle
 from tests.kit.scratch import scratch_directory
 from tests.repair.helpers import carried, repaired
 from transcript_store import Repair
-from transcript_store._log.salvage import GAP, MODES, Mode
+from transcript_store._log.repair_plan import GAP, MODES, Mode
 
 
 @pytest.mark.parametrize("count", [pytest.param(6, id="6"), pytest.param(1000, id="1000", marks=pytest.mark.long)])

@@ -19,7 +19,7 @@ from tests.kit.scratch import scratch_directory
 from tests.repair.helpers import Base, carried, messages_of, notation, repaired
 from transcript_store import ConversationStore, repair
 from transcript_store._json.strict import MAX_DEPTH
-from transcript_store._log.salvage import MODES, Mode
+from transcript_store._log.repair_plan import MODES, Mode
 
 _AT = b'"at":"2026-01-01T00:00:00.000000Z"'
 _HASH = b',"hash":"' + b"0123456789abcdef" * 2 + b'"}'

@@ -15,7 +15,7 @@ from tests.kit.meanwhile import CHAT, TRANSCRIPT, a_conversation
 from tests.kit.scratch import scratch_directory
 from tests.repair.helpers import ALL, Base, carried, metadata_of, notation, repaired, with_json
 from transcript_store import ConversationStore, repair, verify
-from transcript_store._log.salvage import MODES, Mode
+from transcript_store._log.repair_plan import MODES, Mode
 
 
 def changed_later(base: Base, directory: str) -> bytes:
@@ -138,6 +138,6 @@ def test_a_repair_of_metadata_alone_keeps_nothing_open() -> None:
     before = disk.tree()[TRANSCRIPT]
     disk.write_file(f"{CHAT}/metadata.json", b"{}")
     assert repair(CHAT, dry_run=False, file_system=disk).applied
-    assert verify(CHAT, file_system=disk).is_whole
+    assert verify(CHAT, file_system=disk).is_intact
     assert disk.tree()[TRANSCRIPT] == before
     assert disk.open_handles == []

@@ -18,7 +18,7 @@ from tests.kit.scratch import scratch_directory
 from tests.kit.tools import tool
 from tests.repair.helpers import ALL, Base, carried, metadata_of, notation, repaired, with_json
 from transcript_store import ConversationStore, repair, salvage
-from transcript_store._log.salvage import GAP, MODES, Mode
+from transcript_store._log.repair_plan import GAP, MODES, Mode
 
 
 def joined(*numbers: int) -> Callable[[list[bytes]], bytes]:

@@ -40,7 +40,7 @@ def test_an_archive_tells_that_a_folder_is_ours(conversation: Path) -> None:
     assert salvage(conversation).metadata.model == "m"
     done = repair(conversation, mode="salvage", dry_run=False)
     assert (done.metadata_from, done.records_kept, done.generation) == ("archive", 0, 1)
-    assert verify(conversation).is_whole
+    assert verify(conversation).is_intact
     with ConversationStore(conversation) as store:
         store.load()
         assert store.get_metadata().model == "m"

@@ -24,7 +24,7 @@ from transcript_store import (
     repair,
     salvage,
 )
-from transcript_store._log.salvage import MODES, Mode
+from transcript_store._log.repair_plan import MODES, Mode
 
 # ---- earlier generations, and backups restored in part ---------------------------------------------------------------
 

@@ -28,11 +28,11 @@ import pytest
 from tests.view.server import serving
 from transcript_store import ConversationLibrary, ConversationStore, salvage, snapshot_of
 from transcript_store.cli import _COMMANDS, main
-from transcript_store.cli._shared.follow import news
+from transcript_store.cli._shared.tally import news
 from transcript_store.exporting import ExportError, export, targets
 from transcript_store.import_notes import first_shown
 from transcript_store.importing import import_conversations
-from transcript_store.mcp import Past
+from transcript_store.mcp import LibraryTools
 from transcript_store.redaction import SecretRedactor
 from transcript_store.search import SearchIndex
 from transcript_store.view import render_page
@@ -248,7 +248,7 @@ WRITES = {
 
 
 def _held(store: ConversationStore) -> Iterator[Any]:
-    with store.held() as held:
+    with store.frozen() as held:
         yield held.metadata
         yield list(held.records)
 
@@ -274,7 +274,7 @@ def test_no_list_search_or_tool_of_an_agent_finds_it(redacted: tuple[Path, str],
         for query in (CANARY, f"in:all {CANARY}", '"CANARY"', "4711"):
             assert CANARY not in repr(index.search(query).hits), query
         assert CANARY not in repr(index.list())
-    with Past(library, cache=tmp_path / "agent") as past:
+    with LibraryTools(library, cache=tmp_path / "agent") as past:
         tools = {name for name, _ in inspect.getmembers(past, callable) if not name.startswith("_")} - {"close"}
         answers = {
             "list_conversations": past.list_conversations,
@@ -381,7 +381,7 @@ def test_a_conversation_that_never_stored_a_secret_hides_nothing(tmp_path: Path)
 
 def test_who_follows_is_not_shown_the_end_of_what_was_redacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``show --follow`` tells what was appended before a replace: not if that replace took secrets out."""
-    monkeypatch.setattr("transcript_store.cli._shared.follow._POLL_SECONDS", 0)
+    monkeypatch.setattr("transcript_store.cli._shared.tally._POLL_SECONDS", 0)
     path = tmp_path / "conversation"
     with ConversationStore(path) as store:
         store.initialize(messages=_said("First."))

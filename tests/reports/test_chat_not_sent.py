@@ -18,7 +18,7 @@ from tests.chat.conftest import connect, no_certificates, no_keys, no_open_conne
 from tests.chat.dialects import DIALECTS, events
 from tests.chat.server import Answer, Server
 from transcript_store import ConversationStore
-from transcript_store.chat import Complete
+from transcript_store.chat import TurnEnded
 from transcript_store.errors import MaxStepsError
 
 __all__ = ["no_certificates", "no_keys", "no_open_connections", "server"]
@@ -78,7 +78,7 @@ def test_a_stream_that_pauses_goes_on(server: Server) -> None:
     paused = CLAUDE.stream("Let me search. ").body.replace(b'"stop_reason": "end_turn"', b'"stop_reason": "pause_turn"')
     server.answers += [Answer(paused, content_type="text/event-stream"), CLAUDE.stream("It is 4.")]
     *deltas, complete = connect(CLAUDE, server).stream_chat("What is it?")
-    assert complete == Complete(text="Let me search. It is 4.", stop_reason="end_turn")
+    assert complete == TurnEnded(text="Let me search. It is 4.", stop_reason="end_turn")
     assert "".join(delta.text for delta in deltas) == complete.text
 
 

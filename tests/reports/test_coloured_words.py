@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from transcript_store import ConversationLibrary
-from transcript_store.mcp import Past
+from transcript_store.mcp import LibraryTools
 from transcript_store.search import SearchIndex
 
 PRINTED = (
@@ -50,7 +50,7 @@ def test_an_expression_sees_what_is_read(library: ConversationLibrary) -> None:
 
 def test_an_agent_gets_words_and_the_record_keeps_its_bytes(library: ConversationLibrary) -> None:
     (one,) = library.list()
-    with Past(library) as past:
+    with LibraryTools(library) as past:
         read = str(past.read_conversation(str(one.id))["messages"])
     assert "FAILED tests/test_retry.py" in read
     assert "x1b[3" not in read

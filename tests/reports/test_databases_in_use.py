@@ -22,7 +22,7 @@ import pytest
 from tests.importing.helpers import files_of
 from transcript_store import ConversationLibrary
 from transcript_store.importing import import_conversations
-from transcript_store.sources import find
+from transcript_store.sources import find_sources
 
 PROGRAM = """
 import sqlite3, sys
@@ -100,7 +100,7 @@ def without_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> None:
         raise AssertionError("a copy was made")
 
-    monkeypatch.setattr("transcript_store.sources._tables._copied", none)  # why private: it is what must not happen
+    monkeypatch.setattr("transcript_store.sources._files._copied", none)  # why private: it is what must not happen
 
 
 def test_the_newest_rows_are_read_without_a_copy(
@@ -171,9 +171,9 @@ def test_rows_that_stand_in_the_log_alone_are_seen_with_a_cache(
         long_ago(path)
         assert imported(path, library, cache=cache) == ("created", 1)
         assert imported(path, library, cache=cache) == ("unchanged", 1)
-        (before,) = find(path)
+        (before,) = find_sources(path)
         writer.say("two")
-        (after,) = find(path)
+        (after,) = find_sources(path)
         assert (before == after, before.mtime_ns < after.mtime_ns) == (False, True)
         assert imported(path, library, cache=cache) == ("grew", 2)
 

@@ -13,7 +13,7 @@ import pytest
 
 from transcript_store import ConversationLibrary, ConversationNotLoadedError, ConversationStore
 from transcript_store.aio import AsyncConversationLibrary, AsyncConversationStore, AsyncSearchIndex
-from transcript_store.testing import SimulatedFileSystem, SimulatedPlace
+from transcript_store.testing import SimulatedBackend, SimulatedFileSystem
 
 SAID = {"role": "user", "content": "Where is the blue door?"}
 
@@ -34,7 +34,7 @@ def test_an_id_and_a_folder_before_between_and_after(tmp_path, options):
 
 
 def test_an_id_on_a_backend_after_it_is_closed():
-    library = ConversationLibrary(SimulatedPlace(), file_system=SimulatedFileSystem())
+    library = ConversationLibrary(SimulatedBackend(), file_system=SimulatedFileSystem())
     with library.create() as conversation:
         pass
     with library.open(conversation.id, read_only=True) as again:
@@ -58,7 +58,7 @@ def test_an_id_is_read_while_a_call_is_under_way(tmp_path):
     """It waits for no other call: a task that reads it does not stop the event loop."""
     with ConversationStore(tmp_path / "c") as conversation:
         conversation.initialize()
-        with conversation.held():
+        with conversation.frozen():
             assert conversation.id
             seen = []
             thread = threading.Thread(target=lambda: seen.append(conversation.id))

@@ -24,10 +24,10 @@ from transcript_store import (
 )
 from transcript_store._sealing.providers import Keyring, RawKey
 from transcript_store.testing import (
-    Call,
+    FileSystemCall,
+    SimulatedBackend,
     SimulatedFileSystem,
-    SimulatedObjectPlace,
-    SimulatedPlace,
+    SimulatedObjectStore,
     check_key_provider,
 )
 
@@ -104,7 +104,11 @@ class Home:
 
     def __init__(self, kind: str) -> None:
         self.disk = SimulatedFileSystem()
-        homes: dict[str, Any] = {"folder": lambda: "/library", "place": SimulatedPlace, "objects": SimulatedObjectPlace}
+        homes: dict[str, Any] = {
+            "folder": lambda: "/library",
+            "place": SimulatedBackend,
+            "objects": SimulatedObjectStore,
+        }
         self.at: Any = homes[kind]()
 
     def library(self, key: Any, *retired: Any) -> ConversationLibrary:
@@ -131,7 +135,7 @@ def create(library: ConversationLibrary) -> None:
 
 
 def create_group(library: ConversationLibrary) -> None:
-    with library.together() as group:
+    with library.group() as group:
         for _ in range(2):
             group.add(messages=MESSAGES)
 
@@ -236,7 +240,7 @@ def test_two_keys_of_one_id_are_told_apart_by_what_they_open(home: Home) -> None
     (own_id,) = home.readable(old)
     assert home.library(new, old).rotate_key().rotated == (own_id,)
     assert home.readable(new) == {own_id: MESSAGES}
-    assert home.library(new).rotate_key().already == (own_id,)
+    assert home.library(new).rotate_key().already_current == (own_id,)
 
 
 def test_how_often_a_provider_is_asked(home: Home) -> None:
@@ -300,13 +304,13 @@ def test_a_disk_that_gives_a_new_key_file_back_otherwise_keeps_the_earlier_one()
     (own_id,) = home.readable(Vault(b"old"))
     library = home.library(Vault(b"new"), Vault(b"old"))
 
-    def spoil(call: Call) -> None:
+    def spoil(call: FileSystemCall) -> None:
         if call.name == "open_read" and "/.tmp-" in call.path:
             home.disk.write_file(call.path, b"not what was written")
 
     home.disk.on_call = spoil
     done = library.rotate_key()
-    assert (done.rotated, [name for name, _ in done.left_alone]) == ((), [own_id])
+    assert (done.rotated, [name for name, _ in done.skipped]) == ((), [own_id])
     assert home.readable(Vault(b"old")) == {own_id: MESSAGES}
 
 

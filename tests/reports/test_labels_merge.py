@@ -22,7 +22,7 @@ from transcript_store import (
 )
 from transcript_store.aio import AsyncConversationLibrary, AsyncConversationStore
 from transcript_store.redaction import SecretRedactor
-from transcript_store.testing import SimulatedFileSystem, SimulatedPlace
+from transcript_store.testing import SimulatedBackend, SimulatedFileSystem
 
 TOKEN = "ghp_" + "0123456789abcdef0123456789abcdef0123"
 FIRST = {"title": "Moving house", "project": "x"}
@@ -31,7 +31,7 @@ FIRST = {"title": "Moving house", "project": "x"}
 @pytest.fixture(params=["folder", "shared lock", "sealed", "redacted", "backend"])
 def library(request, tmp_path):
     if request.param == "backend":
-        return ConversationLibrary(SimulatedPlace(), file_system=SimulatedFileSystem())
+        return ConversationLibrary(SimulatedBackend(), file_system=SimulatedFileSystem())
     options: dict[str, Any] = {"sealed": {"encryption_key": b"k" * 32}, "redacted": {"redact": SecretRedactor()}}
     return ConversationLibrary(tmp_path, **options.get(request.param, {}))
 

@@ -39,7 +39,7 @@ def refused(path, **options):
 
 def test_this_process_is_named_and_the_line_that_opened_the_store(conversation):
     error = refused(conversation.directory)
-    assert "this process is writing to it" in error.what
+    assert "this process is writing to it" in error.problem
     assert HERE in (error.holder_opened_at or "")
     assert (error.holder_pid, error.holder_host) == (os.getpid(), socket.gethostname())
     assert all(
@@ -77,7 +77,7 @@ def test_tasks_that_open_one_conversation_at_the_same_time(tmp_path):
                 await one.close()
             assert len(opened) <= 1 or not errors  # one may have been opened and closed before the other came
             opened.clear()
-        assert all("this process" in error.what for error in errors), errors
+        assert all("this process" in error.problem for error in errors), errors
 
     asyncio.run(main())
 
@@ -126,7 +126,7 @@ def test_another_process_is_named(tmp_path):
         assert child.stdout.readline() == "held\n"
         error = refused(tmp_path / "c")
         assert error.holder_pid == child.pid
-        assert f"process {child.pid} on {socket.gethostname()} is writing to it" in error.what
+        assert f"process {child.pid} on {socket.gethostname()} is writing to it" in error.problem
         assert error.holder_opened_at is None
 
 
@@ -142,7 +142,7 @@ def test_a_name_that_we_left_is_not_ours_to_claim(conversation):
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         error = refused(path)
-        assert "another process is writing to it" in error.what
+        assert "another process is writing to it" in error.problem
         assert error.holder_pid is None
     finally:
         os.close(handle)

@@ -19,7 +19,7 @@ from tests.reports.sessions import SESSION, ClaudeLines, imported, lines, told
 from transcript_store import ConversationLibrary
 from transcript_store.importing import import_conversations
 from transcript_store.search import SearchIndex
-from transcript_store.testing import SimulatedPlace
+from transcript_store.testing import SimulatedBackend
 
 ASKED = "Why is the build red?"
 
@@ -272,7 +272,7 @@ def test_a_backend_lists_by_when_something_was_last_said_too(tmp_path: Path) -> 
     session.user(ASKED)
     path = tmp_path / f"{SESSION}.jsonl"
     path.write_bytes(lines(session.lines))
-    libraries = [ConversationLibrary(tmp_path / "folder"), ConversationLibrary(SimulatedPlace())]
+    libraries = [ConversationLibrary(tmp_path / "folder"), ConversationLibrary(SimulatedBackend())]
     ids = []
     for library in libraries:
         (report,) = import_conversations([path], library)
@@ -300,7 +300,7 @@ def test_a_backend_keeps_what_was_imported_just_now(tmp_path: Path) -> None:
     session.user(ASKED)
     path = tmp_path / f"{SESSION}.jsonl"
     path.write_bytes(lines(session.lines))
-    library = ConversationLibrary(SimulatedPlace())
+    library = ConversationLibrary(SimulatedBackend())
     assert [report.action for report in import_conversations([path], library)] == ["created"]
     assert library.prune(older_than=timedelta(minutes=30)).pruned == ()
     assert library.prune(older_than=timedelta(0), dry_run=False).pruned != ()

@@ -12,10 +12,10 @@ import pytest
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra `postgres`")
 
+from tests.backends.conftest import postgres  # noqa: E402
 from tests.kit.postgres import PostgresServer  # noqa: E402
-from tests.places.conftest import postgres  # noqa: E402
 from transcript_store import ConversationLibrary  # noqa: E402
-from transcript_store.places import PostgresPlace  # noqa: E402
+from transcript_store.backends import PostgresBackend  # noqa: E402
 
 __all__ = ["postgres"]
 
@@ -38,7 +38,7 @@ def url(postgres: PostgresServer) -> str:
 
 
 def test_the_documented_query_has_the_messages_of_all_conversations(url: str) -> None:
-    library = ConversationLibrary(PostgresPlace(url, create=True))
+    library = ConversationLibrary(PostgresBackend(url, create=True))
     for text in TEXTS:
         with library.create(provider="claude", holder="worker\0one" if "\0" in text else "") as conversation:
             conversation.append_message({"role": "user", "content": text})
@@ -54,7 +54,7 @@ def test_the_documented_query_has_the_messages_of_all_conversations(url: str) ->
 
 
 def test_halves_of_surrogate_pairs_are_replaced_and_pairs_are_not(url: str) -> None:
-    PostgresPlace(url, create=True).conversations()
+    PostgresBackend(url, create=True).conversations()
     with psycopg.connect(url) as database:
         for line, readable in (
             (r'["\ud83d\ude00"]', "\U0001f600"),

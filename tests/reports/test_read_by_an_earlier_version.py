@@ -19,7 +19,7 @@ import pytest
 from tests.importing.helpers import Notebook, files_of, line, notebook
 from transcript_store import ConversationLibrary
 from transcript_store.exporting import export
-from transcript_store.formats import READERS, Plan, Source
+from transcript_store.formats import READERS, SessionPlan, Source
 from transcript_store.import_notes import note_of
 from transcript_store.importing import ImportReport, import_conversations
 
@@ -35,7 +35,7 @@ class Later(Notebook):
 
     revision = 2
 
-    def plans(self, source: Source) -> Iterable[Plan]:
+    def plans(self, source: Source) -> Iterable[SessionPlan]:
         for plan in super().plans(source):
             generations = tuple(_with_asides(entries) for entries in plan.generations)
             yield replace(plan, generations=generations)

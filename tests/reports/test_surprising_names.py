@@ -28,7 +28,7 @@ from transcript_store import (
     verify,
 )
 from transcript_store.aio import AsyncConversationLibrary
-from transcript_store.testing import SimulatedFileSystem, SimulatedPlace
+from transcript_store.testing import SimulatedBackend, SimulatedFileSystem
 
 
 def test_a_folder_that_holds_other_files_is_no_damage(tmp_path):
@@ -44,7 +44,7 @@ def test_a_folder_that_holds_other_files_is_no_damage(tmp_path):
         pass
     with pytest.raises(ConversationNotFoundError, match=r"library of conversations.*open one"):
         ConversationStore(tmp_path / "library").load()
-    assert not verify(tmp_path).is_whole
+    assert not verify(tmp_path).is_intact
 
 
 def test_errors_of_python_name_the_class_that_was_called(tmp_path):
@@ -67,7 +67,7 @@ def test_errors_of_python_name_the_class_that_was_called(tmp_path):
 def library(request, tmp_path):
     if request.param == "folder":
         return ConversationLibrary(tmp_path / "chats")
-    return ConversationLibrary(SimulatedPlace(), file_system=SimulatedFileSystem())
+    return ConversationLibrary(SimulatedBackend(), file_system=SimulatedFileSystem())
 
 
 def test_a_library_is_a_collection(library):

@@ -133,7 +133,7 @@ def test_it_ends_as_a_whole_import_does(
         assert look(library, str(report.id)) == look(whole, str(report.id))
         assert (report.losses, report.messages) == (expected.losses, expected.messages)
     assert look(library, str(report.id))[0] == FORMS[providers[-1]]
-    assert verify(f"{library.directory}/{report.id}").is_whole
+    assert verify(f"{library.directory}/{report.id}").is_intact
     if len({FORMS[name] for name in providers}) > 2:
         assert [loss.kind for loss in report.losses] == ["thinking"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from transcript_store import ConversationLibrary, ConversationStore, CorruptTranscriptError, TokenUsage, UsageRow
 from transcript_store.aio import AsyncConversationLibrary
-from transcript_store.testing import SimulatedFileSystem, SimulatedPlace
+from transcript_store.testing import SimulatedBackend, SimulatedFileSystem
 
 REPLY = {"role": "assistant", "content": "Yes."}
 CLAUDE = {"input_tokens": 5, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 10, "output_tokens": 7}
@@ -75,7 +75,7 @@ def test_by_day_and_model(tmp_path):
 def library(request, tmp_path):
     if request.param == "folder":
         return ConversationLibrary(tmp_path / "chats")
-    return ConversationLibrary(SimulatedPlace(), file_system=SimulatedFileSystem())
+    return ConversationLibrary(SimulatedBackend(), file_system=SimulatedFileSystem())
 
 
 @pytest.mark.parametrize("reply_id", ["msg_1", None])

@@ -15,7 +15,7 @@ import pytest
 from transcript_store import ConversationLibrary, ConversationStore, FeatureNotEnabledError
 from transcript_store.aio import AsyncConversationStore
 from transcript_store.chat import ChatConfig, create_client
-from transcript_store.testing import SimulatedFileSystem, SimulatedPlace
+from transcript_store.testing import SimulatedBackend, SimulatedFileSystem
 
 FORMS: dict[str, list[Any]] = {
     "claude": [
@@ -62,7 +62,7 @@ def conversation(request, tmp_path):
     key = b"k" * 32 if request.param == "sealed" else None
     library = ConversationLibrary(tmp_path, encryption_key=key)
     if request.param == "backend":
-        library = ConversationLibrary(SimulatedPlace(), file_system=SimulatedFileSystem())
+        library = ConversationLibrary(SimulatedBackend(), file_system=SimulatedFileSystem())
     with library.create(features=["retract"], hold_lock=request.param != "shared lock") as conversation:
         yield conversation
 

@@ -70,7 +70,7 @@ def written_and_sealed(index: SearchIndex, library: ConversationLibrary) -> None
 
 
 def checked(index: SearchIndex, library: ConversationLibrary) -> None:
-    assert index.status().is_whole
+    assert index.status().is_intact
     index.close()
 
 
@@ -91,7 +91,7 @@ def test_a_second_index_leaves_the_locks_of_the_first(
             assert is_locked(path)
             for _ in range(5):
                 use(SearchIndex(library, cache=tmp_path / "cache"), library)
-            assert first.status().is_whole
+            assert first.status().is_intact
             assert is_locked(path)
             assert descriptors_of(path) <= 3
         assert descriptors_of(path) == 0

@@ -20,7 +20,7 @@ import pytest
 from tests.cli.conftest import a_cache_of_its_own, cli  # noqa: F401 (fixtures)
 from tests.cli.helpers import Cli
 from transcript_store import ConversationLibrary
-from transcript_store.formats import READERS, Head, Plan, Source
+from transcript_store.formats import READERS, SessionPlan, Source, SourceHead
 from transcript_store.importing import ImportReport, import_conversations
 
 GOOD = b'{"role":"user","content":"%s"}\n'
@@ -97,20 +97,20 @@ def test_whatever_a_reader_raises(
     class Failing:
         name = "failing"
 
-        def recognizes(self, head: Head) -> bool:
+        def recognizes(self, head: SourceHead) -> bool:
             is_its_own = b'"m"' in head.start
             if is_its_own and where == "recognizes":
                 raise error
             return is_its_own
 
-        def plans(self, source: Source) -> Iterable[Plan]:
+        def plans(self, source: Source) -> Iterable[SessionPlan]:
             if where == "plans":
                 raise error
 
             def entries() -> Any:
                 raise error
 
-            yield Plan(self.name, "m", 1, (entries,))
+            yield SessionPlan(self.name, "m", 1, (entries,))
 
     monkeypatch.setattr("transcript_store.importing.READERS", (Failing(), *READERS))
     if where != "recognizes":

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import a_cache_of_its_own, cli
 from transcript_store import ConversationLibrary
-from transcript_store.cli._shared.places import place_at
+from transcript_store.cli._shared.names import place_at
 
 __all__ = ["a_cache_of_its_own", "cli"]
 SAID = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi."}]
@@ -39,7 +39,7 @@ def test_verify(chats, cli):
     assert "9a53/metadata.json" in two
     code, out, _ = cli("verify", chats, "--json")
     told = [json.loads(line) for line in out.splitlines()]
-    assert (code, [one["is_whole"] for one in told if "is_whole" in one]) == (1, [True, False, True, False, True])
+    assert (code, [one["is_intact"] for one in told if "is_intact" in one]) == (1, [True, False, True, False, True])
     assert cli("verify", f"{chats}/0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a50").out.endswith("whole: nothing is wrong\n")
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.conftest import a_cache_of_its_own, cli
 from transcript_store import ConversationLibrary, ConversationLockedError
-from transcript_store.testing import SimulatedFileSystem, SimulatedPlace
+from transcript_store.testing import SimulatedBackend, SimulatedFileSystem
 
 __all__ = ["a_cache_of_its_own", "cli"]
 
@@ -23,7 +23,7 @@ __all__ = ["a_cache_of_its_own", "cli"]
 def test_a_folder(tmp_path, monkeypatch, kernel):
     """Of three conversations the one that is open is listed; a look refuses no writer, and a name that was left is none."""
     if not kernel:
-        monkeypatch.setattr("transcript_store._library.writers.locked_files", lambda: None)
+        monkeypatch.setattr("transcript_store._library.folders.locked_files", lambda: None)
     library = ConversationLibrary(tmp_path)
     assert library.writers() == []
     library.create().close()
@@ -45,7 +45,7 @@ def test_a_folder(tmp_path, monkeypatch, kernel):
 
 def test_a_backend():
     """Who claimed and did not release; the error of an open names host, process and holder."""
-    library = ConversationLibrary(SimulatedPlace(), file_system=SimulatedFileSystem())
+    library = ConversationLibrary(SimulatedBackend(), file_system=SimulatedFileSystem())
     library.create(holder="done").close()
     with library.create(holder="worker-1") as conversation:
         (writer,) = library.writers()
@@ -58,7 +58,7 @@ def test_a_backend():
             library.open(conversation.id)
         assert (
             f"'worker-1', process {writer.pid} on {writer.host}, writes to it since {writer.since}"
-            in refused.value.what
+            in refused.value.problem
         )
     assert library.writers() == []
 

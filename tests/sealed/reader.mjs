@@ -18,7 +18,7 @@ const hmac = (key, bytes) => createHmac("sha256", key).update(bytes).digest();
 
 const HASH_BYTES = ',"hash":"0123456789abcdef0123456789abcdef"}'.length;
 const CHECK = Buffer.from(',"check":"');
-const IN_SIGHT = new Set([
+const PLAINTEXT_MEMBERS = new Set([
   "id", "created_at", "updated_at", "provider", "model", "compaction_count", "generation", "forked_from", "replaced", "seals", "gone",
 ]);
 
@@ -88,7 +88,7 @@ function read(folder, userKey) {
   const shown = isOfThisGeneration ? document : header.metadata;
   const place = `transcript-store/1/metadata/${header.conversation}`;
   const metadata = JSON.parse(unseal(dataKey, shown.sealed, place).toString());
-  for (const name of IN_SIGHT) if (name in shown) metadata[name] = shown[name];
+  for (const name of PLAINTEXT_MEMBERS) if (name in shown) metadata[name] = shown[name];
 
   // ---- the mark, the torn tail
   let records = lines.slice(1);

@@ -32,14 +32,14 @@ new, old = (bytes.fromhex(argument) for argument in sys.argv[2:])
 library = ConversationLibrary(sys.argv[1], encryption_key=new, retired_keys=[old])
 print("begins", flush=True)
 done = library.rotate_key()
-assert not done.left_alone, done.left_alone
-print(len(done.rotated), len(done.already), flush=True)
+assert not done.skipped, done.skipped
+print(len(done.rotated), len(done.already_current), flush=True)
 """
 
 
 def made(folder: Path, count: int) -> list[str]:
     """A library of so many sealed conversations."""
-    with ConversationLibrary(folder, encryption_key=KEYS[0]).together() as group:
+    with ConversationLibrary(folder, encryption_key=KEYS[0]).group() as group:
         return [group.add(messages=[{"role": "user", "content": f"message {number}"}]) for number in range(count)]
 
 

@@ -25,7 +25,7 @@ from transcript_store import (
     StorageError,
     WrongKeyError,
 )
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 
 def library(folder: Any, key: Any = KEY, retired: Any = (), disk: Any = None) -> ConversationLibrary:
@@ -33,7 +33,7 @@ def library(folder: Any, key: Any = KEY, retired: Any = (), disk: Any = None) ->
 
 
 def made(of: ConversationLibrary, count: int) -> list[str]:
-    with of.together() as group:
+    with of.group() as group:
         return sorted(group.add(messages=[{"content": str(number)}]) for number in range(count))
 
 
@@ -72,7 +72,7 @@ def test_what_stands_before_a_conversation_whose_provider_fails_is_rotated(can_s
     found = [json.loads(disk.tree()[f"/library/{one}/key.json"] or b"")["key_id"] == "vault:1" for one in ids]
     assert found == [True, True, False, False, False]
     done = library("/library", vault, [KEY], disk).rotate_key()
-    assert (list(done.rotated), list(done.already), done.left_alone) == (ids[2:], ids[:2], ())
+    assert (list(done.rotated), list(done.already_current), done.skipped) == (ids[2:], ids[:2], ())
 
 
 def test_no_conversation_is_locked_while_a_provider_takes_its_time() -> None:
@@ -96,7 +96,7 @@ def test_a_key_that_was_destroyed_meanwhile_stays_destroyed() -> None:
     (one,) = made(library("/library", disk=disk), 1)
     vault = Vault(while_wrapping=lambda: library("/library", disk=disk.another_process()).shred(one))
     done = library("/library", vault, [KEY], disk).rotate_key()
-    assert [name for name, _ in done.left_alone] == [one]
+    assert [name for name, _ in done.skipped] == [one]
     assert b"wrapped" not in (disk.tree()[f"/library/{one}/key.json"] or b"")
 
 
@@ -106,7 +106,7 @@ def test_a_key_that_another_rotation_changed_meanwhile_stays_as_it_is() -> None:
     (one,) = made(library("/library", disk=disk), 1)
     vault = Vault(while_wrapping=lambda: library("/library", OTHER_KEY, [KEY], disk.another_process()).rotate_key())
     done = library("/library", vault, [KEY, OTHER_KEY], disk).rotate_key()
-    assert (done.rotated, done.already, done.left_alone) == ((), (), ((one, "its key was changed just now"),))
+    assert (done.rotated, done.already_current, done.skipped) == ((), (), ((one, "its key was changed just now"),))
     with library("/library", OTHER_KEY, disk=disk).open(one) as store:
         assert len(store.get_messages()) == 1
     vault.while_wrapping = lambda: None
@@ -120,7 +120,7 @@ def test_a_folder_that_is_not_called_by_an_id_is_rotated_only_if_it_is_named() -
         store.initialize(messages=[{"content": "mine"}])
     before = disk.tree()["/library/mine/key.json"]
     turned = library("/library", OTHER_KEY, [KEY], disk)
-    assert turned.rotate_key().left_alone == (("mine", "its name is not the id of a conversation"),)
+    assert turned.rotate_key().skipped == (("mine", "its name is not the id of a conversation"),)
     assert disk.tree()["/library/mine/key.json"] == before
     assert turned.rotate_key(["mine"]).rotated == ("mine",)
 
@@ -140,7 +140,7 @@ def test_a_rotation_syncs_all_once_for_the_files_and_once_for_the_names(can_sync
     calls: list[str] = []
     held: list[int] = []
 
-    def note(call: Call) -> None:
+    def note(call: FileSystemCall) -> None:
         calls.append(call.name)
         held.append(len(disk.open_handles))
 
@@ -150,7 +150,7 @@ def test_a_rotation_syncs_all_once_for_the_files_and_once_for_the_names(can_sync
     for rotated, already in ((ids, 0), (list[str](), 3)):
         calls.clear()
         done = turned.rotate_key()
-        assert (list(done.rotated), len(done.already)) == (rotated, already)
+        assert (list(done.rotated), len(done.already_current)) == (rotated, already)
         counted.append(calls.count("sync_all"))
     assert counted == syncs
     if not can_sync_all:
@@ -177,7 +177,7 @@ def test_a_key_that_is_gone_is_told_from_one_that_never_was() -> None:
     disk.unlink(folder, "key.json")
     disk.close(folder)
     disk.make_directory(disk.open_directory("/library"), nothing)
-    told = dict(library("/library", OTHER_KEY, [KEY], disk).rotate_key().left_alone)
+    told = dict(library("/library", OTHER_KEY, [KEY], disk).rotate_key().skipped)
     assert "the key beside it is gone" in told[one]
     assert "put that back from a backup" in told[one]
     assert told[stranger] == "it is not sealed"
@@ -195,14 +195,14 @@ def test_with_few_descriptors_batches_get_smaller(most: int) -> None:
     strangers = made(ConversationLibrary("/library", file_system=disk), 10)
     assert min(strangers) < ids[5]
 
-    def few(call: Call) -> None:
+    def few(call: FileSystemCall) -> None:
         if call.name in ("open_directory", "open_read", "create", "open_append") and len(disk.open_handles) >= most:
             assert disk.calls_made < 10_000, "it tries for ever"
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     disk.on_call = few
     done = library("/library", OTHER_KEY, [KEY], disk).rotate_key()
-    assert (list(done.rotated), done.already, [name for name, _ in done.left_alone]) == (ids, (), strangers)
+    assert (list(done.rotated), done.already_current, [name for name, _ in done.skipped]) == (ids, (), strangers)
     assert not disk.open_handles
 
 
@@ -219,7 +219,7 @@ def test_a_full_disk_leaves_each_with_one_of_the_keys_and_the_next_one_finishes(
         with library("/library", OTHER_KEY, [KEY], disk).open(one, read_only=True) as store:
             assert len(store.get_messages()) == 1
     disk.capacity_bytes = None
-    assert not library("/library", OTHER_KEY, [KEY], disk).rotate_key().left_alone
+    assert not library("/library", OTHER_KEY, [KEY], disk).rotate_key().skipped
     for one in ids:
         with library("/library", OTHER_KEY, disk=disk).open(one) as store:
             assert len(store.get_messages()) == 1
@@ -240,7 +240,7 @@ def test_two_rotations_at_once_leave_whole_key_files_and_each_says_what_it_did(t
     for rotation in rotations:
         rotation.join()
     for result in results:
-        assert len(result.rotated) + len(result.already) + len(result.left_alone) == 40
+        assert len(result.rotated) + len(result.already_current) + len(result.skipped) == 40
     for one in ids:
         opened = 0
         for key in keys:
@@ -284,7 +284,7 @@ def test_what_is_no_key_file_is_neither_followed_nor_waited_for(tmp_path: Path, 
     with pytest.raises(CorruptKeyFileError):
         library(folder).open(one)
     done = library(folder, OTHER_KEY, [KEY]).rotate_key()
-    assert (done.rotated, [name for name, _ in done.left_alone]) == ((other,), [one])
+    assert (done.rotated, [name for name, _ in done.skipped]) == ((other,), [one])
     with suppress(StorageError):  # a directory cannot be replaced by a file
         library(folder).shred(one)
     library(folder).delete(one)
@@ -303,14 +303,14 @@ def test_a_folder_that_is_closed_to_this_user_is_left_alone(can_sync_all: bool, 
     disk.can_sync_all = lambda handle: can_sync_all  # type: ignore[method-assign]
     first, *others = sorted(made(library("/library", disk=disk), 3))
 
-    def closed(call: Call) -> None:
+    def closed(call: FileSystemCall) -> None:
         if call.name == name and first in call.path:
             raise OSError(number, os.strerror(number))
 
     disk.on_call = closed
     done = library("/library", OTHER_KEY, [KEY], disk=disk).rotate_key()
     assert sorted(done.rotated) == others
-    ((left, why),) = done.left_alone
+    ((left, why),) = done.skipped
     assert left == first
     assert os.strerror(number) in why
     disk.on_call = None
@@ -326,6 +326,6 @@ def test_a_name_that_is_not_there_is_told() -> None:
         turned.rotate_key(one)
     done = turned.rotate_key([one, "misspelled", ".hidden", one])
     why = "there is no such conversation in the library"
-    assert (done.rotated, done.left_alone) == ((one,), ((".hidden", why), ("misspelled", why)))
-    assert library("/nowhere", OTHER_KEY, [KEY], disk).rotate_key([one]).left_alone == ((one, why),)
-    assert library("/nowhere", OTHER_KEY, [KEY], disk).rotate_key().left_alone == ()
+    assert (done.rotated, done.skipped) == ((one,), ((".hidden", why), ("misspelled", why)))
+    assert library("/nowhere", OTHER_KEY, [KEY], disk).rotate_key([one]).skipped == ((one, why),)
+    assert library("/nowhere", OTHER_KEY, [KEY], disk).rotate_key().skipped == ()

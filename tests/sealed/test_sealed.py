@@ -271,7 +271,7 @@ def test_nothing_is_sealed_behind_a_sync_that_failed_while_it_was_loaded():
 
 def test_without_its_key_it_is_verified_listed_repaired_and_copied_and_never_read():
     disk = sealed(replaced=True)
-    assert verify(FOLDER, file_system=disk).is_whole
+    assert verify(FOLDER, file_system=disk).is_intact
     (summary,) = ConversationLibrary(LIBRARY, file_system=disk).list()
     assert (summary.id, summary.sealed, summary.title, summary.record_count) == (ID, True, None, 7)
     assert (summary.provider, summary.model, summary.damage) == ("claude", "m-1", None)
@@ -456,7 +456,7 @@ def test_a_plain_record_is_found_without_the_key(attack, mode):
     done = repair(FOLDER, mode=mode, dry_run=False, file_system=disk)
     assert (done.records_kept, done.records_left_out, done.gaps) == (7, 1, ())
     assert b"forged" not in content(disk)
-    assert verify(FOLDER, file_system=disk).is_whole
+    assert verify(FOLDER, file_system=disk).is_intact
     with opened(disk) as store:
         store.load(accept_unkeyed_repair=True)
         assert store.get_messages() == MESSAGES
@@ -542,7 +542,7 @@ def test_a_repair_without_the_key_writes_nothing_plain_and_counts_only_when_it_i
     disk.write_file(TRANSCRIPT, data)
     done = repair(FOLDER, mode=mode, dry_run=False, file_system=disk)
     assert done.applied
-    assert verify(FOLDER, file_system=disk).is_whole
+    assert verify(FOLDER, file_system=disk).is_intact
     assert b"forged" not in content(disk)
     assert b'"message"' not in content(disk)
     assert (done.records_kept, done.records_left_out) == ((1, 5) if mode == "prefix" else (6, 0))
@@ -618,7 +618,7 @@ def test_seal_leaves_nothing_plain_and_unseal_brings_all_of_it_back():
         assert store.get_messages() == MESSAGES
         assert [generation.number for generation in store.generations()] == [2]
     assert traces(disk) == []
-    assert verify(FOLDER, file_system=disk).is_whole
+    assert verify(FOLDER, file_system=disk).is_intact
     with opened(disk) as store:
         store.load()
         records = store.get_records()
@@ -671,7 +671,7 @@ def library(disk, key=KEY, retired=()):
 def test_a_fork_and_a_group_are_sealed_with_data_keys_of_their_own():
     disk = sealed()
     fork = library(disk).fork(ID)
-    with library(disk).together() as group:
+    with library(disk).group() as group:
         other = group.add(messages=MESSAGES)
         with group.adding(messages=MESSAGES[:1]) as store:
             store.append_message(MESSAGES[1])
@@ -708,7 +708,7 @@ def test_a_rotation_touches_no_record_and_passes_by_what_is_not_its_own():
     with busy:
         found = library(disk, OTHER_KEY, [KEY]).rotate_key()
         assert sorted(found.rotated) == sorted([ID, fork])
-        assert {name for name, _ in found.left_alone} == {busy.id, bare, "a folder"}
+        assert {name for name, _ in found.skipped} == {busy.id, bare, "a folder"}
         busy.append_message({"content": "meanwhile"})
         busy_id = busy.id
     assert before == {
@@ -716,7 +716,7 @@ def test_a_rotation_touches_no_record_and_passes_by_what_is_not_its_own():
     }
     found = library(disk, OTHER_KEY, [KEY]).rotate_key()
     assert found.rotated == (busy_id,)
-    assert sorted(found.already) == sorted([ID, fork])
+    assert sorted(found.already_current) == sorted([ID, fork])
     for one in (ID, fork, busy_id):
         with pytest.raises(WrongKeyError):
             library(disk).open(one)
@@ -733,7 +733,7 @@ def test_links_that_lead_out_of_a_library_are_neither_rotated_nor_shredded(tmp_p
     (tmp_path / "inside").mkdir()
     (tmp_path / "inside" / outside_id).symlink_to(tmp_path / "outside" / outside_id)
     inside = ConversationLibrary(tmp_path / "inside", encryption_key=OTHER_KEY, retired_keys=[KEY])
-    assert [name for name, _ in inside.rotate_key().left_alone] == [outside_id]
+    assert [name for name, _ in inside.rotate_key().skipped] == [outside_id]
     with pytest.raises(CorruptTranscriptError):
         inside.shred(outside_id)
     assert key_file.read_bytes() == before

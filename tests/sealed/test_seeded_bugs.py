@@ -29,18 +29,17 @@ from tests.sealed.conversations import (
     sealed,
 )
 from transcript_store import ConversationLibrary, DataKeyExhaustedError, TranscriptStoreError, repair
-from transcript_store._conversation import sealing, storage
-from transcript_store._conversation.metadata import MetadataDocument
-from transcript_store._conversation.sealing import Sealing
+from transcript_store._conversation import metadata, storage
+from transcript_store._conversation.metadata import MetadataDocument, Sealing
 from transcript_store._conversation.storage import Storage
 from transcript_store._conversation.writer import Writer
-from transcript_store._log import log, salvage
-from transcript_store._log.lines import Lines
+from transcript_store._log import log, repair_plan
+from transcript_store._log.lines import VerifiedLines
 from transcript_store._log.record import Header
-from transcript_store._log.sealed import RecordSealer
-from transcript_store._sealing import key_file
+from transcript_store._log.sealed_records import RecordSealer
+from transcript_store._sealing import wrapped_key
 from transcript_store._sealing.data_key import DataKey
-from transcript_store._sealing.key_file import WrappedKey
+from transcript_store._sealing.wrapped_key import WrappedKey
 
 Patch = pytest.MonkeyPatch
 
@@ -122,7 +121,7 @@ def a_fork_has_a_key_of_its_own() -> None:
     for one in forks:
         with library.open(one, read_only=True) as store:
             assert store.get_messages() == MESSAGES
-        wrapped = key_file.decode_key_file(content(disk, f"/library/{one}/key.json"), "key.json", one)
+        wrapped = wrapped_key.decode_key_file(content(disk, f"/library/{one}/key.json"), "key.json", one)
         from transcript_store._sealing.providers import RawKey
 
         data_keys.add(RawKey(KEY).unwrap(wrapped.wrapped))
@@ -172,12 +171,12 @@ def place_without_the_generation(patch: Patch) -> None:
 def plain_accepted(patch: Patch) -> None:
     """A record that is plain is read as it stands, among sealed ones."""
 
-    def line_itself(self: Lines, seq: int, line: Any) -> Any:
+    def line_itself(self: VerifiedLines, seq: int, line: Any) -> Any:
         return real(self, seq, line) if b'"sealed":"' in line else line
 
-    real = Lines.opened
+    real = VerifiedLines.opened
     patch.setattr(log, "first_plain", lambda data, starts: None)
-    patch.setattr(Lines, "opened", line_itself)
+    patch.setattr(VerifiedLines, "opened", line_itself)
     patch.setattr(RecordSealer, "all_opened", lambda self, lines, first_seq: None)
 
 
@@ -209,7 +208,7 @@ def unkeyed_repair_accepted(patch: Patch) -> None:
 
 
 def order_of_copies_not_looked_at(patch: Patch) -> None:
-    patch.setattr(Lines, "require_kept_in_order", lambda self: None)
+    patch.setattr(VerifiedLines, "require_kept_in_order", lambda self: None)
 
 
 def copies_counted_anywhere(patch: Patch) -> None:
@@ -230,14 +229,14 @@ def missing_generation_not_noticed(patch: Patch) -> None:
 
 
 def prompt_in_sight(patch: Patch) -> None:
-    patch.setattr(sealing, "IN_SIGHT", sealing.IN_SIGHT | {"system_prompt"})
+    patch.setattr(metadata, "PLAINTEXT_MEMBERS", metadata.PLAINTEXT_MEMBERS | {"system_prompt"})
 
 
 def plain_lines_kept_by_a_repair(patch: Patch) -> None:
     """What is kept of a sealed transcript is what is kept of a plain one."""
 
     def kept(read: Any, size: int, mode: Any, generation: int, *, at: str) -> Any:
-        return salvage.plan(read, size, mode, at=at, original="")
+        return repair_plan.plan(read, size, mode, at=at, original="")
 
     patch.setattr("transcript_store._conversation.repair.sealed_plan", kept)
 
@@ -251,7 +250,7 @@ def one_data_key_for_all(patch: Patch) -> None:
 
     def new(cls: type[Sealing], keys: Any, conversation: str, files: Any, path: str) -> Sealing:
         wrapped = WrappedKey(conversation, *keys.wrap(bytes(32), path))
-        return cls(DataKey(bytes(32), conversation), files, key_file.encode_key_file(wrapped))
+        return cls(DataKey(bytes(32), conversation), files, wrapped_key.encode_key_file(wrapped))
 
     patch.setattr(Sealing, "new", classmethod(new))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from transcript_store import ConversationLibrary
-from transcript_store.search import Answer, SearchIndex
+from transcript_store.search import SearchIndex, SearchResult
 
 EVERYTHING = 1_000_000
 
@@ -37,7 +37,7 @@ def replaced(library: ConversationLibrary, id: str, *texts: str) -> None:
         conversation.replace_transcript(map(user, texts))
 
 
-def places(answer: Answer) -> set[Place]:
+def places(answer: SearchResult) -> set[Place]:
     return {(hit.conversation, hit.generation, hit.seq) for hit in answer}
 
 

@@ -9,9 +9,8 @@ import pytest
 from tests.search.libraries import appended, begun, places
 from transcript_store import ConversationLibrary, list_conversations
 from transcript_store.search import SearchIndex
-from transcript_store.search._plan import _filters
-from transcript_store.search._query import parse
-from transcript_store.search._words import fold
+from transcript_store.search._query import _filters, parse_query
+from transcript_store.search._tokens import fold
 
 
 @pytest.fixture
@@ -169,7 +168,7 @@ def test_many_refused_values_are_one_condition(tmp_path, name):
             assert index.search(many).total == index.search(few).total == len(index.search(few)), value
         kept = {value: len(index.search(f"socket {others} -{name}:{value}")) for value in refused}
         assert len(set(kept.values())) > 1, kept  # some are refused and some are not
-    _, values = _filters(parse(others), of_messages=name == "role")
+    _, values = _filters(parse_query(others), of_messages=name == "role")
     assert len(values) == 1
 
 

@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 from tests.search.libraries import EVERYTHING, appended, begun, found, has_word, naive, places, replaced, user
-from transcript_store import ConversationLibrary, ConversationNotFoundError, ConversationStore, StorageError, WayOut
+from transcript_store import ConversationLibrary, ConversationNotFoundError, ConversationStore, Hint, StorageError
 from transcript_store.search import SearchIndex, _catalogue, _finding, _indexing
-from transcript_store.search._vocabulary import Vocabulary
+from transcript_store.search._indexing import Vocabulary
 from transcript_store.transcripts import summary_of
 
 
@@ -228,7 +228,7 @@ def test_f9_a_process_that_has_no_memory_left_is_told_and_forgets_nothing(
             refusing(patched, one.id, errno.ENOMEM, call)
             with pytest.raises(StorageError) as told:
                 index.search("socket", regex=regex, wait=True)
-        assert (told.value.errno, told.value.way_out) == (errno.ENOMEM, WayOut.FREE_MEMORY)
+        assert (told.value.errno, told.value.hint) == (errno.ENOMEM, Hint.FREE_MEMORY)
         assert places(index.search("socket", regex=regex, wait=True)) == whole
 
 
@@ -240,7 +240,7 @@ def test_f9_memory_that_runs_out_in_python_or_in_sqlite_is_told_too(library, cac
             patched.setattr(_indexing, "texts_of", lambda *_: (_ for _ in ()).throw(MemoryError))
             with pytest.raises(StorageError) as told:
                 index.search("more")
-        assert (told.value.errno, told.value.way_out) == (errno.ENOMEM, WayOut.FREE_MEMORY)
+        assert (told.value.errno, told.value.hint) == (errno.ENOMEM, Hint.FREE_MEMORY)
         assert found(index, "socket") == whole
         assert len(found(index, "more")) == 1
 
@@ -250,7 +250,7 @@ def test_a_refusal_of_the_system_has_a_way_out(library, cache, tmp_path, monkeyp
     (tmp_path / "file").write_bytes(b"")
     with SearchIndex(tmp_path / "file", cache=cache) as index, pytest.raises(StorageError) as told:
         index.list()
-    assert (told.value.errno, told.value.way_out) == (errno.ENOTDIR, WayOut.CLEAR_THE_WAY)
+    assert (told.value.errno, told.value.hint) == (errno.ENOTDIR, Hint.CLEAR_THE_WAY)
 
     def read_only(path):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
@@ -260,14 +260,14 @@ def test_a_refusal_of_the_system_has_a_way_out(library, cache, tmp_path, monkeyp
         with monkeypatch.context() as patched, pytest.raises(StorageError) as told:
             patched.setattr(os, "unlink", read_only)
             index.purge()
-        assert (told.value.errno, told.value.way_out) == (errno.EROFS, WayOut.MOUNT_TO_WRITE)
+        assert (told.value.errno, told.value.hint) == (errno.EROFS, Hint.MOUNT_TO_WRITE)
 
 
 @pytest.mark.parametrize(
-    ("full", "number", "way_out"),
-    [(True, errno.ENOSPC, WayOut.FREE_SPACE), (False, errno.EIO, WayOut.CHECK_THE_DISK)],
+    ("full", "number", "hint"),
+    [(True, errno.ENOSPC, Hint.FREE_SPACE), (False, errno.EIO, Hint.CHECK_THE_DISK)],
 )
-def test_what_sqlite_refuses_has_a_way_out(library, cache, full, number, way_out, monkeypatch):
+def test_what_sqlite_refuses_has_a_way_out(library, cache, full, number, hint, monkeypatch):
     """It was told as an error of the disk, also where its temporary files found no space."""
 
     def refusing(*_):
@@ -279,7 +279,7 @@ def test_what_sqlite_refuses_has_a_way_out(library, cache, full, number, way_out
     monkeypatch.setattr(_indexing, "texts_of", refusing)
     with SearchIndex(library, cache=cache) as index, pytest.raises(StorageError) as told:
         index.search("socket")
-    assert (told.value.errno, told.value.way_out) == (number, way_out)
+    assert (told.value.errno, told.value.hint) == (number, hint)
 
 
 @pytest.mark.parametrize("query", ["socket", "id:{} socket", "role:user"])
@@ -294,7 +294,7 @@ def test_f9_a_conversation_that_the_system_refuses_to_read_is_left_out_and_told(
                 answer = index.search(query, limit=EVERYTHING, wait=True)
                 assert one.id not in {hit.conversation for hit in answer}
                 (told,) = answer.not_read
-                assert (told.path, told.way_out) == (one.directory, WayOut.CHECK_PERMISSIONS)
+                assert (told.path, told.hint) == (one.directory, Hint.CHECK_PERMISSIONS)
                 assert answer.not_indexed == 0
             (told,) = index.update().not_read
             assert told.path == one.directory
@@ -313,7 +313,7 @@ def test_f9_what_is_refused_when_a_hit_is_read_is_told_too(library, cache, regex
             answer = index.search("socket", regex=regex)
         assert (len(answer), answer.not_indexed) == (0, 0)
         assert {one.path for one in answer.not_read} == {one.directory for one in library.list()}
-        assert {one.way_out for one in answer.not_read} == {WayOut.CHECK_THE_DISK}
+        assert {one.hint for one in answer.not_read} == {Hint.CHECK_THE_DISK}
         assert len(index.search("socket", regex=regex)) == 8
 
 
@@ -325,8 +325,8 @@ def test_a_process_that_has_no_file_left_to_open_calls_no_conversation_damaged(l
             try:
                 outcomes.add(summary_of(one.directory) == one)
             except StorageError as error:
-                outcomes.add(error.way_out)
-    assert outcomes == {WayOut.ALLOW_MORE_FILES, True}
+                outcomes.add(error.hint)
+    assert outcomes == {Hint.ALLOW_MORE_FILES, True}
 
 
 def test_f9_with_a_writer_and_two_indexers_at_work(library, cache):

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.search.libraries import begun, found
 from transcript_store import ConversationLibrary, FileStore
+from transcript_store.display import period
 from transcript_store.search import SearchIndex, list_snapshots
-from transcript_store.search._query import Filter, Query, Term, parse
-from transcript_store.words import period
+from transcript_store.search._query import Filter, Query, Term, parse_query
 
 WORDS = r"""AND OR NOT NEAR NEAR(a b,3) " ' ( ) { } * - ^ : + text: rowid:1 -- title: title:x label:a= label:= label:"a=it's"
     in:nowhere in:result after:never after:9999-12-31 before:0001-01-01 role: id:% source:_ socket 東京 -socket *ock* sock* é*"""
@@ -24,7 +24,7 @@ QUERIES = st.lists(PIECES | st.text(max_size=8), max_size=8).map(" ".join)
 
 @given(st.text())
 def test_every_text_is_a_query(text):
-    parse(text)
+    parse_query(text)
 
 
 @pytest.mark.parametrize("given", [None, ["socket"], b"socket"])
@@ -132,7 +132,7 @@ def test_operators_are_words(index):
     }.items(),
 )
 def test_what_a_query_means(text, query):
-    assert parse(text) == query
+    assert parse_query(text) == query
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_the_model_is_the_assistant_whatever_its_provider_calls_it(tmp_path):
 @pytest.mark.parametrize("written", ["24h", "7d", "2w", "today", "Yesterday"])
 def test_a_date_is_what_since_takes(index, written):
     """``after:7d`` is a moment, and needs no word beside it: all that was said since then is found."""
-    query = parse(f"after:{written}")
+    query = parse_query(f"after:{written}")
     assert (query.groups, query.ignored) == ((), ())
     assert {seq for _, _, seq in found(index, f"after:{written}")} == {1, 2}
     assert found(index, f"before:{written}") == set()
@@ -192,7 +192,7 @@ def test_a_date_is_what_since_takes(index, written):
 def test_a_filter_that_there_is_not_is_reported_and_all_else_is_a_word():
     """`author:me` was searched as words, and found nothing. What may be in a text is looked for as it is."""
     for text in ("author:me", 'repo:"my shop"', "in:nowhere", "file:main.py"):
-        assert parse(f"{text} x") == replace(parse("x"), ignored=(text.replace('"', ""),))
+        assert parse_query(f"{text} x") == replace(parse_query("x"), ignored=(text.replace('"', ""),))
     for text in (
         "std::vector",
         "https://x.org/a",
@@ -203,18 +203,18 @@ def test_a_filter_that_there_is_not_is_reported_and_all_else_is_a_word():
         "a:b",
         "x:y/z",
     ):
-        assert (parse(text).ignored, len(parse(text).groups)) == ((), 1), text
+        assert (parse_query(text).ignored, len(parse_query(text).groups)) == ((), 1), text
     for name in ("project", "cwd", "dir", "folder"):
-        assert parse(f"{name}:shop").filters == (Filter("project", "shop"),)
+        assert parse_query(f"{name}:shop").filters == (Filter("project", "shop"),)
 
 
 def test_a_time_is_a_day_a_month_or_a_moment():
     """`until:` takes in what it names, `before:` does not."""
-    assert parse("since:2026-02 until:2026-02").after == "2026-02-01T00:00:00.000000Z"
-    assert parse("since:2026-02 until:2026-02").before == "2026-03-01T00:00:00.000000Z"
-    assert parse("before:2026-02-28").before == "2026-02-28T00:00:00.000000Z"
-    assert parse("until:2026-02-28").before == "2026-03-01T00:00:00.000000Z"
-    assert parse("until:2026-02-28T12:00").before == "2026-02-28T12:00:00.000000Z"
+    assert parse_query("since:2026-02 until:2026-02").after == "2026-02-01T00:00:00.000000Z"
+    assert parse_query("since:2026-02 until:2026-02").before == "2026-03-01T00:00:00.000000Z"
+    assert parse_query("before:2026-02-28").before == "2026-02-28T00:00:00.000000Z"
+    assert parse_query("until:2026-02-28").before == "2026-03-01T00:00:00.000000Z"
+    assert parse_query("until:2026-02-28T12:00").before == "2026-02-28T12:00:00.000000Z"
     now = datetime.now(UTC)
     for text, days in (("last month", (28, 31)), ("this month", (28, 31)), ("last week", (7, 7)), ("today", (1, 1))):
         begin, end = period(text) or (now, now)

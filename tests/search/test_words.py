@@ -14,9 +14,8 @@ from tests.search.libraries import begun, contains, found, naive
 from transcript_store import ConversationLibrary
 from transcript_store.search import SearchIndex
 from transcript_store.search._matching import _Cut, _Plain, matcher
-from transcript_store.search._query import Term, parse
-from transcript_store.search._texts import LONGEST_PART_BYTES, texts_of
-from transcript_store.search._words import fold, is_cjk, tokens, words_in
+from transcript_store.search._query import Term, parse_query
+from transcript_store.search._tokens import LONGEST_PART_BYTES, fold, is_cjk, texts_of, tokens, words_in
 
 SCRIPTS = {
     "Chinese": "的一是不了人我在有他这为之大来以个中上们到说国和地也子时道出而要于就下得可你年生自会那后能对着事其里所去行过家",
@@ -106,9 +105,9 @@ def test_a_phrase_may_go_over_scripts_and_punctuation(tmp_path):
 )
 def test_a_mark_has_the_accents_of_its_last_character(text, query, marked):
     """Systems that take letters apart have an accent behind its letter: the mark ended between the two."""
-    found = matcher(parse(query))(texts_of({"role": "user", "content": text}))
+    found = matcher(parse_query(query))(texts_of({"role": "user", "content": text}))
     assert found is not None
-    assert [found.text[start:end] for start, end in found.marks] == marked
+    assert [found.text[start:end] for start, end in found.highlights] == marked
 
 
 @pytest.mark.parametrize("length", [511, 512, 513, 1023, 1024, 5000])
@@ -157,5 +156,5 @@ def test_a_pattern_finds_what_the_tokens_say(text, term, is_end):
 )
 def test_no_text_takes_a_pattern_time_by_its_square(query, text):
     begin = time.process_time()
-    matcher(parse(query))(texts_of({"role": "user", "content": text}))
+    matcher(parse_query(query))(texts_of({"role": "user", "content": text}))
     assert time.process_time() - begin < 10

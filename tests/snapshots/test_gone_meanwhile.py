@@ -13,7 +13,7 @@ import pytest
 from tests.kit.meanwhile import in_folder, meanwhile
 from transcript_store import FileStore, Snapshot, StorageError
 from transcript_store.keys import write_key_file
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 MEDIA = "A" * 1000
 
@@ -46,7 +46,7 @@ def test_a_key_that_cannot_be_written_is_an_error(call: str) -> None:
     """P7: a full disk, or one that fails: nobody is told that there is a key, and no half of one is left."""
     disk = SimulatedFileSystem()
 
-    def refuse(asked: Call) -> None:
+    def refuse(asked: FileSystemCall) -> None:
         if asked.name == call:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -28,13 +28,13 @@ from tests.snapshots.helpers import (
 from transcript_store import (
     DecryptionError,
     FileStore,
+    Hint,
     InvalidKeyError,
     StorageError,
     ToolSnapshot,
-    WayOut,
     generate_encryption_key,
 )
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 # ---- keys ------------------------------------------------------------------------------------------------------------
 
@@ -139,8 +139,8 @@ def test_nothing_is_saved_in_the_clear_beside_what_is_sealed(tmp_path: Path) -> 
         for other in (snapshot("canary"), snapshot("canary", id=one.id), snapshot("canary", IMAGE)):
             error = error_of(lambda other=other: keyless.save(other))  # type: ignore[misc]
             assert isinstance(error, DecryptionError)
-            assert error.way_out in (WayOut.GIVE_THE_KEY_OR_SAVE_ELSEWHERE, WayOut.GIVE_THE_KEY_OR_DELETE)
-            assert error.what.endswith("nothing was touched")
+            assert error.hint in (Hint.GIVE_THE_KEY_OR_SAVE_ELSEWHERE, Hint.GIVE_THE_KEY_OR_DELETE)
+            assert error.problem.endswith("nothing was touched")
     assert contents(tmp_path) == before
     keyless.delete(one.id)
     keyless.save(one)
@@ -178,7 +178,7 @@ def test_nothing_is_saved_in_the_clear_into_a_store_that_is_being_sealed() -> No
     keyless = FileStore("/store", file_system=disk)
     keyless.save(one)
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name == "rename" and call.path.endswith(".json"):
             raise OSError(errno.EIO, "injected")
 
@@ -199,7 +199,7 @@ def test_who_seals_a_store_on_a_disk_that_reads_nothing_goes_on_with_the_key() -
     store = FileStore("/store", file_system=disk)
     store.save(one := snapshot("one"))
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name == "read":
             raise OSError(errno.EIO, "injected")
 
@@ -290,7 +290,7 @@ def test_one_snapshot_that_cannot_be_read_does_not_stand_in_the_way_of_others() 
     disk = SimulatedFileSystem()
     FileStore("/store", file_system=disk).save(snapshot("one"))
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name == "open_read":
             raise OSError(errno.EIO, "injected")
 

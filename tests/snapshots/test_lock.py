@@ -13,16 +13,16 @@ from tests.snapshots.helpers import IMAGE, KEY, error_of, snapshot, store_at
 from transcript_store import (
     ConversationLockedError,
     FileStore,
+    Hint,
     MemorySnapshotStore,
     SnapshotNotFoundError,
     StorageError,
-    WayOut,
 )
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import REAL
 from transcript_store._os.lock import Lock
 from transcript_store._snapshots import file_store
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 
 def test_who_writes_waits_for_the_lock_and_who_reads_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,14 +66,14 @@ def test_a_directory_whose_parent_goes_while_it_is_made() -> None:
     """Nothing is stored, and the error is the disk's, with what may hold of the snapshot."""
     disk = SimulatedFileSystem()
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name == "make_directory":
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
     disk.on_call = refuse
     error = error_of(lambda: FileStore("/parent/store", file_system=disk).save(snapshot("one")))
     assert isinstance(error, StorageError)
-    assert (error.errno, error.way_out) == (errno.ENOENT, WayOut.LOAD_TELLS)
+    assert (error.errno, error.hint) == (errno.ENOENT, Hint.LOAD_TO_CHECK)
     assert disk.open_handles == []
 
 

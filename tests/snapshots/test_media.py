@@ -23,8 +23,8 @@ from tests.snapshots.helpers import (
     store_at,
 )
 from transcript_store import FileStore, Snapshot, StorageError
-from transcript_store._snapshots import files as _snapshot_files
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store._snapshots import file_store as _snapshot_files
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 # ---- media that nothing refers to ------------------------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ def test_media_that_is_collected_while_it_is_verified_is_not_missing() -> None:
     store.save(one)
     store.delete(one.id)
 
-    def collect(call: Call) -> None:
+    def collect(call: FileSystemCall) -> None:
         if call.path.endswith(IMAGE_NAME):
             disk.on_call = None
             other = FileStore("/store", file_system=disk.another_process())
@@ -172,7 +172,7 @@ def test_media_is_not_believed_on_the_word_of_the_cache() -> None:
     disk.sync(media)
     two = snapshot("two", IMAGE)
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name.startswith("sync") and call.path.endswith(IMAGE_NAME):
             raise OSError(errno.EIO, "a bad block")
 

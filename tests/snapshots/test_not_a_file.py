@@ -21,7 +21,7 @@ from transcript_store import (
     StorageError,
 )
 from transcript_store._snapshots import stored
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 
 def link(path: Path, target: Path) -> None:
@@ -191,7 +191,7 @@ def test_an_error_that_is_not_one_files_fault_ends_a_listing() -> None:
     store = FileStore("/store", file_system=disk)
     store.save(snapshot("one"))
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if call.name == "open_read":
             raise OSError(number, "injected")
 

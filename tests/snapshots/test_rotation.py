@@ -24,8 +24,8 @@ from tests.snapshots.helpers import (
     snapshot,
     store_at,
 )
-from transcript_store import CorruptSnapshotError, DecryptionError, FileStore, StorageError, WayOut
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store import CorruptSnapshotError, DecryptionError, FileStore, Hint, StorageError
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 # ---- rotation --------------------------------------------------------------------------------------------------------
 
@@ -63,8 +63,8 @@ def test_a_rotation_leaves_what_it_cannot_open(tmp_path: Path) -> None:
     for _ in range(2):
         error = error_of(lambda: store.rotate_key(OTHER_KEY))
         assert isinstance(error, DecryptionError)
-        assert error.what.endswith("it was left as it is, and so was 1 more; 1 other is sealed with the new key now")
-        assert error.way_out is WayOut.KEEP_BOTH_KEYS
+        assert error.problem.endswith("it was left as it is, and so was 1 more; 1 other is sealed with the new key now")
+        assert error.hint is Hint.KEEP_BOTH_KEYS
         assert str(pickle.loads(pickle.dumps(error))) == str(error)
         assert [(folder / f"{one.id}.json").read_bytes() for one in (stranger, plain)] == before
         assert store.load(mine.id) == mine
@@ -89,8 +89,8 @@ def test_a_rotation_that_opens_one_thing_less_says_what_holds_of_the_rest(tmp_pa
         error = error_of(lambda: store.rotate_key(OTHER_KEY))
         assert isinstance(error, DecryptionError | CorruptSnapshotError)
         assert error.path == str(bad)
-        assert error.what.endswith("; it was left as it is; 3 others are sealed with the new key now")
-        assert error.way_out is WayOut.KEEP_BOTH_KEYS
+        assert error.problem.endswith("; it was left as it is; 3 others are sealed with the new key now")
+        assert error.hint is Hint.KEEP_BOTH_KEYS
         assert "nothing was touched" not in str(error)
     assert [store_at(tmp_path, OTHER_KEY).load(one.id) for one in some] == some
 
@@ -103,7 +103,7 @@ def test_a_snapshot_that_goes_while_the_store_is_sealed() -> None:
     store.save(gone)
     store.save(kept)
 
-    def delete(call: Call) -> None:
+    def delete(call: FileSystemCall) -> None:
         if call.path.endswith(f"{gone.id}.json"):
             disk.on_call = None
             folder = disk.open_directory("/store")
@@ -122,7 +122,7 @@ def test_a_store_that_could_not_be_sealed_is_saved_to_in_the_clear_as_before() -
     FileStore("/store", file_system=disk).save(before)
     store = FileStore("/store", file_system=disk)
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if (call.name, call.path) == ("sync", "/store"):
             disk.on_call = None
             raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -186,7 +186,7 @@ def test_a_store_that_is_sealed_while_a_snapshot_is_read() -> None:
     one = snapshot()
     store.save(one)
 
-    def seal(call: Call) -> None:
+    def seal(call: FileSystemCall) -> None:
         if call.path.endswith(f"{one.id}.json"):
             disk.on_call = None
             store.rotate_key(KEY)
@@ -204,7 +204,7 @@ def test_a_snapshot_that_is_replaced_while_it_is_read() -> None:
     FileStore("/store", file_system=disk).save(old)
     other = FileStore("/store", file_system=disk.another_process())
 
-    def interfere(call: Call) -> None:
+    def interfere(call: FileSystemCall) -> None:
         if call.path.endswith(IMAGE_NAME):
             disk.on_call = None
             other.save(new)

@@ -22,7 +22,7 @@ from tests.snapshots.helpers import (
     store_at,
 )
 from transcript_store import DecryptionError, FileStore, Snapshot, SnapshotNotFoundError, StorageError
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 
 def numbered(number: int) -> Snapshot:
@@ -133,7 +133,7 @@ def test_what_went_while_a_store_was_sealed_is_not_counted_as_sealed() -> None:
     store = FileStore("/store", encryption_key=KEY, file_system=disk)
     store.save(gone := numbered(1))
 
-    def delete(call: Call) -> None:
+    def delete(call: FileSystemCall) -> None:
         if call.name == "open_read" and call.path.endswith(f"{gone.id}.json"):
             disk.on_call = None
             folder = disk.open_directory("/store")
@@ -143,7 +143,7 @@ def test_what_went_while_a_store_was_sealed_is_not_counted_as_sealed() -> None:
     disk.on_call = delete
     error = error_of(lambda: store.rotate_key(bytes(32)))
     assert isinstance(error, DecryptionError)
-    assert error.what.endswith("it was left as it is; nothing is sealed with the new key")
+    assert error.problem.endswith("it was left as it is; nothing is sealed with the new key")
 
 
 def test_a_note_of_sealing_that_fails_is_told_though_it_cannot_be_taken_back_either() -> None:
@@ -153,7 +153,7 @@ def test_a_note_of_sealing_that_fails_is_told_though_it_cannot_be_taken_back_eit
     numbers = {("sync", "/store"): errno.ENOSPC, ("unlink", "/store/sealing"): errno.EIO}
     refused: list[int] = []
 
-    def refuse(call: Call) -> None:
+    def refuse(call: FileSystemCall) -> None:
         if number := numbers.get((call.name, call.path)):
             refused.append(number)
             raise OSError(number, os.strerror(number))

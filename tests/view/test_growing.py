@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tests.view import conversations
 from transcript_store import ConversationStore, Record
-from transcript_store.view._contents import Stretch
-from transcript_store.view._messages import GrowingPieces, pieces_of
-from transcript_store.view.served import LiveConversation, Position, Served
+from transcript_store.view._contents import PageItem
+from transcript_store.view._messages import GrowingPieces, render_items
+from transcript_store.view.served import LiveConversation, PagePosition, Served
 
 CALL = {"type": "tool_use", "name": "Bash", "input": {"command": "ls"}}
 KINDS: dict[str, Any] = {
@@ -36,23 +36,23 @@ def record(seq: int, at: str, message: Any, extra: dict[str, Any] | None) -> Rec
     return Record(seq=seq, at=at, message=message, extra=extra)
 
 
-def stretch(seq: int, kind: str) -> Stretch:
+def stretch(seq: int, kind: str) -> PageItem:
     extra = {"event": seq} if KINDS[kind] is None else {"model": "m", "usage": {"input_tokens": 3, "output_tokens": 2}}
-    return Stretch(record(seq, f"2026-01-{1 + seq // 5 % 28:02}T00:00:00Z", KINDS[kind], extra))
+    return PageItem(record(seq, f"2026-01-{1 + seq // 5 % 28:02}T00:00:00Z", KINDS[kind], extra))
 
 
 @given(st.lists(st.lists(st.sampled_from([*KINDS]), max_size=6), max_size=8))
 def test_in_any_steps_the_pieces_are_those_of_once(steps):
     """And a reader who applies what each step says to have changed has the same pieces, at the same numbers."""
     growing = GrowingPieces("claude")
-    stretches: list[Stretch] = []
+    stretches: list[PageItem] = []
     shown: list[str] = []
     for step in steps:
         new = [stretch(len(stretches) + at + 1, kind) for at, kind in enumerate(step)]
         stretches += new
         for number in growing.add(new):
             shown[number : number + 1] = [growing.pieces.html[number]]
-        once = pieces_of(stretches, "claude")
+        once = render_items(stretches, "claude")
         assert shown == growing.pieces.html == once.html
         assert growing.pieces.outline == once.outline
         assert growing.pieces.counts == once.counts
@@ -61,17 +61,19 @@ def test_in_any_steps_the_pieces_are_those_of_once(steps):
 @pytest.mark.parametrize("name", [*conversations.SHAPES])
 def test_in_every_providers_form(name):
     messages = conversations.SHAPES[name]
-    stretches = [Stretch(record(seq, "2026-01-01T00:00:00Z", message, None)) for seq, message in enumerate(messages, 1)]
+    stretches = [
+        PageItem(record(seq, "2026-01-01T00:00:00Z", message, None)) for seq, message in enumerate(messages, 1)
+    ]
     growing = GrowingPieces(name)
     for each in stretches:
         growing.add([each])
-    assert growing.pieces == pieces_of(stretches, name)
+    assert growing.pieces == render_items(stretches, name)
 
 
 def test_a_position_is_read_back_and_nothing_else_is():
-    assert Position.parse(str(Position(3, 14))) == (3, 14)
+    assert PagePosition.parse(str(PagePosition(3, 14))) == (3, 14)
     for text in ("", "-", "1", "1-", "-1", "1-2-3", "a-b", "+1-2", "1 -2", "١-٢", "9" * 19 + "-1"):
-        assert Position.parse(text) is None, text
+        assert PagePosition.parse(text) is None, text
 
 
 def test_what_changed_is_told_from_any_position(tmp_path: Path):
@@ -81,9 +83,9 @@ def test_what_changed_is_told_from_any_position(tmp_path: Path):
         writer.initialize(provider="claude", messages=[KINDS["prompt"]])
         with LiveConversation(path) as live:
             list(live.page(SERVED))
-            assert live.change_since(Position(0, 1), SERVED) is None
+            assert live.change_since(PagePosition(0, 1), SERVED) is None
             writer.append_message(KINDS["calls"])
-            first = live.change_since(Position(0, 1), SERVED)
+            first = live.change_since(PagePosition(0, 1), SERVED)
             assert first is not None
             assert [number for number, _ in first.pieces] == [1]
             writer.append_message(KINDS["result of b"])
@@ -92,7 +94,7 @@ def test_what_changed_is_told_from_any_position(tmp_path: Path):
             assert second is not None
             assert [number for number, _ in second.pieces] == [1, 2]
             assert [anchor for anchor, *_ in second.prompts] == ["4"]
-            late = live.change_since(Position(0, 1), SERVED)
+            late = live.change_since(PagePosition(0, 1), SERVED)
             assert late is not None
             assert late.pieces == second.pieces
             assert live.change_since(second.position, SERVED) is None
@@ -114,8 +116,14 @@ def test_what_changed_is_told_from_any_position(tmp_path: Path):
             assert after is not None
             assert (after.is_another, len(after.pieces)) == (False, 1)
             writer.replace_transcript([KINDS["prompt"]])
-            for position in (Position(0, 1), second.position, after.position, Position(7, 1), Position(0, 99)):
+            for position in (
+                PagePosition(0, 1),
+                second.position,
+                after.position,
+                PagePosition(7, 1),
+                PagePosition(0, 99),
+            ):
                 change = live.change_since(position, SERVED)
                 assert change is not None
                 assert change.is_another
-            assert live.change_since(Position(2, 1), SERVED) is None
+            assert live.change_since(PagePosition(2, 1), SERVED) is None

@@ -18,11 +18,11 @@ from markdown_it import MarkdownIt
 
 from tests.cli.helpers import obeyed
 from tests.view import conversations
+from transcript_store.display import UNSAFE, safe
 from transcript_store.view import markup
 from transcript_store.view._html import element, tag
-from transcript_store.view._markdown import _ENDS, _RENDERER, _SANITIZER, is_proper, markdown
+from transcript_store.view._rich_text import _ENDS, _RENDERER, _SANITIZER, is_proper, markdown
 from transcript_store.view.markup import _inline, line_of
-from transcript_store.words import UNSAFE, safe
 
 SAID = [
     *(
@@ -118,13 +118,13 @@ IMPROPER = [
     ),
 ]
 PLAIN = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
-PLAIN.validateLink = markup.is_address  # type: ignore[method-assign]
+PLAIN.validateLink = markup.is_safe_link  # type: ignore[method-assign]
 
 
 def rendered(said: str) -> str:
     """What the parser makes of a text, before the second lock."""
     env: dict[str, Any] = {}
-    return _RENDERER.render(markup.parsed(said, env) or [], markup.PARSER.options, env)
+    return _RENDERER.render(markup.parse_markdown(said, env) or [], markup.PARSER.options, env)
 
 
 @given(said=st.lists(st.sampled_from(SAID), max_size=30).map("".join))

@@ -73,7 +73,7 @@ def test_f12_what_waits_ends_no_element_even_if_the_renderer_is_wrong(forged):
 )
 def test_f12_no_text_takes_the_renderer_long(piece):
     """Markdown and code that take a parser more than linear time are bounded: a text of any length takes seconds at most."""
-    from transcript_store.view._markdown import code, markdown
+    from transcript_store.view._rich_text import code, markdown
 
     begin = time.process_time()
     for length in (20_000, 99_999, 1_000_000):
@@ -90,7 +90,7 @@ def test_f12_no_text_takes_the_renderer_long(piece):
 )
 def test_f12_no_code_takes_a_lexer_long(language, piece):
     """Lexers that take the square of blank lines or of words; the author of a text chooses the language."""
-    from transcript_store.view._markdown import code
+    from transcript_store.view._rich_text import code
 
     said = "\n".join([(piece * 2_000)[:1_900]] * 10)
     begin = time.process_time()
@@ -101,7 +101,7 @@ def test_f12_no_code_takes_a_lexer_long(language, piece):
 @pytest.mark.parametrize("link", ["[a]", "![a]"])
 def test_f12_a_definition_that_many_links_use_does_not_fill_the_page(link):
     """Links to one address of 50,000 characters: a text of 100,000 would become a page of 400 million."""
-    from transcript_store.view._markdown import markdown
+    from transcript_store.view._rich_text import markdown
 
     said = f"{link} for all.\n\n[a]: https://a.b/{'x' * 50_000} '{'y' * 20_000}'\n\n"
     shown = markdown(said + link * 7_000)
@@ -136,13 +136,13 @@ def test_f12_what_nests_deep_does_not_fill_the_page_with_indentation(tmp_path):
 )
 def test_f12_a_table_has_no_more_cells_than_its_text_can_say(table):
     """The parser fills up each row that ends early: 200 columns and 327 rows of one letter would be 65,000 cells out of 1.5 kB."""
-    from transcript_store.view._markdown import markdown
+    from transcript_store.view._rich_text import markdown
 
     assert len(markdown(table)) < 20_000 + 30 * len(table)
 
 
 def test_a_table_of_a_thousand_rows_is_one():
-    from transcript_store.view._markdown import markdown
+    from transcript_store.view._rich_text import markdown
 
     shown = markdown("before\n\n| name | size |\n|:--|--:|\n" + "| a | 1 |\n" * 1000 + "\nbehind")
     assert shown.count("<tr>") == 1001
@@ -151,7 +151,7 @@ def test_a_table_of_a_thousand_rows_is_one():
 @pytest.mark.parametrize("opened", ["> ", "* ", "> * ", "1. "])
 def test_what_nests_deeper_than_the_parser_goes_is_on_the_page(opened):
     """The parser of Markdown leaves out what stands in more than twenty quotes or lists; a reader has to see it."""
-    from transcript_store.view._markdown import markdown
+    from transcript_store.view._rich_text import markdown
 
     for depth in range(1, 40):
         assert "Remove everything" in markdown(f"Good morning.\n\n{opened * depth}Remove everything")
@@ -249,7 +249,7 @@ def test_f12_what_a_reader_would_obey_is_shown_as_an_escape(tmp_path):
 @example(said="[a *b*]() [c](<>)")
 def test_f12_no_markdown_makes_a_tag_outside_the_list(said):
     """F12: whatever Markdown says."""
-    from transcript_store.view._markdown import markdown
+    from transcript_store.view._rich_text import markdown
 
     page = Reader(markdown(said))
     assert {tag for tag, _ in page.tags} <= TAGS - {"img", "script", "button", "article"}
@@ -306,9 +306,9 @@ LINE_PIECES = [
 @given(said=st.lists(st.sampled_from(LINE_PIECES), max_size=14).map("".join))
 def test_a_line_is_read_as_the_whole_parser_reads_it(said):
     """Most messages are one line, in which no block is looked for: it becomes what a search for blocks makes of it."""
-    from transcript_store.view._markdown import _RENDERER
+    from transcript_store.display import safe
+    from transcript_store.view._rich_text import _RENDERER
     from transcript_store.view.markup import PARSER, _tokens
-    from transcript_store.words import safe
 
     line = safe(f"A{said}")
     short, full = (
@@ -385,11 +385,11 @@ def test_what_frameworks_store_in_a_message_is_told_and_counted_once(tmp_path):
 )
 def test_a_hit_reads_as_its_message(said, found, shown):
     """Its Markdown is meant and not shown; what was found is marked wherever it stands; nothing of it is markup of its own."""
-    from transcript_store.view.served import excerpt
+    from transcript_store.view.served import excerpt_html
 
     at = said.index(found)
-    assert excerpt(said, [(at, at + len(found))]) == shown
-    assert "**" in excerpt("**x**", [], is_markdown=False)
+    assert excerpt_html(said, [(at, at + len(found))]) == shown
+    assert "**" in excerpt_html("**x**", [], is_markdown=False)
 
 
 @pytest.mark.parametrize("shape", conversations.SHAPES)

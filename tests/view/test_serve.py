@@ -23,7 +23,7 @@ from tests.cli.helpers import COMMAND
 from tests.view import conversations
 from tests.view.server import Server, serving
 from transcript_store import ConversationStore, StorageError
-from transcript_store.search import Answer
+from transcript_store.search import SearchResult
 
 pytest.importorskip("uvicorn", reason="needs the extra `view`")
 
@@ -483,10 +483,12 @@ def test_search_shows_each_hit_in_its_context(server):
 def test_what_the_system_refuses_to_read_is_told_with_the_hits():
     """Nothing said that there may be more. The page is made of an answer: root can open what is closed to everybody else."""
     # The server is another process, and takes no answer of ours.
-    from transcript_store.serving._library_page import Asked, hits_page
+    from transcript_store.serving._pages import Asked, hits_page
 
     def page(*refused: StorageError) -> str:
-        answer = Answer(hits=(), total=0, elsewhere={}, not_indexed=0, is_busy=False, ignored=(), not_read=refused)
+        answer = SearchResult(
+            hits=(), total=0, elsewhere={}, not_indexed=0, is_busy=False, ignored=(), not_read=refused
+        )
         return hits_page("chats", answer, Asked(query="socket"), {}).decode()
 
     one, two = (

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from transcript_store._conversation import agreement
+from transcript_store._conversation import consistency
 from transcript_store._conversation.layout import header_of
-from transcript_store._conversation.sealing import Sealing
+from transcript_store._conversation.metadata import Sealing
 from transcript_store._log import quarantine
 from transcript_store._log.log import Log
 from transcript_store._log.record import Header
-from transcript_store._log.scan import pieces_of
+from transcript_store._log.scan import read_chunks
 from transcript_store._os.directory import Folder
 from transcript_store._os.names import ARCHIVE, TRANSCRIPT, archive_name, generation_of
 from transcript_store.errors import CorruptTranscriptError, GenerationNotFoundError, UnsupportedVersionError
@@ -46,7 +46,7 @@ class Generation:
     """What is wrong with it, in a sentence."""
 
 
-def keep(folder: Folder, live: Log) -> None:
+def archive_live(folder: Folder, live: Log) -> None:
     """Keep the live transcript under its archive name: a hard link, or a copy where links are refused."""
     name = archive_name(live.header.generation)
     with folder.subfolder(ARCHIVE, create=True) as archive:
@@ -80,7 +80,7 @@ def tidy(folder: Folder, live: Log) -> None:
                     reason = "an archived generation that is not older than the live one: a backup was restored"
                     kept = quarantine.keep(
                         folder,
-                        partial(pieces_of, source.read, 0, source.size),
+                        partial(read_chunks, source.read, 0, source.size),
                         generation=generation,
                         offset_bytes=0,
                         kind="wrong-generation",
@@ -97,7 +97,7 @@ def generations(
     found = []
     for number in _earlier(folder, live):
         try:
-            with opened(folder, live, members_now, number, sealing) as log:
+            with open_archived(folder, live, members_now, number, sealing) as log:
                 found.append(_describe(number, log, is_live=False))
         except GenerationNotFoundError:
             continue  # removed just now
@@ -119,7 +119,7 @@ def _describe(number: int, log: Log, *, is_live: bool) -> Generation:
 
 
 @contextmanager
-def opened(
+def open_archived(
     folder: Folder, live: Log, members_now: Callable[[], dict[str, Any]], number: int, sealing: Sealing | None = None
 ) -> Iterator[Log]:
     """An archived generation, to read: whole, of this conversation, and what its successor says it replaced.
@@ -139,20 +139,20 @@ def opened(
             if sealing is not None and log.header.is_sealed:
                 log.sealer = sealing.sealer(log.header.generation)
             log.verify(None)
-            _require(folder, number, agreement.of_archived(number, log.header, conversation))
+            _require(folder, number, consistency.of_archived(number, log.header, conversation))
             if log.size_bytes() != log.end.offset_bytes:
                 raise _corrupt(folder, number, "torn-tail", "its last record is cut")
             successor = live.header if number + 1 == live.header.generation else _header(archive, number + 1)
-            replaced = agreement.end_of(number, conversation, successor, {})
+            replaced = consistency.end_of(number, conversation, successor, {})
             if replaced is None:
-                replaced = agreement.end_of(number, conversation, None, members_now())
+                replaced = consistency.end_of(number, conversation, None, members_now())
             if sealing is not None and replaced is None:
                 if archive.status(name) is None:
                     raise _not_found(folder, live, number)  # removed just now, and with it what was noted of it
                 raise _corrupt(
                     folder, number, "not-genuine", "nothing that was written with the key states where it ended"
                 )
-            _require(folder, number, agreement.of_end(number, log.end, replaced))
+            _require(folder, number, consistency.of_end(number, log.end, replaced))
             yield log
         finally:
             log.close()
@@ -167,7 +167,7 @@ def _open(log: Log, folder: Folder, live: Log, number: int) -> None:
         raise _not_found(folder, live, number) from None  # perhaps it was removed just now
 
 
-def _require(folder: Folder, number: int, found: agreement.Disagreement | None) -> None:
+def _require(folder: Folder, number: int, found: consistency.Mismatch | None) -> None:
     if found is not None:
         raise _corrupt(folder, number, *found)
 
@@ -178,7 +178,7 @@ def without(folder: Folder, members: dict[str, Any], number: int) -> dict[str, A
         return members
     with folder.subfolder(ARCHIVE) as archive:
         header = _header(archive, number)
-    return agreement.remembering(members, [header] if header else [], numbers(folder))
+    return consistency.remembering(members, [header] if header else [], numbers(folder))
 
 
 def _header(archive: Folder, number: int) -> Header | None:
@@ -186,7 +186,7 @@ def _header(archive: Folder, number: int) -> Header | None:
     return header_of(archive, archive_name(number))
 
 
-def remove(folder: Folder, live: Log, number: int) -> None:
+def remove_archived(folder: Folder, live: Log, number: int) -> None:
     """Remove an archived generation; on return it does not come back after a power loss."""
     if number == live.header.generation:
         raise ValueError(f"generation {number} is the live one: replace_transcript() first, then it can be deleted")

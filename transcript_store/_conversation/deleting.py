@@ -5,31 +5,208 @@ Whoever has to be sure of something before it goes is asked under that lock: no 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
-from transcript_store._conversation import leftovers
-from transcript_store._conversation.deletions import note_deletion
-from transcript_store._conversation.layout import require_conversation, settle_name, strangers
+from transcript_store._conversation.layout import occupant_of, read_metadata, require_conversation, strangers, sync_name
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.lock import Lock
-from transcript_store._os.names import LOCK
-from transcript_store._os.refusals import NotOursError, refusals
+from transcript_store._os.names import DELETED, LOCK, is_id, is_trash, note_name, noted_id, stage_of, trash_name
+from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store.errors import (
+    ConversationLockedError,
     ConversationNotFoundError,
     CorruptMetadataError,
     CorruptTranscriptError,
+    TranscriptStoreError,
     UnsupportedVersionError,
 )
-from transcript_store.ways_out import WayOut
+from transcript_store.hints import Hint
+
+# ---- leftovers ----
+#
+# What creates, deletes and stages leave in a library when their process is killed, and how the next one removes it.
+#
+# * A delete renames the folder to a name of trash. From then on the conversation is deleted; its files go afterwards.
+# * A create holds a note, ``.new-<id>``, whose lock is free when its process is dead. The folder of that id is then removed if
+# it is only half of a conversation.
+# * A stage (``stage.py``) holds a note too, ``.stage-<32 hex>``. When its process is dead, what is left on it is removed. What has
+# its name already is synced first: nobody else may know that it is not.
+#
+# All of it is best effort, except the rename: the promises hold without it, and leftovers only take up room.
+
+_NOTE_TIMEOUT_SECONDS = 10.0
+
+
+def move_to_trash(parent: Folder, name: str) -> None:
+    """Delete what stands at a name; on return it is deleted, also after a power loss."""
+    trash = trash_name(parent.files)
+    parent.files.rename(parent.handle, name, trash)
+    holds = "It is gone, or comes back whole after a power loss"
+    with refusals(parent.path_of(name), "delete the conversation", holds):
+        parent.sync()  # before anything in it goes: a power loss must not bring a part of it back
+    with suppress(OSError):
+        parent.remove_tree(trash)
+
+
+def sweep(files: FileSystem, library: str) -> None:
+    """Remove what is left of deletes and creates that were cut off."""
+    with suppress(FileNotFoundError), Folder.open(files, library) as parent:
+        names = parent.names()
+        if trash := [name for name in names if is_trash(name)]:
+            parent.sync()  # or a power loss gives its old name back to what is left of it
+            for name in trash:
+                with suppress(OSError):
+                    parent.remove_tree(name)
+        for stage in sorted({stage for name in names if (stage := stage_of(name)) is not None}):
+            _sweep_stage(parent, stage, [name for name in names if name != stage and stage_of(name) == stage])
+        for name in names:
+            if (unfinished := noted_id(name)) is not None:
+                _sweep_noted(parent, unfinished)
+
+
+def _sweep_stage(parent: Folder, stage: str, left: list[str]) -> None:
+    note = Lock(parent, name=stage)
+    with note.released_at_the_end():
+        is_dead = False
+        with suppress(OSError, ConversationLockedError):
+            note.take(0)  # refused: its process is still at work, or the system says no
+            is_dead = True
+        parent.sync()  # the names of those that were on it: whoever is told that they exist believes it
+        if not is_dead:
+            return
+        with suppress(OSError):
+            for name in left:
+                parent.remove_tree(name)
+            parent.discard(stage)
+
+
+def _sweep_noted(parent: Folder, id: str) -> None:
+    note = Lock(parent, name=note_name(id))
+    with suppress(OSError, ConversationLockedError), note.released_at_the_end():
+        note.take(0)  # refused: its process is still at work
+        with suppress(OSError, ConversationLockedError), parent.subfolder(id) as folder:
+            lock = Lock(folder)
+            with lock.released_at_the_end():
+                # Asked twice: no lock is put into a folder that is not ours, and somebody may finish it before we hold the lock.
+                if occupant_of(folder) is None and lock.take(0) and occupant_of(folder) is None:
+                    move_to_trash(parent, id)
+        _discard_note(parent, note, id)
+
+
+@contextmanager
+def noted(files: FileSystem, library: str, id: str) -> Iterator[None]:
+    """Hold a note while a conversation is being created, so that a later call can sweep what a killed process leaves.
+
+    The note stays if the folder is still half-made afterwards, because the disk refused to finish it and to remove it. An
+    error of the note itself stops nothing. A library that does not exist yet has no note.
+    """
+    with ExitStack() as stack:
+        with suppress(OSError):
+            parent = Folder.open(files, library)
+            stack.callback(_quietly, parent.close)
+            note = Lock(parent, name=note_name(id))
+            stack.enter_context(note.released_at_the_end())
+            stack.callback(_discard_note, parent, note, id)
+            note.take(_NOTE_TIMEOUT_SECONDS)
+        yield
+
+
+def discard(files: FileSystem, library: str, id: str) -> None:
+    """Remove what is left of a create that failed, under an id that nobody was told."""
+    with suppress(OSError), Folder.open(files, library) as parent:
+        move_to_trash(parent, id)
+
+
+def _discard_note(parent: Folder, note: Lock, id: str) -> None:
+    """Remove a note that is held, unless what it tells of is still there, half-made."""
+    with suppress(OSError):
+        if note.is_held() and not _is_half_made(parent, id):
+            parent.discard(note_name(id))
+
+
+def _is_half_made(parent: Folder, id: str) -> bool:
+    try:
+        with parent.subfolder(id) as folder:
+            return occupant_of(folder) is None and folder.names() != []
+    except (FileNotFoundError, NotOursError):
+        return False
+
+
+def _quietly(close: Callable[[], None]) -> None:
+    with suppress(OSError):
+        close()
+
+
+# ---- deletions ----
+#
+# The ids of deleted imports: a file in the library keeps them, so that a later import does not bring the conversations back.
+#
+# The id of an imported conversation is a UUID of version 5: a hash of the program's format and the session's own id. So the file
+# reveals nothing but that hash, and other conversations need no line. A line has no effect while a conversation with that id exists.
+
+
+def note_deletion(parent: Folder, name: str, folder: Folder) -> None:
+    """Note that the conversation in this folder of a library is about to be deleted, or its key destroyed, if it was imported.
+
+    On return the note survives a power loss. Until the conversation is gone it has no effect.
+
+    Raises:
+        StorageError: the system refused. Nothing is noted, or a part of a line, which counts for nothing.
+    """
+    own_id, source = name, None
+    with suppress(TranscriptStoreError):
+        members = read_metadata(folder).members
+        own_id, source = members["id"], (members.get("labels") or {}).get("source")
+    if not (is_id(own_id) and own_id[14] == "5"):
+        return
+    with refusals(parent.path_of(DELETED), "note that the conversation is deleted", "Nothing was deleted"):
+        if own_id not in _ids_in(parent):
+            _append(parent, json.dumps({"id": own_id, "format": source}, separators=(",", ":")).encode())
+
+
+def deleted_ids(files: FileSystem, library: str) -> frozenset[str]:
+    """The ids of the imported conversations that were deleted from a library; none if nothing is noted, or it cannot be read."""
+    try:
+        with Folder.open(files, library) as parent:
+            return _ids_in(parent)
+    except (OSError, NotOursError):
+        return frozenset()
+
+
+def _ids_in(parent: Folder) -> frozenset[str]:
+    ids = set()
+    for line in (parent.read_file(DELETED) or b"").splitlines():
+        with suppress(ValueError):  # a line that a power loss cut off
+            said = json.loads(line)
+            if isinstance(said, dict) and isinstance(said.get("id"), str):
+                ids.add(said["id"])
+    return frozenset(ids)
+
+
+def _append(parent: Folder, line: bytes) -> None:
+    with suppress(FileExistsError):
+        parent.files.close(parent.files.create(parent.handle, DELETED))
+    handle, status = parent.open_file(DELETED, to_append=True)
+    try:
+        is_torn = status.st_size > 0 and bytes(parent.files.read(handle, status.st_size - 1, 1)) != b"\n"
+        parent.write_all(handle, (b"\n" if is_torn else b"") + line + b"\n")
+        parent.sync(handle)
+    finally:
+        parent.files.close(handle)
+    parent.sync()  # also of a name that an earlier process made, and was killed before it synced it
+
+
+# ---- deleting ----
 
 
 @contextmanager
 def locked(folder: Folder, *, is_settled: bool = False) -> Iterator[None]:
     """Hold the writer's lock of a folder; raises an error of ours if that cannot be had."""
     if not is_settled:
-        settle_name(folder)
+        sync_name(folder)
     lock = Lock(folder)
     with lock.released_at_the_end():
         try:
@@ -60,7 +237,7 @@ def _delete_from(parent: Folder, name: str, agreed: Callable[[], bool]) -> bool 
     except FileNotFoundError:
         reason = "there is no such conversation in the library"
         path = parent.path_of(name)
-        raise ConversationNotFoundError(path=path, reason=reason, way_out=WayOut.LIST_TELLS) from None
+        raise ConversationNotFoundError(path=path, reason=reason, hint=Hint.LIST_CONVERSATIONS) from None
     with folder:
         try:
             require_conversation(folder)
@@ -73,9 +250,7 @@ def _delete_from(parent: Folder, name: str, agreed: Callable[[], bool]) -> bool 
                 raise  # it is not ours
         if others := strangers(folder):
             reason = f"the folder holds {others} beside the conversation"
-            raise CorruptTranscriptError(
-                path=folder.path, kind="foreign", reason=reason, way_out=WayOut.MOVE_OTHERS_AWAY
-            )
+            raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=reason, hint=Hint.MOVE_OTHERS_AWAY)
         lock = Lock(folder)
         with lock.released_at_the_end():
             with refusals(folder.path_of(LOCK), "take the writer's lock"):
@@ -86,5 +261,5 @@ def _delete_from(parent: Folder, name: str, agreed: Callable[[], bool]) -> bool 
                 return False
             # Before it is gone: what is noted and still there is imported as ever.
             note_deletion(parent, name, folder)
-            leftovers.move_to_trash(parent, name)
+            move_to_trash(parent, name)
     return True

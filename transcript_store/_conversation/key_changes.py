@@ -8,7 +8,7 @@ A rotation needs two syncs for all. One by one each would wait for the disk twic
 
 1. each folder is opened, its key file read, and its data key wrapped anew: nothing is locked yet, for a provider may take its time;
 2. each is locked, and its new key file written under a temporary name, if the key file is still the one that was read;
-3. one sync of the file system: all the new files are on the medium (``_os/whole.py`` says where that can be relied upon);
+3. one sync of the file system: all the new files are on the medium (``_os/syncfs.py`` says where that can be relied upon);
 4. each new file is renamed to ``key.json``;
 5. one sync of the file system: the names are on the medium. Only now the locks are let go, and the caller is told.
 
@@ -34,21 +34,21 @@ from typing import Any
 from transcript_store._conversation import archive
 from transcript_store._conversation.deleting import locked
 from transcript_store._conversation.layout import header_of, read_metadata, require_conversation
-from transcript_store._conversation.sealing import opens
+from transcript_store._conversation.metadata import opens
 from transcript_store._json.times import format_time
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import unsynced
 from transcript_store._os.names import ARCHIVE, KEY, LOCK, QUARANTINE, TRANSCRIPT, archive_name, is_id, is_temporary
-from transcript_store._os.refusals import NotOursError, refusals
+from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store._sealing.data_key import DataKey
-from transcript_store._sealing.key_file import (
+from transcript_store._sealing.providers import Keyring
+from transcript_store._sealing.wrapped_key import (
     WrappedKey,
     conversation_in_key_file,
     encode_key_file,
     encode_shredded,
     read_key_file_of,
 )
-from transcript_store._sealing.providers import Keyring
 from transcript_store.errors import (
     ConversationLockedError,
     ConversationNotFoundError,
@@ -76,7 +76,7 @@ class Shredding:
     and what stands in quarantine/. Delete them, or the conversation."""
 
 
-def id_of(folder: Folder) -> str:
+def id_in_folder(folder: Folder) -> str:
     """The id of the conversation in a folder that is not called by it: the transcript says it, or metadata.json, or key.json."""
     if (header := header_of(folder)) is not None:
         return header.conversation
@@ -102,7 +102,7 @@ def shred(folder: Folder, id: str) -> Shredding:
             raise
     if folder.status(KEY) is None and not is_sealed(folder, TRANSCRIPT):
         reason = "it was never sealed, so that there is no key to destroy"
-        raise NotSealedError(path=folder.path, reason=reason, way_out=None)
+        raise NotSealedError(path=folder.path, reason=reason, hint=None)
     with refusals(path, "destroy the key", "It is in place, or destroyed"), locked(folder):
         at = format_time(folder.files.now_us())
         try:
@@ -162,9 +162,9 @@ class Rotation:
 
     rotated: tuple[str, ...]
     """Their data key was wrapped with an earlier key, and is wrapped with the key of today now."""
-    already: tuple[str, ...]
+    already_current: tuple[str, ...]
     """Their data key was wrapped with the key of today already."""
-    left_alone: tuple[tuple[str, str], ...]
+    skipped: tuple[tuple[str, str], ...]
     """What was passed by, each with the reason in words: it is open to write, not sealed, not a conversation, closed to this user by the
     system, or wrapped with a key that was not given. Where it is a sealed conversation, keep its earlier key and call again."""
 
@@ -246,7 +246,7 @@ class Rotator:
                 continue
             waiting = waiting[most:]
         left = tuple(sorted(self._left_alone))
-        return Rotation(rotated=tuple(self._rotated), already=tuple(self._already), left_alone=left)
+        return Rotation(rotated=tuple(self._rotated), already_current=tuple(self._already), skipped=left)
 
     def _rotate(self, names: list[str], held: ExitStack) -> None:
         """One batch. What stands before one that fails is wrapped anew all the same: or it never would be, if that one always fails."""
@@ -286,7 +286,7 @@ class Rotator:
     def _wrapped_anew(self, name: str, held: ExitStack) -> _One:
         """Step 1 for one of them."""
         if not is_id(name) and not self._by_any_name:
-            raise NotSealedError(path=name, reason="its name is not the id of a conversation", way_out=None)
+            raise NotSealedError(path=name, reason="its name is not the id of a conversation", hint=None)
         folder = held.enter_context(self._library.subfolder(name))
         if folder.files.handle_status(folder.handle).st_dev == self._device:
             folder.files = self._files  # a sync of the library's file system answers for it
@@ -327,7 +327,7 @@ class Rotator:
             one.folder.discard(one.temporary)
 
     def _settle_names(self, batch: list[_One]) -> None:
-        """One sync of the library for what ``settle_name`` does for each: their folders are open, so these names are on the medium."""
+        """One sync of the library for what ``sync_name`` does for each: their folders are open, so these names are on the medium."""
         if any(one.new and one.folder.status(LOCK) is None for one in batch):
             with refusals(self._library.path, "wrap keys anew", "The earlier ones are in place"):
                 self._library.sync_to_copy()
@@ -361,5 +361,5 @@ def _key_of(folder: Folder, name: str) -> WrappedKey:
         require_conversation(folder)
         if is_sealed(folder, TRANSCRIPT):
             raise CorruptKeyFileError(path=folder.path_of(KEY), kind="missing", reason=KEY_IS_GONE)
-        raise NotSealedError(path=folder.path, reason=NOT_SEALED, way_out=None)
-    return read_key_file_of(folder, name if is_id(name) else id_of(folder))
+        raise NotSealedError(path=folder.path, reason=NOT_SEALED, hint=None)
+    return read_key_file_of(folder, name if is_id(name) else id_in_folder(folder))

@@ -31,15 +31,15 @@ from transcript_store._os.names import (
     is_quarantined,
     is_temporary,
 )
-from transcript_store._os.refusals import NotOursError, refusals
+from transcript_store._os.os_errors import NotOursError, refusals
+from transcript_store.display import many
 from transcript_store.errors import (
     ConversationNotFoundError,
     CorruptMetadataError,
     CorruptTranscriptError,
     UnsupportedVersionError,
 )
-from transcript_store.ways_out import WayOut
-from transcript_store.words import many
+from transcript_store.hints import Hint
 
 FILE_IN_PLACE = "a file stands where a conversation's folder should be"
 _HARMLESS = frozenset({LOCK, "lost+found"})
@@ -50,16 +50,16 @@ def open_folder(
     path: str,
     *,
     absent: str = "there is no conversation",
-    way_out: WayOut = WayOut.CHECK_THE_PATH,
+    hint: Hint = Hint.CHECK_THE_PATH,
 ) -> Folder:
-    """Open the folder of a conversation; if there is none, ``absent`` and ``way_out`` are what the error says."""
+    """Open the folder of a conversation; if there is none, ``absent`` and ``hint`` are what the error says."""
     try:
         return Folder.open(files, path)
     except FileNotFoundError:
-        raise ConversationNotFoundError(path=path, reason=absent, way_out=way_out) from None
+        raise ConversationNotFoundError(path=path, reason=absent, hint=hint) from None
     except NotADirectoryError:
-        chosen = WayOut.CHOOSE_A_FOLDER
-        raise CorruptTranscriptError(path=path, kind="foreign", reason=FILE_IN_PLACE, way_out=chosen) from None
+        chosen = Hint.CHOOSE_A_FOLDER
+        raise CorruptTranscriptError(path=path, kind="foreign", reason=FILE_IN_PLACE, hint=chosen) from None
 
 
 def read_metadata(folder: Folder) -> MetadataDocument:
@@ -120,7 +120,7 @@ def require_conversation(folder: Folder) -> None:
         return
     if METADATA not in names:
         what = f"{TRANSCRIPT} is not ours"
-        raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=what, way_out=WayOut.CHOOSE_A_FOLDER)
+        raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=what, hint=Hint.CHOOSE_A_FOLDER)
     document = read_metadata(folder)
     if TRANSCRIPT in names or folder.status(TRANSCRIPT) is not None:  # or it was created while we looked
         return
@@ -133,7 +133,7 @@ def require_conversation(folder: Folder) -> None:
 def never_finished(path: str) -> ConversationNotFoundError:
     """The error for a metadata.json that has no mark and no transcript beside it."""
     what = "there is only the beginning of a create that never finished"
-    return ConversationNotFoundError(path=path, reason=what, way_out=WayOut.INITIALIZE)
+    return ConversationNotFoundError(path=path, reason=what, hint=Hint.INITIALIZE)
 
 
 def _begins_like_ours(folder: Folder) -> bool:
@@ -202,7 +202,7 @@ def occupant_of(folder: Folder) -> str | None:
     return f"the folder is not empty ({others})" if others else None
 
 
-def settle_name(folder: Folder) -> None:
+def sync_name(folder: Folder) -> None:
     """Before a conversation is written to, or copied: make sure that a power loss cannot take its folder's name.
 
     A conversation that was made on a stage has no lock file. Its maker may have been killed between giving it its name and the
@@ -244,11 +244,11 @@ def absence(names: set[str], path: str) -> ConversationNotFoundError | CorruptTr
         return CorruptTranscriptError(path=path, kind="missing", reason=what)
     if any(map(is_id, names)):
         what = "the folder is a library of conversations, each in a folder of its own"
-        return ConversationNotFoundError(path=path, kind="foreign", reason=what, way_out=WayOut.OPEN_ONE_OF_THEM)
+        return ConversationNotFoundError(path=path, kind="foreign", reason=what, hint=Hint.OPEN_ONE_OF_THEM)
     if others := _others(names):
         what = f"the folder holds {others}, and no conversation"
-        return ConversationNotFoundError(path=path, kind="foreign", reason=what, way_out=WayOut.CHOOSE_A_FOLDER)
-    return ConversationNotFoundError(path=path, reason="the folder is empty", way_out=WayOut.INITIALIZE)
+        return ConversationNotFoundError(path=path, kind="foreign", reason=what, hint=Hint.CHOOSE_A_FOLDER)
+    return ConversationNotFoundError(path=path, reason="the folder is empty", hint=Hint.INITIALIZE)
 
 
 def strangers(folder: Folder) -> str:

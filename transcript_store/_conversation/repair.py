@@ -23,25 +23,25 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from transcript_store._conversation import agreement
+from transcript_store._conversation import consistency
 from transcript_store._conversation.arguments import require_one_of
 from transcript_store._conversation.deleting import locked
 from transcript_store._conversation.metadata import SEALED_MEMBER, MetadataDocument, decode_document, encode_document
-from transcript_store._conversation.salvage import MetadataSource, Remains, opened, path_in_archive
-from transcript_store._conversation.verify import Finding, look
+from transcript_store._conversation.salvage import DamagedConversation, MetadataSource, open_damaged, path_in_archive
+from transcript_store._conversation.verify import Finding, verify_folder
 from transcript_store._log import quarantine
 from transcript_store._log.image import Image
 from transcript_store._log.log import Log
 from transcript_store._log.record import Gap, Mark, Position
-from transcript_store._log.salvage import MODES, NOTHING, Mode, Plan, plan, sealed_plan
-from transcript_store._log.scan import pieces_of
+from transcript_store._log.repair_plan import MODES, NOTHING, Mode, RepairPlan, plan, sealed_plan
+from transcript_store._log.scan import read_chunks
 from transcript_store._os import filesystem
-from transcript_store._os.directory import Folder, Source
+from transcript_store._os.directory import Folder, OpenFile
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import ARCHIVE, LAST_GENERATION, METADATA, QUARANTINE, TRANSCRIPT, archive_name
-from transcript_store._os.refusals import refusals
+from transcript_store._os.os_errors import refusals
 from transcript_store.errors import CorruptTranscriptError, UnsupportedVersionError
-from transcript_store.ways_out import WayOut
+from transcript_store.hints import Hint
 
 _FROM_THERE = "What was damaged is in place or in quarantine/"
 
@@ -110,15 +110,15 @@ def repair(
     """
     require_one_of("mode", mode, MODES)
     doing = "repair the conversation"
-    with opened(directory, file_system, doing) as folder:
+    with open_damaged(directory, file_system, doing) as folder:
         if dry_run:
-            return _Work(folder, mode).proposal
+            return _RepairJob(folder, mode).proposal
         with locked(folder):
             _settle(folder)
-            work = _Work(folder, mode)
+            work = _RepairJob(folder, mode)
             if not work.proposal.findings:
                 return work.proposal
-            with refusals(folder.path, doing, _FROM_THERE, WayOut.REPAIR_AGAIN):
+            with refusals(folder.path, doing, _FROM_THERE, Hint.REPAIR_AGAIN):
                 return work.apply()
 
 
@@ -142,12 +142,12 @@ class _Original(NamedTuple):
     """Its name in quarantine/."""
 
 
-class _Work(Remains):
+class _RepairJob(DamagedConversation):
     """One look at a damaged conversation, and what a repair does about it."""
 
     def __init__(self, folder: Folder, mode: Mode) -> None:
         self._mode = mode
-        self._verification = look(folder)
+        self._verification = verify_folder(folder)
         for finding in self._verification.findings:
             if finding.kind == "version":
                 raise UnsupportedVersionError(path=finding.path, reason=finding.reason)
@@ -204,11 +204,11 @@ class _Work(Remains):
 
     def _original(self, name: str, generation: int, kind: str, reason: str) -> _Original:
         with self.reading(name) as source:
-            pieces = partial(pieces_of, source.read, 0, source.size)
+            pieces = partial(read_chunks, source.read, 0, source.size)
             kept_as, *_ = quarantine.named(pieces, generation=generation, offset_bytes=0)
         return _Original(name, generation, kind, reason, kept_as)
 
-    def _plan_of(self, source: Source) -> Plan:
+    def _plan_of(self, source: OpenFile) -> RepairPlan:
         """What is kept of the transcript."""
         original = next(original.kept_as for original in self._originals if original.name == TRANSCRIPT)
         at = self.members["created_at"]
@@ -244,7 +244,7 @@ class _Work(Remains):
             with self.reading(original.name) as source:
                 quarantine.keep(
                     folder,
-                    partial(pieces_of, source.read, 0, source.size),
+                    partial(read_chunks, source.read, 0, source.size),
                     generation=original.generation,
                     offset_bytes=0,
                     kind=original.kind,
@@ -277,7 +277,7 @@ class _Work(Remains):
         headers = [header for header in found if header is not None]
         if self._rewrites_transcript and self.header is not None:
             headers.append(self.header)
-        return agreement.remembering(self.members, headers, self.archived)
+        return consistency.remembering(self.members, headers, self.archived)
 
     def _end_on_the_medium(self) -> Position:
         """The end of a whole transcript, synced: a mark must be true."""

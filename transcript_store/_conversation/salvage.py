@@ -33,23 +33,23 @@ from transcript_store._conversation.metadata import (
 from transcript_store._json.times import format_time
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.record import VERSION, Header
+from transcript_store._log.repair_plan import Salvaged, contents
 from transcript_store._log.resync import is_ours
 from transcript_store._log.retractions import TakenBack
-from transcript_store._log.salvage import Salvaged, contents
 from transcript_store._log.scan import first_line
 from transcript_store._os import filesystem
-from transcript_store._os.directory import Folder, Source
+from transcript_store._os.directory import Folder, OpenFile
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import ARCHIVE, METADATA, QUARANTINE, TRANSCRIPT, archive_name, generation_of, new_id
-from transcript_store._os.refusals import NotOursError, refusals
+from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store.errors import CorruptMetadataError, CorruptTranscriptError, UnsupportedVersionError
-from transcript_store.ways_out import WayOut
+from transcript_store.hints import Hint
 
 MetadataSource = Literal["metadata.json", "header", "archive", "nothing"]
 
 
 @contextmanager
-def opened(directory: filesystem.AnyPath, file_system: FileSystem | None, doing: str) -> Iterator[Folder]:
+def open_damaged(directory: filesystem.AnyPath, file_system: FileSystem | None, doing: str) -> Iterator[Folder]:
     """The folder of a conversation, or of what is left of one."""
     path = filesystem.absolute_path(directory)
     files = filesystem.REAL if file_system is None else file_system
@@ -80,7 +80,7 @@ def _require_something(folder: Folder) -> None:
         if error.kind != "missing" and not _is_ours(folder):
             reason = "none of its files is ours, or they are so damaged that it cannot be told"
             raise CorruptTranscriptError(
-                path=folder.path, kind="foreign", reason=reason, way_out=WayOut.CHOOSE_A_FOLDER
+                path=folder.path, kind="foreign", reason=reason, hint=Hint.CHOOSE_A_FOLDER
             ) from None
 
 
@@ -105,7 +105,7 @@ def _foreign(folder: Folder, name: str, reason: str) -> CorruptTranscriptError |
     return kind(path=folder.path_of(name), kind="foreign", reason=reason)
 
 
-class Remains:
+class DamagedConversation:
     """The files of a conversation, and its metadata, as far as that is known for certain.
 
     With ``accepts_edits`` metadata that a person edited counts too. Raises ``UnsupportedVersionError`` for what a later version
@@ -123,7 +123,7 @@ class Remains:
         self.members, self.metadata_from = self._choose_metadata(accepts_edits)
 
     @contextmanager
-    def reading(self, name: str) -> Iterator[Source]:
+    def reading(self, name: str) -> Iterator[OpenFile]:
         """A file of the conversation, by its path within it."""
         subfolder, _, name = name.rpartition("/")
         with ExitStack() as stack:
@@ -200,7 +200,7 @@ class Salvage:
     """The live transcript without its header, in order."""
 
     @property
-    def is_whole(self) -> bool:
+    def is_intact(self) -> bool:
         """Whether every record verifies, and nothing stands between them or behind them."""
         return all(found.damage is None for found in self.found)
 
@@ -221,8 +221,8 @@ def salvage(directory: filesystem.AnyPath, *, file_system: FileSystem | None = N
         UnsupportedVersionError: a later version wrote it; upgrade.
         StorageError: the system refuses to read it; the message says what to do.
     """
-    with opened(directory, file_system, "read the conversation") as folder:
-        left = Remains(folder, accepts_edits=True)
+    with open_damaged(directory, file_system, "read the conversation") as folder:
+        left = DamagedConversation(folder, accepts_edits=True)
         found: tuple[Salvaged, ...] = ()
         if left.has_transcript:
             with left.reading(TRANSCRIPT) as source:

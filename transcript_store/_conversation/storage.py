@@ -20,7 +20,7 @@ beginning of a turn     BETWEEN_…   READY: it is as it was left, or was loaded
 beginning of a turn     CHANGING    READY: it was loaded; CHANGING if that is refused
 ======================  ==========  ==============================================================================
 
-An interrupted append changes nothing here: its log is no longer ``settled``, and looks at its file again. A reader is only
+An interrupted append changes nothing here: its log is no longer ``is_current``, and looks at its file again. A reader is only
 ever NEW, READY or CLOSED. Only a writer that lets go of its lock between calls has turns (``turns``).
 """
 
@@ -32,27 +32,34 @@ from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
 from typing import Any, NamedTuple
 
-from transcript_store._conversation import agreement, archive
+from transcript_store._conversation import archive, consistency
 from transcript_store._conversation.archive import Generation
-from transcript_store._conversation.layout import open_folder, read_metadata, require_conversation
-from transcript_store._conversation.metadata import GONE, MetadataDocument, encode_document
-from transcript_store._conversation.sealing import Sealing, missing_ranges, opens
+from transcript_store._conversation.layout import open_folder, read_metadata, require_conversation, sync_name, twice
+from transcript_store._conversation.metadata import (
+    GONE,
+    MetadataDocument,
+    Sealing,
+    encode_document,
+    missing_ranges,
+    opens,
+)
 from transcript_store._log.log import Log
 from transcript_store._log.record import Header, Mark
-from transcript_store._os.directory import Folder
+from transcript_store._os.directory import Folder, identity
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.lock import POLL_SECONDS, Lock
-from transcript_store._os.names import ARCHIVE, KEY, METADATA
-from transcript_store._os.refusals import refusals
+from transcript_store._os.names import ARCHIVE, KEY, METADATA, TRANSCRIPT
+from transcript_store._os.os_errors import refusals
 from transcript_store._sealing.providers import Keyring
+from transcript_store.display import many
 from transcript_store.errors import (
     ConversationNotFoundError,
     CorruptMetadataError,
     CorruptTranscriptError,
     NotSealedError,
+    UnsupportedVersionError,
 )
-from transcript_store.ways_out import WayOut
-from transcript_store.words import many
+from transcript_store.hints import Hint
 
 
 class State(Enum):
@@ -66,7 +73,7 @@ class State(Enum):
     CLOSED = "every handle is closed, and the lock is free"
 
 
-class Options(NamedTuple):
+class StorageOptions(NamedTuple):
     """How a conversation is opened; ``ConversationStore`` explains them. The first three are for a writer."""
 
     max_line_bytes: int
@@ -92,7 +99,7 @@ class Storage(ABC):
     writable: bool
     _poll_seconds = POLL_SECONDS
 
-    def __init__(self, files: FileSystem, path: str, options: Options, *, from_medium: bool = False) -> None:
+    def __init__(self, files: FileSystem, path: str, options: StorageOptions, *, from_medium: bool = False) -> None:
         self.path = path
         self.members: dict[str, Any] = {}
         self.files = files
@@ -100,7 +107,7 @@ class Storage(ABC):
         self.from_medium = from_medium
         """For a reader: True while it reads something to copy, which must be on the medium."""
         self.folder = Folder(files, path, -1)
-        self.lock = Lock(self.folder, WayOut.WAIT_OR_READ, poll_seconds=self._poll_seconds)
+        self.lock = Lock(self.folder, Hint.WAIT_OR_READ, poll_seconds=self._poll_seconds)
         """A reader never takes it."""
         self.log = self._new_log()
         """The log of the live generation."""
@@ -133,7 +140,7 @@ class Storage(ABC):
 
     def _load(self) -> bool:
         """Load what is at the path; False if it was moved away meanwhile (deleted, say), so that the path must be opened again."""
-        self.folder.take_over(open_folder(self.files, self.path, way_out=WayOut.INITIALIZE))
+        self.folder.take_over(open_folder(self.files, self.path, hint=Hint.INITIALIZE))
         try:
             require_conversation(self.folder)
             return self.load_what_is_there()
@@ -158,8 +165,8 @@ class Storage(ABC):
         try:
             document = read_metadata(self.folder)
             log.open(document.mark)
-            agreed = agreement.of_live(log.header, document)
-            if isinstance(agreed, agreement.Disagreement):
+            agreed = consistency.of_live(log.header, document)
+            if isinstance(agreed, consistency.Mismatch):
                 raise self.corrupt(*agreed)
             sealing = self._unlocked(log.header)
             was_repaired = False
@@ -224,7 +231,7 @@ class Storage(ABC):
         if of_header is False:
             if self.options.keys is not None and opens(sealing.key, document.members, None) is False:
                 self.options.keys.refuse_another(sealing.key_id, self.folder.path_of(KEY))
-            raise self.corrupt("not-genuine", "its first line was not written with the key", WayOut.RESTORE)
+            raise self.corrupt("not-genuine", "its first line was not written with the key", Hint.RESTORE)
         of_document = sealing.is_genuine(document)
         if of_document is False:
             path = self.folder.path_of(METADATA)
@@ -237,7 +244,7 @@ class Storage(ABC):
             return False
         if not self.options.accept_unkeyed_repair:
             reason = "it was repaired, or rewritten, by somebody without its key"
-            raise self.corrupt("unkeyed-repair", reason, WayOut.ACCEPT_THE_REPAIR)
+            raise self.corrupt("unkeyed-repair", reason, Hint.ACCEPT_THE_REPAIR)
         return True
 
     def _require_all(self, log: Log, members: dict[str, Any]) -> None:
@@ -295,7 +302,7 @@ class Storage(ABC):
             if number == self.log.header.generation:
                 yield self.log
                 return
-            with archive.opened(self.folder, self.log, self.members_now, number, self.sealing) as log:
+            with archive.open_archived(self.folder, self.log, self.members_now, number, self.sealing) as log:
                 yield log
 
     # ---- end -----------------------------------------------------------------------------------------------------
@@ -333,5 +340,86 @@ class Storage(ABC):
             from_medium=self.from_medium,
         )
 
-    def corrupt(self, kind: str, reason: str, way_out: WayOut | None = None) -> CorruptTranscriptError:
-        return CorruptTranscriptError(path=self.path, kind=kind, reason=reason, way_out=way_out)
+    def corrupt(self, kind: str, reason: str, hint: Hint | None = None) -> CorruptTranscriptError:
+        return CorruptTranscriptError(path=self.path, kind=kind, reason=reason, hint=hint)
+
+
+# ---- reader ----
+#
+# One conversation, read without a lock beside a writer at work. Nothing here is written.
+
+
+class RefreshResult(NamedTuple):
+    """What ``refresh()`` saw: how many records are new, and whether the transcript was read from its start again."""
+
+    records_added: int
+    started_over: bool
+
+
+class Reader(Storage):
+    """A conversation as one reader sees it: what was there when it was loaded, or last refreshed."""
+
+    writable = False
+
+    def load_what_is_there(self) -> bool:
+        if (error := twice(self.files, self._try_to_read, lambda error: error is None, key=str)) is not None:
+            raise error
+        self.state = State.READY
+        return True
+
+    def _try_to_read(self) -> CorruptTranscriptError | CorruptMetadataError | None:
+        try:
+            self.take_in()
+        except (CorruptTranscriptError, CorruptMetadataError) as error:
+            return error
+        return None
+
+    def refresh(self) -> RefreshResult:
+        """Read what was added since; start over if another transcript stands there, or the one that was read was changed."""
+        with refusals(self.path, "read the conversation again"):
+            self._reopen()
+            before = self.log.end.seq
+            status = self.folder.status(TRANSCRIPT)
+            if status is not None and identity(status) == self.log.inode and self.log.read_on():
+                document = read_metadata(self.folder)
+                if document.members["id"] == self.log.header.conversation:
+                    # After a replace the metadata may be that of the next generation already; the next refresh starts over.
+                    if document.members["generation"] == self.log.header.generation:
+                        self.members = self.opened(document)
+                    return RefreshResult(self.log.end.seq - before, False)
+                # Another conversation's metadata.json was put here: the load names both conversations.
+            self.load_what_is_there()
+            return RefreshResult(self.log.end.seq, True)
+
+    def _reopen(self) -> None:
+        self.folder.take_over(open_folder(self.files, self.path, absent="the conversation is gone"))
+
+    def members_now(self) -> dict[str, Any]:
+        """The members as they are on the disk; those that were read, if what stands there now cannot be believed."""
+        with suppress(CorruptMetadataError, CorruptTranscriptError, UnsupportedVersionError):
+            return self.opened(read_metadata(self.folder))
+        return self.members
+
+    def resolve(self) -> None:
+        """Nothing to do: a reader writes nothing, and an interrupted refresh leaves what was known before."""
+
+    def sync_before_copy(self) -> None:
+        """Sync what its writer may not have synced, and read it again from the medium.
+
+        After a failed sync of the writer, the operating system's cache shows bytes that the disk never got, and another sync
+        reports success. So the cache is not believed. Only what the mark covers need not be read again.
+        """
+        with refusals(self.path, "sync what is to be copied", "Nothing was copied"):
+            if not self.from_medium and self.mark != Mark(self.log.header.generation, self.log.end):
+                self.from_medium = True
+                try:
+                    self._reopen()
+                    self.load_what_is_there()
+                finally:
+                    self.from_medium = False
+            sync_name(self.folder)
+            self.folder.sync_to_copy()  # the names of the transcript and of the metadata
+
+    def close(self) -> None:
+        """Let go: there is nothing to finish."""
+        self.let_go()

@@ -6,30 +6,38 @@ hide the other conversations.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from transcript_store._conversation import agreement
+import orjson
+
+from transcript_store._conversation import consistency
 from transcript_store._conversation.arguments import require_count
 from transcript_store._conversation.layout import metadata_bytes, read_metadata, require_conversation, twice
 from transcript_store._conversation.metadata import MetadataDocument, NotADocument, decode_document
+from transcript_store._json.replies import cache_reads_in, cache_writes_in, cost_in, tokens_in
 from transcript_store._json.strict import JSONDecodeError, decode
-from transcript_store._log import tail
+from transcript_store._log import scan
 from transcript_store._log.header import NotAHeader, is_header_of, read_header
-from transcript_store._log.record import SEALED, Header
+from transcript_store._log.record import SEALED, Header, Record
 from transcript_store._log.scan import first_line
 from transcript_store._os import filesystem
-from transcript_store._os.directory import Folder, Source
+from transcript_store._os.directory import Folder, OpenFile
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import METADATA, TRANSCRIPT
-from transcript_store._os.refusals import NOT_ITS_FAULT, NotOursError, refusals, refused
+from transcript_store._os.os_errors import NOT_ITS_FAULT, NotOursError, refusals, storage_error
+from transcript_store.display import title_in
 from transcript_store.errors import (
     ConversationNotFoundError,
     CorruptMetadataError,
     CorruptTranscriptError,
     UnsupportedVersionError,
 )
-from transcript_store.words import title_in
+
+if TYPE_CHECKING:
+    from transcript_store._conversation.calls import Reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +99,7 @@ def summarize(parent: Folder, name: str, last_extra: bool = False) -> Conversati
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            refusal = refused(error, path, "look at it")
+            refusal = storage_error(error, path, "look at it")
             if refusal.errno in NOT_ITS_FAULT:
                 raise refusal from error
             return ConversationSummary(directory=path, damage=f"it cannot be looked at: {refusal.strerror}")
@@ -152,7 +160,9 @@ def _explain(folder: Folder, last_extra: bool) -> ConversationSummary | None:
     return ConversationSummary(directory=folder.path, damage=reason)
 
 
-def _read(path: str, data: bytes | NotADocument | None, source: Source, last_extra: bool) -> ConversationSummary | None:
+def _read(
+    path: str, data: bytes | NotADocument | None, source: OpenFile, last_extra: bool
+) -> ConversationSummary | None:
     read, size = source.read, source.size
     start = first_line(read, size)
     begin = start.find(b"\n") + 1
@@ -179,9 +189,9 @@ def _read(path: str, data: bytes | NotADocument | None, source: Source, last_ext
         else:
             problems.append(f"{TRANSCRIPT}: {header.reason}")
             members, mark, _ = known or MetadataDocument({}, None)
-    last = tail.last_record(read, size)
-    if last is None and begin < size - tail.LONGEST_TAIL_BYTES:
-        problems.append(f"{TRANSCRIPT}: no whole record ends in its last {tail.LONGEST_TAIL_BYTES:,} bytes")
+    last = scan.last_record(read, size)
+    if last is None and begin < size - scan.LONGEST_TAIL_BYTES:
+        problems.append(f"{TRANSCRIPT}: no whole record ends in its last {scan.LONGEST_TAIL_BYTES:,} bytes")
     whole_to = begin if last is None else last.end
     if mark is not None and whole_to < mark.position.offset_bytes:
         problems.append(f"{TRANSCRIPT}: the last record that was stored is not there, or not whole")
@@ -207,7 +217,7 @@ def _read(path: str, data: bytes | NotADocument | None, source: Source, last_ext
     )
 
 
-def _extra_of(last: tail.LastRecord) -> dict[str, Any] | None:
+def _extra_of(last: scan.LastRecord) -> dict[str, Any] | None:
     """The extra of a record. One that is not JSON is no record of ours, and has none: ``verify()`` says what it is."""
     try:
         extra = decode(last.body + b"}").get("extra")
@@ -220,8 +230,8 @@ def _reconcile(header: Header, document: MetadataDocument | None, problems: list
     """The metadata that holds: the header's, where metadata.json is not of this generation."""
     if document is None:
         return MetadataDocument(header.metadata, None)
-    agreed = agreement.of_live(header, document)
-    if isinstance(agreed, agreement.Disagreement):
+    agreed = consistency.of_live(header, document)
+    if isinstance(agreed, consistency.Mismatch):
         problems.append(f"{TRANSCRIPT}: {agreed.reason}")
         return MetadataDocument(document.members, None)
     return agreed
@@ -230,3 +240,125 @@ def _reconcile(header: Header, document: MetadataDocument | None, problems: list
 def _text(member: Any) -> str | None:
     """A member that should be a text. Only a hash was checked, and somebody else may have computed it."""
     return member if type(member) is str else None
+
+
+# ---- usage ----
+#
+# The tokens that are on record, by day and model. A reply that several records, generations or conversations hold counts once.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageRow:
+    """The tokens of some replies. What a provider did not report counts as 0."""
+
+    day: str | None
+    """``2026-11-27``, in UTC; None for all days."""
+    model: str | None
+    """As the reply names it, else the conversation's; None if neither does, or for all models."""
+    replies: int = 0
+    """How many replies have a usage on record."""
+    input_tokens: int = 0
+    """All of the input, with what came from a cache and what was written to one."""
+    cache_read_tokens: int = 0
+    """How many of them came from the provider's cache."""
+    cache_write_tokens: int = 0
+    """How many of them were written to the cache, where the provider says so (Claude)."""
+    output_tokens: int = 0
+    """With thinking."""
+    cost_usd: float | None = None
+    """What the replies that say so cost, in US dollars; None if none does."""
+
+    def __add__(self, other: UsageRow) -> UsageRow:
+        costs = [row.cost_usd for row in (self, other) if row.cost_usd is not None]
+        return UsageRow(
+            day=self.day,
+            model=self.model,
+            replies=self.replies + other.replies,
+            input_tokens=self.input_tokens + other.input_tokens,
+            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cost_usd=sum(costs) if costs else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenUsage:
+    """The tokens that are on record: of a conversation with its earlier generations, or of a library."""
+
+    rows: tuple[UsageRow, ...]
+    """One for each day and model, in this order."""
+    skipped: tuple[str, ...] = ()
+    """What could not be read and is not counted, a sentence each: damaged generations or conversations, or sealed ones without the key."""
+
+    @property
+    def total(self) -> UsageRow:
+        """All rows as one, without a day and a model."""
+        return sum(self.rows, UsageRow(day=None, model=None))
+
+
+class UsageCount:
+    """Counts replies, each once."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str], UsageRow] = {}
+        self._seen: set[object] = set()
+        self.skipped: list[str] = []
+
+    def add_conversation(self, conversation: Reads) -> None:
+        """Count the replies of all generations; raises what reading raises. Called again, it counts what came since."""
+        model = conversation.get_metadata().model
+        for generation in conversation.generations():
+            if generation.damage is not None:
+                self.skipped.append(f"{conversation.id}, generation {generation.number}: {generation.damage}")
+            else:  # by its number: if it is replaced meanwhile, it is read in the archive
+                self.add(conversation.iter_records(generation=generation.number), model)
+
+    def add(self, records: Iterable[Record], model: str | None) -> None:
+        """Count the replies among records. ``model`` is the conversation's, for replies that name none."""
+        alike: Counter[object] = Counter()
+        for record in records:
+            about = _about(record)
+            usage = about.get("usage")
+            if type(usage) is not dict:
+                continue
+            # A reply of several records has an id. A copy of a record keeps its time: in a fork, and in a generation that keeps records;
+            # but two replies of one generation may have the same time and the same usage, where the times are those of an import.
+            reply = about.get("response_id")
+            if type(reply) is not str:
+                same = (record.at, orjson.dumps(usage))
+                alike[same] += 1
+                reply = (same, alike[same])
+            if reply in self._seen:
+                continue
+            self._seen.add(reply)
+            named = about.get("model")
+            row = _row(record.at[:10], named if type(named) is str else model, usage)
+            key = (row.day or "", row.model or "")
+            self._rows[key] = self._rows[key] + row if key in self._rows else row
+
+    def result(self) -> TokenUsage:
+        """What was counted so far."""
+        return TokenUsage(rows=tuple(row for _, row in sorted(self._rows.items())), skipped=tuple(self.skipped))
+
+
+def _about(record: Record) -> dict[str, Any]:
+    """As a client notes it beside the message; frameworks store it in the message."""
+    extra, message = record.extra or {}, record.message or {}
+    if "usage" in extra:
+        return extra
+    return {"model": message.get("model") or message.get("model_name"), "usage": message.get("usage")}
+
+
+def _row(day: str, model: str | None, usage: dict[str, Any]) -> UsageRow:
+    tokens = tokens_in(usage)
+    return UsageRow(
+        day=day,
+        model=model,
+        replies=1,
+        input_tokens=tokens.input or 0,
+        cache_read_tokens=cache_reads_in(usage),
+        cache_write_tokens=cache_writes_in(usage),
+        output_tokens=tokens.output or 0,
+        cost_usd=cost_in(usage),
+    )

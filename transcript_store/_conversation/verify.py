@@ -10,27 +10,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, TypedDict, Unpack
 
-from transcript_store._conversation import agreement
+from transcript_store._conversation import consistency
 from transcript_store._conversation.layout import absence, names_in, never_finished, open_folder, read_metadata, twice
 from transcript_store._conversation.metadata import MetadataDocument
 from transcript_store._log.damage import check, describe_at
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.record import Header, Mark, Position
 from transcript_store._log.resync import count_whole, parts
-from transcript_store._log.scan import Walk, first_line, is_same, pieces_of
-from transcript_store._log.sealed import first_plain
+from transcript_store._log.scan import Walk, first_line, has_bytes, read_chunks
+from transcript_store._log.sealed_records import first_plain
 from transcript_store._os import filesystem
-from transcript_store._os.directory import Folder, Source
+from transcript_store._os.directory import Folder, OpenFile
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import ARCHIVE, QUARANTINE, TRANSCRIPT, archive_name, generation_of
-from transcript_store._os.refusals import NotOursError, refusals
+from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store.errors import (
     ConversationNotFoundError,
     CorruptMetadataError,
     CorruptTranscriptError,
     UnsupportedVersionError,
 )
-from transcript_store.ways_out import WayOut, way_out_of_damage
+from transcript_store.hints import Hint, way_out_of_damage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +47,12 @@ class Finding:
     """Where the bad bytes begin."""
     length_bytes: int | None = None
     """How many there are, up to the next whole record or the end of the file."""
-    way_out: WayOut = None  # type: ignore[assignment]  # it follows from the kind, unless it is given
+    hint: Hint = None  # type: ignore[assignment]  # it follows from the kind, unless it is given
     """What to do about it."""
 
     def __post_init__(self) -> None:
-        if self.way_out is None:
-            object.__setattr__(self, "way_out", way_out_of_damage(self.kind, self.path, self.line_number))
+        if self.hint is None:
+            object.__setattr__(self, "hint", way_out_of_damage(self.kind, self.path, self.line_number))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Verification:
     findings: tuple[Finding, ...] = ()
 
     @property
-    def is_whole(self) -> bool:
+    def is_intact(self) -> bool:
         """Whether nothing is wrong. A torn tail counts as wrong here, though the next ``load()`` cuts it by itself."""
         return not self.findings
 
@@ -94,21 +94,21 @@ def verify(directory: filesystem.AnyPath, *, file_system: FileSystem | None = No
         except CorruptTranscriptError as error:
             return _not_ours(error)
         with folder:
-            return look(folder)
+            return verify_folder(folder)
 
 
-def look(folder: Folder) -> Verification:
+def verify_folder(folder: Folder) -> Verification:
     """Check everything in a conversation's folder; damage counts when it is seen twice."""
 
     def look_once() -> Verification | FileNotFoundError:
         try:
-            return _Look(folder).everything()
+            return _FolderCheck(folder).everything()
         except FileNotFoundError as error:  # it was there a moment ago
             if folder.is_at_its_path():
                 return error  # a writer deleted a file between two of our steps; no two such looks are the same
             raise ConversationNotFoundError(path=folder.path, reason="it was deleted just now") from None
 
-    found = twice(folder.files, look_once, lambda found: isinstance(found, Verification) and found.is_whole)
+    found = twice(folder.files, look_once, lambda found: isinstance(found, Verification) and found.is_intact)
     if isinstance(found, FileNotFoundError):
         raise found
     return found
@@ -116,9 +116,9 @@ def look(folder: Folder) -> Verification:
 
 def _not_ours(error: CorruptTranscriptError | ConversationNotFoundError) -> Verification:
     """What there is to say of a path where no part of a conversation stands."""
-    assert error.way_out is not None
+    assert error.hint is not None
     assert error.kind is not None
-    finding = Finding(path=error.path, kind=error.kind, reason=error.reason, way_out=error.way_out)
+    finding = Finding(path=error.path, kind=error.kind, reason=error.reason, hint=error.hint)
     return Verification(directory=error.path, findings=(finding,))
 
 
@@ -130,13 +130,13 @@ class _Checked(NamedTuple):
     end: Position = Position(0, 0, b"")
 
 
-class _Place(TypedDict, total=False):
+class _FindingPosition(TypedDict, total=False):
     line_number: int
     offset_bytes: int
     length_bytes: int | None
 
 
-class _Look:
+class _FolderCheck:
     """One look at a conversation's folder, and what it found."""
 
     def __init__(self, folder: Folder) -> None:
@@ -155,8 +155,8 @@ class _Look:
         if TRANSCRIPT in names:
             live = self._transcript(folder, TRANSCRIPT, document.mark if document else None)
             if live.header is not None and document is not None:
-                agreed = agreement.of_live(live.header, document)
-                if isinstance(agreed, agreement.Disagreement):
+                agreed = consistency.of_live(live.header, document)
+                if isinstance(agreed, consistency.Mismatch):
                     self._find(folder.path_of(TRANSCRIPT), *agreed)
         elif document is not None and document.mark is None:
             raise never_finished(folder.path)
@@ -180,7 +180,7 @@ class _Look:
             findings=tuple(self._findings),
         )
 
-    def _find(self, path: str, kind: str, reason: str, **place: Unpack[_Place]) -> None:
+    def _find(self, path: str, kind: str, reason: str, **place: Unpack[_FindingPosition]) -> None:
         self._findings.append(Finding(path=path, kind=kind, reason=reason, **place))
 
     @contextmanager
@@ -204,7 +204,7 @@ class _Look:
             return self._check(folder.path_of(name), source, mark)
         return _Checked()
 
-    def _check(self, path: str, source: Source, mark: Mark | None) -> _Checked:
+    def _check(self, path: str, source: OpenFile, mark: Mark | None) -> _Checked:
         found = read_header(first_line(source.read, source.size))
         if isinstance(found, NotAHeader):
             is_later = found.version is not None  # its records may have another form, so they are not counted
@@ -212,7 +212,7 @@ class _Look:
             self._find(path, kind, found.reason, line_number=1, offset_bytes=0)
             return _Checked(records=0 if is_later else count_whole(source.read, source.size))
         header, begin = found
-        if (damaged := agreement.of_header(header)) is not None:
+        if (damaged := consistency.of_header(header)) is not None:
             self._find(path, *damaged, line_number=1, offset_bytes=0)
             return _Checked(records=count_whole(source.read, source.size))
         place = mark.position if mark is not None and mark.generation == header.generation else begin
@@ -244,7 +244,7 @@ class _Look:
             )
         return _Checked(header, records, end)
 
-    def _find_plain(self, path: str, source: Source, begin: Position) -> None:
+    def _find_plain(self, path: str, source: OpenFile, begin: Position) -> None:
         """A whole record that is not sealed, in a sealed generation: anybody can compute its hash."""
         for piece in Walk(source.read, begin, source.size):
             if (index := first_plain(piece.data, piece.starts)) is not None:
@@ -273,22 +273,22 @@ class _Look:
             header, _, end = self._transcript(archive, name)
             if header is not None:
                 headers[number], ends[number] = header, end
-                self._disagreement(path, agreement.of_archived(number, header, conversation))
+                self._disagreement(path, consistency.of_archived(number, header, conversation))
         for number, end in ends.items():
             path = archive.path_of(archive_name(number))
             if all(finding.path != path for finding in self._findings):  # one finding says enough
-                replaced = agreement.end_of(number, conversation, headers.get(number + 1), members)
-                self._disagreement(path, agreement.of_end(number, end, replaced))
+                replaced = consistency.end_of(number, conversation, headers.get(number + 1), members)
+                self._disagreement(path, consistency.of_end(number, end, replaced))
         return sorted(ends)
 
-    def _disagreement(self, path: str, found: agreement.Disagreement | None) -> None:
+    def _disagreement(self, path: str, found: consistency.Mismatch | None) -> None:
         if found is not None:
             self._find(path, *found)
 
     def _is_begun_by_live(self, archive: Folder, name: str) -> bool:
         """Whether the live transcript begins with what is archived under this name: a replace that never committed."""
         with self._folder.reading(TRANSCRIPT) as live, archive.reading(name) as copy:
-            return is_same(copy.read, copy.size, pieces_of(live.read, 0, min(live.size, copy.size)))
+            return has_bytes(copy.read, copy.size, read_chunks(live.read, 0, min(live.size, copy.size)))
 
 
 class _Gap(NamedTuple):
@@ -300,7 +300,7 @@ class _Gap(NamedTuple):
     line_number: int
 
 
-def _take_apart(source: Source, offset: int) -> tuple[int, list[_Gap]]:
+def _take_apart(source: OpenFile, offset: int) -> tuple[int, list[_Gap]]:
     """How many records are whole, wherever they stand, and which bytes behind an offset are not."""
     gaps: list[_Gap] = []
     records, is_open = 0, False

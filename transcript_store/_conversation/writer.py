@@ -20,10 +20,9 @@ from typing import Any
 
 from transcript_store._conversation import archive
 from transcript_store._conversation.arguments import ends_of
-from transcript_store._conversation.layout import FILE_IN_PLACE, header_of, occupant, occupant_of, settle_name
-from transcript_store._conversation.metadata import GONE, SEALS, encode_document, require_to_fit
-from transcript_store._conversation.sealing import Sealing, with_gone
-from transcript_store._conversation.storage import Options, State, Storage
+from transcript_store._conversation.layout import FILE_IN_PLACE, header_of, occupant, occupant_of, sync_name
+from transcript_store._conversation.metadata import GONE, SEALS, Sealing, encode_document, require_to_fit, with_gone
+from transcript_store._conversation.storage import State, Storage, StorageOptions
 from transcript_store._json.times import format_time
 from transcript_store._json.turns import begins_turn, call_ids, result_ids
 from transcript_store._log import quarantine
@@ -33,10 +32,11 @@ from transcript_store._log.record import RETRACT, SEALED, Copied, Entry, Mark, P
 from transcript_store._os.directory import Folder, identity
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import ARCHIVE, KEY, LOCK, METADATA, QUARANTINE, TRANSCRIPT
-from transcript_store._os.refusals import NotOursError, SyncFailedError, refusals, refused
+from transcript_store._os.os_errors import NotOursError, SyncFailedError, refusals, storage_error
 from transcript_store._sealing import data_key
-from transcript_store._sealing.key_file import encode_key_file, read_key_file_of
 from transcript_store._sealing.providers import Keyring
+from transcript_store._sealing.wrapped_key import encode_key_file, read_key_file_of
+from transcript_store.display import many
 from transcript_store.errors import (
     ConversationChangedError,
     ConversationExistsError,
@@ -51,8 +51,7 @@ from transcript_store.errors import (
     PoisonedError,
     StorageError,
 )
-from transcript_store.ways_out import WayOut
-from transcript_store.words import many
+from transcript_store.hints import Hint
 
 logger = logging.getLogger("transcript_store.storage")
 
@@ -68,7 +67,7 @@ class Writer(Storage):
 
     writable = True
 
-    def __init__(self, files: FileSystem, path: str, options: Options) -> None:
+    def __init__(self, files: FileSystem, path: str, options: StorageOptions) -> None:
         super().__init__(files, path, options)
         self._sync_appends = options.sync_appends
         self._mark_due = MARK_EVERY
@@ -123,7 +122,7 @@ class Writer(Storage):
                 self._put_in_place(image, members, self.sealing)
             except SyncFailedError as error:
                 unknown = "Whether there is one now is unknown"
-                raise refused(error, self.path, doing, unknown, WayOut.EXISTS_TELLS) from error
+                raise storage_error(error, self.path, doing, unknown, Hint.CHECK_WITH_EXISTS) from error
         self.state = State.READY
         self.renew_mark()
 
@@ -199,10 +198,10 @@ class Writer(Storage):
             raise self.no_lock(error, can_read_only=can_read_only) from error
 
     def no_lock(self, error: OSError, *, can_read_only: bool = False) -> StorageError:
-        return refused(error, self.folder.path_of(LOCK), "take the writer's lock", can_read_only=can_read_only)
+        return storage_error(error, self.folder.path_of(LOCK), "take the writer's lock", can_read_only=can_read_only)
 
     def load_what_is_there(self) -> bool:
-        settle_name(self.folder)
+        sync_name(self.folder)
         if self.options.keys is not None:
             self.meet_key(self.options.keys)
         if not self.take_lock(can_read_only=True):
@@ -342,7 +341,9 @@ class Writer(Storage):
             raise self._poison(error, "sync what was appended") from error
         except OSError as error:
             path = self.folder.path_of(TRANSCRIPT)
-            raise refused(error, path, "append", "Nothing of it was stored; everything before is intact") from error
+            raise storage_error(
+                error, path, "append", "Nothing of it was stored; everything before is intact"
+            ) from error
         if self._sync_appends and prepared.end.seq >= self._mark_due:
             self.renew_mark()
 
@@ -403,7 +404,7 @@ class Writer(Storage):
             self.state = State.CHANGING
             if sealing is not None and sealing is not self.sealing:
                 self.folder.replace_file(KEY, [sealing.key_file])
-            archive.keep(self.folder, self.log)
+            archive.archive_live(self.folder, self.log)
             self._put_in_place(image, members, sealing)
             self.state = State.READY
         self.renew_mark()
@@ -422,7 +423,7 @@ class Writer(Storage):
                 self.folder.replace_file(KEY, [key_file])  # in front of what is sealed with it
             for image in transcripts:
                 if image.header.generation > self.log.header.generation:
-                    archive.keep(self.folder, self.log)
+                    archive.archive_live(self.folder, self.log)
                 self._put_in_place(image, image.header.metadata, None)
             self.folder.replace_file(METADATA, [document])
             self.state = State.READY
@@ -526,7 +527,7 @@ class Writer(Storage):
                 members = with_gone(members, self.log.header.generation, there)
             if members != self.members:
                 self._remember(members)
-            archive.remove(self.folder, self.log, number)
+            archive.remove_archived(self.folder, self.log, number)
 
     def purge_quarantine(self) -> int:
         """Remove everything in quarantine/, durably; returns how many pieces of damaged files were in it."""
@@ -557,14 +558,14 @@ class Writer(Storage):
             raise  # it says what holds
         except OSError as error:
             self.state = State.READY
-            raise refused(error, self.path, doing, consequence) from error
+            raise storage_error(error, self.path, doing, consequence) from error
         except CorruptTranscriptError:
             self.state = State.READY  # what is whole can still be read, and appended to
             raise
 
     def _poison(self, error: OSError, doing: str) -> Exception:
         self.state, self._failure = State.POISONED, str(error.strerror)
-        return refused(error, self.folder.path_of(TRANSCRIPT), doing, _UNKNOWN, WayOut.LOAD_TO_SEE)
+        return storage_error(error, self.folder.path_of(TRANSCRIPT), doing, _UNKNOWN, Hint.LOAD_TO_SEE)
 
     def _put_in_place(self, image: Image, members: dict[str, Any], sealing: Sealing | None) -> None:
         """Write a new transcript and give it its name: the commit of a create and of a replace.
@@ -628,7 +629,7 @@ class Writer(Storage):
     # ---- before a call, and at the end ---------------------------------------------------------------------------
 
     def begin_read(self) -> None:
-        if self.state is not State.READY or not self.log.settled:
+        if self.state is not State.READY or not self.log.is_current:
             self.resolve()
 
     def _ensure_writable(self) -> None:
@@ -657,7 +658,7 @@ class Writer(Storage):
         except StorageError:
             raise
         except OSError as error:
-            raise refused(error, self.path, "look at the transcript") from error
+            raise storage_error(error, self.path, "look at the transcript") from error
 
     begin_write = _look
     """Before a call that writes."""
@@ -665,7 +666,7 @@ class Writer(Storage):
     def _require_the_lock(self) -> None:
         if not self.lock.is_held():
             what = "the lock file was removed while we held it, so others may write"
-            raise ConversationLockedError(path=self.path, reason=what, way_out=WayOut.LOAD_ANEW)
+            raise ConversationLockedError(path=self.path, reason=what, hint=Hint.RELOAD)
 
     def holds(self, generation: int, position: Position) -> bool:
         """Whether a generation leads through this position, be it live or replaced (by another writer, between two turns)."""
@@ -679,7 +680,7 @@ class Writer(Storage):
 
     def resolve(self) -> None:
         """Find out what an interrupted call left. A poisoned writer still shows what was acknowledged."""
-        if not self.is_poisoned and (self.state is not State.READY or not self.log.settled):
+        if not self.is_poisoned and (self.state is not State.READY or not self.log.is_current):
             self._ensure_writable()
 
     def sync_before_copy(self) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from transcript_store._doctor.probes import PROBES, Check, file_system, mount_of, sync_latency
 from transcript_store._os.filesystem import REAL, AnyPath, absolute_path
 from transcript_store._os.names import METADATA, TRANSCRIPT
-from transcript_store._os.refusals import refused
-from transcript_store.ways_out import WayOut
+from transcript_store._os.os_errors import storage_error
+from transcript_store.hints import Hint
 
 _SCRATCH = re.compile(r"\.doctor-[0-9a-f]{16}")
 _PROMISES = tuple(f"P{number}" for number in range(1, 23))
@@ -27,15 +27,15 @@ class Diagnosis:
     """How long a sync of 1 KB takes: the median and the 99th percentile. None if no sync could be tried."""
 
     @property
-    def not_held(self) -> tuple[str, ...]:
+    def failed_promises(self) -> tuple[str, ...]:
         """The numbers of the promises in docs/durability.md that do not hold here."""
-        ill = {promise for check in self.checks if check.result == "ill" for promise in check.promises}
+        ill = {promise for check in self.checks if check.result == "failed" for promise in check.promises}
         return tuple(promise for promise in _PROMISES if promise in ill)
 
     @property
-    def is_well(self) -> bool:
-        """True if no check is ``ill``. A disk that acknowledges syncs falsely is found only if it is too fast to be true."""
-        return not any(check.result == "ill" for check in self.checks)
+    def is_ok(self) -> bool:
+        """True if no check is ``failed``. A disk that acknowledges syncs falsely is found only if it is too fast to be true."""
+        return not any(check.result == "failed" for check in self.checks)
 
 
 def doctor(directory: AnyPath) -> Diagnosis:
@@ -48,7 +48,7 @@ def doctor(directory: AnyPath) -> Diagnosis:
 
     Raises:
         StorageError: there is no such directory, or it cannot be listed; check the path and its permissions. A call that is
-            refused *inside* the directory raises nothing: its check is ``ill`` or ``untried``.
+            refused *inside* the directory raises nothing: its check is ``failed`` or ``skipped``.
     """
     path = absolute_path(directory)
     try:
@@ -57,7 +57,7 @@ def doctor(directory: AnyPath) -> Diagnosis:
             path = os.path.dirname(path)
             names = os.listdir(path)
     except OSError as error:
-        raise refused(error, path, "look at the directory", way_out=WayOut.CHECK_THE_PATH) from error
+        raise storage_error(error, path, "look at the directory", hint=Hint.CHECK_THE_PATH) from error
     for name in filter(_SCRATCH.fullmatch, names):  # of a doctor that was killed
         shutil.rmtree(os.path.join(path, name), ignore_errors=True)
     checks = [file_system(mount_of(path))]
@@ -65,9 +65,9 @@ def doctor(directory: AnyPath) -> Diagnosis:
     try:
         os.mkdir(scratch, 0o700)
     except OSError as error:
-        reason = refused(error, path, "write here")
+        reason = storage_error(error, path, "write here")
         checks.append(
-            Check(name="writing", result="ill", found=f"refused: {reason.strerror}; what is here can be read")
+            Check(name="writing", result="failed", found=f"refused: {reason.strerror}; what is here can be read")
         )
         return Diagnosis(directory=path, checks=tuple(checks), sync_microseconds=None)
     times: list[float] = []
@@ -99,9 +99,11 @@ _NEEDED_BY = {
 
 
 def _refused(name: str, error: OSError) -> Check:
-    """The check for a call that was refused: ``ill`` if a promise depends on the call, else ``untried``."""
+    """The check for a call that was refused: ``failed`` if a promise depends on the call, else ``skipped``."""
     needed = _NEEDED_BY.get(name, ())
-    return Check(name=name, result="ill" if needed else "untried", found=f"refused: {error.strerror}", promises=needed)
+    return Check(
+        name=name, result="failed" if needed else "skipped", found=f"refused: {error.strerror}", promises=needed
+    )
 
 
 def _folder(scratch: str, name: str) -> str:

@@ -17,8 +17,8 @@ from typing import Literal
 
 from transcript_store._os.filesystem import REAL
 from transcript_store.conversation import ConversationStore
+from transcript_store.display import many
 from transcript_store.errors import TranscriptStoreError
-from transcript_store.words import many
 
 _MOUNTINFO = "/proc/self/mountinfo"
 _ESCAPED = re.compile(r"\\([0-7]{3})")
@@ -83,13 +83,13 @@ def _plain(text: str) -> str:
     return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), text)
 
 
-Result = Literal["well", "note", "ill", "untried"]
+Result = Literal["ok", "note", "failed", "skipped"]
 POWER = ("P1", "P2", "P4")
 """The promises about a power cut."""
 
 _SYNCS = 100
 _TOO_FAST_US = 5.0
-"""A median below this, in microseconds, is ``ill``: no medium that keeps data without power is known to sync so fast."""
+"""A median below this, in microseconds, is ``failed``: no medium that keeps data without power is known to sync so fast."""
 _CACHED_BYTES = 1 << 20
 _LITTLE_BYTES = 100 << 20
 _FEW_FILES = 1000
@@ -112,33 +112,35 @@ class Check:
 
     name: str
     result: Result
-    """``well``: it works. ``note``: worth knowing. ``ill``: a promise does not hold. ``untried``: it could not be tried."""
+    """``ok``: it works. ``note``: worth knowing. ``failed``: a promise does not hold. ``skipped``: it could not be tried."""
     found: str
     promises: tuple[str, ...] = ()
-    """The promises of docs/durability.md that do not hold here. Empty, except if ``result`` is ``ill``."""
+    """The promises of docs/durability.md that do not hold here. Empty, except if ``result`` is ``failed``."""
 
 
 def file_system(mount: Mount | None) -> Check:
     """Whether this kind of file system, mounted in this way, is known to break a promise."""
     name = "file system"
     if mount is None:
-        return Check(name=name, result="untried", found="the system does not say what it is")
+        return Check(name=name, result="skipped", found="the system does not say what it is")
     told = str(mount)
     if mount.kind in IN_MEMORY:
-        return Check(name=name, result="ill", found=f"{told}: it is in memory, and gone with the power", promises=POWER)
+        return Check(
+            name=name, result="failed", found=f"{told}: it is in memory, and gone with the power", promises=POWER
+        )
     if mount.kind.removeprefix("fuse.") in OVER_A_NETWORK:
         why = "over a network neither locks nor syncs are promised"
-        return Check(name=name, result="ill", found=f"{told}: {why}", promises=("P6", "P11", *POWER))
+        return Check(name=name, result="failed", found=f"{told}: {why}", promises=("P6", "P11", *POWER))
     for option in ("volatile", "fsync=volatile", "nobarrier", "barrier=0"):
         if option in mount.options:
             why = f"with {option} a sync does not reach the medium"
-            return Check(name=name, result="ill", found=f"{told}: {why}", promises=POWER)
+            return Check(name=name, result="failed", found=f"{told}: {why}", promises=POWER)
     if "errors=remount-ro" in mount.options:
         why = "when it meets an error of its own it may acknowledge one last sync falsely (docs/durability.md)"
         return Check(name=name, result="note", found=f"{told}: {why}; errors=panic does not")
     if mount.kind not in TRIED:
         return Check(name=name, result="note", found=f"{told}: nobody has tried this package on it")
-    return Check(name=name, result="well", found=told)
+    return Check(name=name, result="ok", found=told)
 
 
 def permissions(folder: str) -> Check:
@@ -150,10 +152,10 @@ def permissions(folder: str) -> Check:
         modes = [stat.S_IMODE(os.stat(entry, dir_fd=handle).st_mode) for entry in ("f", "d")]
     if modes != [0o600, 0o700]:
         found = f"a file has mode {modes[0]:04o} and a directory {modes[1]:04o}, whatever is asked for"
-        return Check(name=name, result="ill", found=found, promises=("P16",))
+        return Check(name=name, result="failed", found=found, promises=("P16",))
     umask = os.umask(0o077)  # a process can read its umask only by setting another one
     os.umask(umask)
-    return Check(name=name, result="well", found=f"files are 0600 and directories 0700; the umask is {umask:04o}")
+    return Check(name=name, result="ok", found=f"files are 0600 and directories 0700; the umask is {umask:04o}")
 
 
 def names(folder: str) -> Check:
@@ -166,10 +168,10 @@ def names(folder: str) -> Check:
             REAL.close(made)
         REAL.rename(handle, "new", "old")
         if sorted(REAL.list_directory(handle)) != ["old"]:
-            return Check(name=name, result="ill", found="a rename left both names there", promises=("P4", "P9"))
+            return Check(name=name, result="failed", found="a rename left both names there", promises=("P4", "P9"))
         REAL.link(handle, "old", handle, "again")
         REAL.unlink(handle, "again")
-    return Check(name=name, result="well", found="a rename replaces a file; a file can have two names")
+    return Check(name=name, result="ok", found="a rename replaces a file; a file can have two names")
 
 
 def directory_sync(folder: str) -> Check:
@@ -178,7 +180,7 @@ def directory_sync(folder: str) -> Check:
         REAL.close(REAL.create(handle, "f"))
         REAL.sync(handle)
     return Check(
-        name="directory sync", result="well", found="taken; whether it reached the medium only a power cut shows"
+        name="directory sync", result="ok", found="taken; whether it reached the medium only a power cut shows"
     )
 
 
@@ -192,17 +194,17 @@ def lock(folder: str) -> Check:
             with _locker(f"{folder}/lock") as (said, _):
                 if said != "refused":
                     found = "two processes had it at once: two writers would be let in"
-                    return Check(name=name, result="ill", found=found, promises=("P11",))
+                    return Check(name=name, result="failed", found=found, promises=("P11",))
             REAL.unlock(file)
             with _locker(f"{folder}/lock") as (said, kill):
                 while_held = REAL.try_lock(file)
                 kill()
                 if said != "taken" or while_held or not REAL.try_lock(file):
                     found = "it did not pass from one process to another as it should"
-                    return Check(name=name, result="ill", found=found, promises=("P11",))
+                    return Check(name=name, result="failed", found=found, promises=("P11",))
         finally:
             REAL.close(file)
-    return Check(name=name, result="well", found="refused to a second process; free when its process is killed")
+    return Check(name=name, result="ok", found="refused to a second process; free when its process is killed")
 
 
 def cache(folder: str) -> Check:
@@ -212,7 +214,7 @@ def cache(folder: str) -> Check:
     """
     name = "reads past the cache"
     if sys.platform != "linux":
-        return Check(name=name, result="untried", found="this system has no call for it")
+        return Check(name=name, result="skipped", found="this system has no call for it")
     data = os.urandom(_CACHED_BYTES)
     with _directory(folder) as handle:
         file = REAL.create(handle, "f")
@@ -233,13 +235,13 @@ def cache(folder: str) -> Check:
                     os.close(direct)
             except OSError as error:
                 found = f"refused ({error.strerror}): after a failed sync, what another process has mapped would be believed"
-                return Check(name=name, result="ill", found=found, promises=("P6",))
+                return Check(name=name, result="failed", found=found, promises=("P6",))
         finally:
             REAL.close(file)
     if not is_same:
-        return Check(name=name, result="ill", found="they show other bytes than were synced", promises=("P1", "P6"))
+        return Check(name=name, result="failed", found="they show other bytes than were synced", promises=("P1", "P6"))
     kept = "nothing" if not left else f"{many(left, 'page')} of {_CACHED_BYTES // mmap.PAGESIZE}"
-    return Check(name=name, result="well", found=f"taken; of a file that was dropped the cache kept {kept}")
+    return Check(name=name, result="ok", found=f"taken; of a file that was dropped the cache kept {kept}")
 
 
 def sync_latency(folder: str) -> tuple[Check, list[float]]:
@@ -262,8 +264,8 @@ def sync_latency(folder: str) -> tuple[Check, list[float]]:
     found = f"{half:,.0f} µs for 1 KB (median of {_SYNCS}; 99 of 100 within {most:,.0f} µs)"
     if half < _TOO_FAST_US:
         found = f"{found}: too fast to be true, so a power cut would take what was acknowledged"
-        return Check(name=name, result="ill", found=found, promises=POWER), times
-    return Check(name=name, result="well", found=found), times
+        return Check(name=name, result="failed", found=found, promises=POWER), times
+    return Check(name=name, result="ok", found=found), times
 
 
 def write_that_syncs(folder: str) -> Check:
@@ -274,7 +276,7 @@ def write_that_syncs(folder: str) -> Check:
     """
     name = "O_DSYNC"
     if not hasattr(os, "O_DSYNC"):
-        return Check(name=name, result="untried", found="this system has no such flag")
+        return Check(name=name, result="skipped", found="this system has no such flag")
     times = []
     handle = os.open(f"{folder}/f", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_DSYNC | os.O_CLOEXEC, 0o600)
     try:
@@ -284,7 +286,7 @@ def write_that_syncs(folder: str) -> Check:
             times.append((time.perf_counter() - begin) * 1e6)
     finally:
         os.close(handle)
-    return Check(name=name, result="well", found=f"{sorted(times)[_SYNCS // 2]:,.0f} µs for 1 KB (median of {_SYNCS})")
+    return Check(name=name, result="ok", found=f"{sorted(times)[_SYNCS // 2]:,.0f} µs for 1 KB (median of {_SYNCS})")
 
 
 def space(folder: str) -> Check:
@@ -293,7 +295,7 @@ def space(folder: str) -> Check:
     free = found.f_bavail * found.f_frsize
     files = "" if not found.f_files else f", {many(found.f_favail, 'more file')}"
     is_little = free < _LITTLE_BYTES or (found.f_files > 0 and found.f_favail < _FEW_FILES)
-    return Check(name="space", result="note" if is_little else "well", found=f"{free / 1e9:,.1f} GB free{files}")
+    return Check(name="space", result="note" if is_little else "ok", found=f"{free / 1e9:,.1f} GB free{files}")
 
 
 def clock(folder: str) -> Check:
@@ -310,7 +312,7 @@ def clock(folder: str) -> Check:
         return Check(
             name="clock", result="note", found=f"{told}; the file system's is {abs(apart):,.0f} s apart from it"
         )
-    return Check(name="clock", result="well", found=f"{told}, and the file system's agrees")
+    return Check(name="clock", result="ok", found=f"{told}, and the file system's agrees")
 
 
 def conversation(folder: str) -> Check:
@@ -325,10 +327,10 @@ def conversation(folder: str) -> Check:
             store.load()
             is_there = store.get_messages() == [said]
     except TranscriptStoreError as error:
-        return Check(name=name, result="ill", found=str(error), promises=("P1", "P2"))
+        return Check(name=name, result="failed", found=str(error), promises=("P1", "P2"))
     if not is_there:
-        return Check(name=name, result="ill", found="what was stored did not come back", promises=("P1", "P2"))
-    return Check(name=name, result="well", found="made, appended to, closed and loaded")
+        return Check(name=name, result="failed", found="what was stored did not come back", promises=("P1", "P2"))
+    return Check(name=name, result="ok", found="made, appended to, closed and loaded")
 
 
 Probe = Callable[[str], Check]

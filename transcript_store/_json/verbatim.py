@@ -84,7 +84,7 @@ def elements(text: bytes) -> Iterator[bytes]:
 
 
 def as_message(element: bytes, name: str) -> EncodedMessage:
-    """A message in compact form as a transcript has it: what ``encode(parse(element))`` gives.
+    """A message in compact form as a transcript has it: what ``encode_compact(parse(element))`` gives.
 
     Raises ``InvalidMessageError``, with this name for the message, for what a transcript cannot hold.
     """
@@ -105,7 +105,7 @@ def as_message(element: bytes, name: str) -> EncodedMessage:
     return EncodedMessage(strict.encode(strict.parse(element, name), name, sys.maxsize))
 
 
-def count(text: bytes) -> int | None:
+def count_elements(text: bytes) -> int | None:
     """How many elements a JSON array has, none of them decoded; None if it is not an array."""
     import msgspec
 
@@ -167,7 +167,7 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def encode(value: Any) -> bytes:
+def encode_compact(value: Any) -> bytes:
     """A Python value in compact form; raises ``NotJSONError`` for what would not come back equal."""
     try:
         encoded = orjson.dumps(value)

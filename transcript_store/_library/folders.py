@@ -5,30 +5,95 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
-from transcript_store._conversation import leftovers
-from transcript_store._conversation.deleting import delete
-from transcript_store._conversation.deletions import deleted_ids, note_deletion
-from transcript_store._conversation.key_changes import IS_NOT_THERE, Rotation, Rotator, Shredding, id_of, several, shred
-from transcript_store._conversation.reader import Reader
-from transcript_store._conversation.storage import Options
+import orjson
+
+from transcript_store._conversation import deleting
+from transcript_store._conversation.arguments import require_count
+from transcript_store._conversation.deleting import delete, deleted_ids, note_deletion
+from transcript_store._conversation.key_changes import (
+    IS_NOT_THERE,
+    Rotation,
+    Rotator,
+    Shredding,
+    id_in_folder,
+    several,
+    shred,
+)
+from transcript_store._conversation.metadata import copied_members
+from transcript_store._conversation.storage import Reader, StorageOptions
 from transcript_store._conversation.summary import ConversationSummary, summarize
 from transcript_store._conversation.writer import Writer
-from transcript_store._library.writers import ConversationWriter, writers_in
-from transcript_store._os.directory import Folder
+from transcript_store._os.directory import Folder, identity
 from transcript_store._os.filesystem import FileSystem
-from transcript_store._os.names import is_id, is_trash, stage_of
-from transcript_store._os.refusals import kind_of, refusals
+from transcript_store._os.lock import is_alive, locked_files
+from transcript_store._os.names import LOCK, is_id, is_trash, new_id, stage_of
+from transcript_store._os.os_errors import NotOursError, kind_of, refusals
 from transcript_store._sealing.providers import Keyring
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
+from transcript_store.display import many
 from transcript_store.errors import (
     ConversationExistsError,
     ConversationNotFoundError,
     CorruptTranscriptError,
+    KeyNeededError,
     StorageError,
 )
-from transcript_store.ways_out import WayOut
+from transcript_store.hints import Hint
+
+# ---- writers ----
+#
+# Who writes to which conversations of a library right now.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationWriter:
+    """A writer that has a conversation open, as it calls itself. What it does not say is None."""
+
+    id: str
+    """The conversation's."""
+    pid: int | None
+    host: str | None
+    since: str | None
+    """When it took the lock, or on a backend claimed the conversation: RFC 3339, by its own clock."""
+    name: str | None = None
+    """On a backend the ``holder=`` that it was opened with."""
+    last_write_at: str | None = None
+    """On a backend when it wrote last, by its own clock."""
+    takes_turns: bool = False
+    """Whether it was opened with ``hold_lock=False`` on a backend: then others may write too."""
+
+
+def writers_in(library: Folder, ids: list[str]) -> Iterator[ConversationWriter]:
+    """The writers that hold the lock of a conversation in a directory. No lock is taken."""
+    locked, host = locked_files(), library.files.host_name()
+    for its_id in sorted(ids):
+        with suppress(FileNotFoundError, NotOursError):
+            with library.subfolder(its_id) as folder, folder.reading(LOCK) as source:
+                pid, at_host, since = _name_in(bytes(source.read(0, min(source.size, 4096))))
+                file = identity(source.status)
+            if locked is None:
+                is_held = pid is not None and at_host == host and is_alive(pid)
+            else:
+                is_held = file in locked or (pid is not None and (-pid, file[1]) in locked)
+            if is_held:
+                yield ConversationWriter(id=its_id, pid=pid, host=at_host, since=since)
+
+
+def _name_in(content: bytes) -> tuple[int | None, str | None, str | None]:
+    try:
+        holder = orjson.loads(content.partition(b"\n")[0])
+    except orjson.JSONDecodeError:
+        holder = None
+    if type(holder) is not dict:
+        return None, None, None
+    pid, host, at = (holder.get(part) for part in ("pid", "host", "at"))
+    return (pid if type(pid) is int else None), (host if type(host) is str else None), (at if type(at) is str else None)
+
+
+# ---- folders ----
 
 
 class Folders:
@@ -40,9 +105,9 @@ class Folders:
         self.keys = keys
 
     @property
-    def options(self) -> Options:
+    def options(self) -> StorageOptions:
         """Of a conversation that the library itself reads or writes."""
-        return Options(max_line_bytes=DEFAULT_MAX_LINE_BYTES, keys=self.keys)
+        return StorageOptions(max_line_bytes=DEFAULT_MAX_LINE_BYTES, keys=self.keys)
 
     def path_of(self, name: str) -> str:
         """The path of the folder with this name."""
@@ -90,7 +155,7 @@ class Folders:
     def not_found(self, name: str) -> ConversationNotFoundError:
         """The error for a conversation of this name, or one whose name begins so."""
         reason = "there is no such conversation in the library"
-        return ConversationNotFoundError(path=self.path_of(name), reason=reason, way_out=WayOut.LIST_TELLS)
+        return ConversationNotFoundError(path=self.path_of(name), reason=reason, hint=Hint.LIST_CONVERSATIONS)
 
     # ---- all of them ---------------------------------------------------------------------------------------------
 
@@ -150,7 +215,7 @@ class Folders:
         says that something is gone.
         """
         with refusals(path, doing):
-            leftovers.sweep(self.files, self.path)
+            deleting.sweep(self.files, self.path)
 
     def making(self, id: str, *, is_told: bool = False) -> AbstractContextManager[None]:
         """While a conversation is being created: hold a note of it, and if that fails remove what is left.
@@ -162,13 +227,13 @@ class Folders:
     @contextmanager
     def _noted(self, id: str, is_told: bool) -> Iterator[None]:
         with suppress(OSError):
-            leftovers.sweep(self.files, self.path)
-        with leftovers.noted(self.files, self.path, id):
+            deleting.sweep(self.files, self.path)
+        with deleting.noted(self.files, self.path, id):
             try:
                 yield
             except BaseException:
                 if not is_told:
-                    leftovers.discard(self.files, self.path, id)
+                    deleting.discard(self.files, self.path, id)
                 raise
 
     # ---- deletes, and keys ---------------------------------------------------------------------------------------
@@ -189,7 +254,9 @@ class Folders:
             try:
                 parent = Folder.open(self.files, self.path)
             except FileNotFoundError:
-                return Rotation(rotated=(), already=(), left_alone=tuple((name, IS_NOT_THERE) for name in chosen or ()))
+                return Rotation(
+                    rotated=(), already_current=(), skipped=tuple((name, IS_NOT_THERE) for name in chosen or ())
+                )
             with parent:
                 if chosen is not None:
                     return Rotator(parent, keys, by_any_name=True).rotate(chosen)
@@ -205,7 +272,7 @@ class Folders:
             except FileNotFoundError:
                 raise self.not_found(name) from None
             with folder:
-                done = shred(folder, id or id_of(folder))
+                done = shred(folder, id or id_in_folder(folder))
                 with suppress(StorageError, OSError), Folder.open(self.files, self.path) as parent:
                     note_deletion(parent, name, folder)  # its folder keeps an import away, too, until it is deleted
                 return done
@@ -238,3 +305,45 @@ def _newest_first(summary: ConversationSummary) -> tuple[str, str]:
 
 def _in_another_folder(found: str, id: str) -> str:
     return f"conversation {found} is in the folder that belongs to {id}"
+
+
+# ---- forking ----
+#
+# A conversation copied into a new one: its records up to a number, byte for byte, in a commit of their own.
+
+
+def fork(source: Reader, into: Folders, through_seq: int | None, named: tuple[Folders, str] | None = None) -> str:
+    """Copy what ``source`` reads into a new conversation of ``into``; returns its id.
+
+    ``named`` is the library that the original is in, with the id by which it is called there; None if it is in any folder.
+    """
+    if through_seq is not None:
+        require_count("through_seq", through_seq)
+    with source.let_go_at_the_end():
+        if named is not None:
+            named[0].require(named[1])
+        source.load()
+        source.sync_before_copy()
+        source_id, log = source.members["id"], source.log
+        if log.sealer_to_write() is not None and into.keys is None:
+            reason = "the original is sealed, and the library that it is to be forked into has no key"
+            raise KeyNeededError(path=into.path, reason=reason)
+        if named is not None:
+            named[0].require_its_own(named[1], source_id)
+        count = log.end.seq if through_seq is None else through_seq
+        if count > log.end.seq:
+            there = many(log.end.seq, "record")
+            raise ValueError(f"through_seq is {count}, and conversation {source_id} has {there}")
+        origin = {
+            "conversation": source_id,
+            "generation": log.header.generation,
+            "seq": count,
+            "head": log.place_after(count).head.decode(),
+        }
+        fork_id = new_id(into.files)
+        members_at = partial(copied_members, source.members, id=fork_id, forked_from=origin)
+        writer = into.writer(fork_id)
+        with into.making(fork_id), writer.let_go_at_the_end():
+            writer.create(members_at, log.copies(count), log.header.features, count)
+            writer.close()
+        return fork_id

@@ -1,4 +1,4 @@
-"""Many conversations created as a group: ``ConversationLibrary.together()``."""
+"""Many conversations created as a group: ``ConversationLibrary.group()``."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Unpack
 
 from transcript_store._conversation.arguments import new_conversation
 from transcript_store._conversation.metadata import checked_id, new_members
-from transcript_store._conversation.stage import Stage, is_of_use
-from transcript_store._conversation.storage import Options
+from transcript_store._conversation.staging import StagingArea, is_of_use
+from transcript_store._conversation.storage import StorageOptions
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import new_id
 from transcript_store._sealing.providers import Keyring
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore, NewConversation, Redact
 from transcript_store.errors import ConversationExistsError, PoisonedError
-from transcript_store.ways_out import WayOut
+from transcript_store.hints import Hint
 
 _MOST = 1000
 _MOST_BYTES = 64 << 20
 """So many conversations, or so much of messages, and then they are committed: that is what a crash can cost."""
-_OPTIONS = Options(max_line_bytes=DEFAULT_MAX_LINE_BYTES)
+_OPTIONS = StorageOptions(max_line_bytes=DEFAULT_MAX_LINE_BYTES)
 
 
 class _CommitFailedError(PoisonedError):
     """It need not have been a sync that failed, and no ``load()`` leads out of it."""
 
-    way_out: WayOut | None = WayOut.CREATE_THE_REST
+    hint: Hint | None = Hint.CREATE_THE_REST
 
     _says = "{error.path}: {error.reason}, so nothing more is created"
 
@@ -56,7 +56,7 @@ class ConversationGroup:
         self._library, self._files, self._create_alone, self._redact = library, files, create_alone, redact
         self._mutex = threading.RLock()
         self._is_of_use: bool | None = None
-        self._stage: Stage | None = None
+        self._stage: StagingArea | None = None
         self._being_added: set[str] = set()
         self._staged: dict[str, None] = {}
         """Those that the next commit gives their names."""
@@ -68,7 +68,7 @@ class ConversationGroup:
         """The process that may use it; None when it is closed."""
 
     @property
-    def taken(self) -> frozenset[str]:
+    def existing_ids(self) -> frozenset[str]:
         """Ids of what was added and not created: somebody else had created a conversation with that id before the commit."""
         return frozenset(self._taken)
 
@@ -142,7 +142,7 @@ class ConversationGroup:
             stage.finish(own_id)
 
     def commit(self) -> None:
-        """Create what was added. On return all of it is there, except what is ``taken``, and survives a power loss.
+        """Create what was added. On return all of it is there, except what is ``existing_ids``, and survives a power loss.
 
         Raises:
             StorageError: the system refused; the message says what holds and what to do. After a sync that failed the group
@@ -203,7 +203,7 @@ class ConversationGroup:
             stage, self._stage = self._stage, None
             stage.close()
 
-    def _ready_stage(self, id: str) -> Stage | None:
+    def _ready_stage(self, id: str) -> StagingArea | None:
         """The stage, with room for one more; None where each conversation is created by itself."""
         with self._mutex:
             self._require_it_goes_on()
@@ -215,19 +215,19 @@ class ConversationGroup:
             if len(self._staged) >= _MOST or self._staged_bytes >= _MOST_BYTES:
                 self.commit()
             if self._stage is None:
-                self._stage = Stage(self._files, self._library)
+                self._stage = StagingArea(self._files, self._library)
             self._being_added.add(id)
             return self._stage
 
     @contextmanager
-    def _being_put(self, stage: Stage, id: str) -> Iterator[Callable[[NewConversation], None]]:
+    def _being_put(self, stage: StagingArea, id: str) -> Iterator[Callable[[NewConversation], None]]:
         """While a conversation is put on the stage; it waits for the commit only when the block has ended well."""
         sizes = [0]
 
         def put(contents: NewConversation) -> None:
             fields, entries, features = new_conversation(contents, DEFAULT_MAX_LINE_BYTES)
             if self._redact is not None:
-                from transcript_store._conversation.redacting import Redacting  # here, as in `conversation`
+                from transcript_store._conversation.arguments import Redacting  # here, as in `conversation`
 
                 redacting = Redacting(self._redact, f"{self._library.rstrip('/')}/{id}", DEFAULT_MAX_LINE_BYTES)
                 fields, entries = redacting.fields(fields), redacting.entries(entries)

@@ -19,12 +19,12 @@ from transcript_store._conversation.deleting import delete
 from transcript_store._conversation.layout import strangers
 from transcript_store._conversation.metadata import checked_fields
 from transcript_store._conversation.summary import ConversationSummary, summarize
-from transcript_store._json.imported import imported_at
 from transcript_store._json.times import format_time, given_time, is_time
+from transcript_store._json.turns import imported_at
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import ARCHIVE, QUARANTINE, archive_name
-from transcript_store._os.refusals import NotOursError, refusals
+from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store.conversation import ConversationStore
 from transcript_store.errors import (
     ConversationLockedError,
@@ -44,8 +44,8 @@ from transcript_store.errors import (
 )
 
 if TYPE_CHECKING:
+    from transcript_store._snapshots.protocol import SnapshotStore
     from transcript_store._snapshots.snapshot import Snapshot
-    from transcript_store._snapshots.summary import SnapshotStore
 
 
 _T = TypeVar("_T")
@@ -91,7 +91,7 @@ def snapshot_to_keep(reader: ConversationStore) -> Snapshot:
 
     The id is the transcript's head, written as a UUID: a prune that was cut off and is made again stores the same snapshot again.
     """
-    from transcript_store._snapshots.adapter import snapshot_of  # here: most libraries are never pruned
+    from transcript_store._snapshots.converting import snapshot_of  # here: most libraries are never pruned
 
     return replace(snapshot_of(reader), id=_as_id(reader.head))
 
@@ -140,7 +140,7 @@ class PrunedItem:
     """How long the files are that go. Of a conversation with all of its archive and quarantine."""
     snapshot: str | None = None
     """The id of the snapshot that was made of the conversation before it went."""
-    left_alone: str | None = None
+    skipped: str | None = None
     """Why it is due and stays, in a sentence: somebody has it open, it is damaged, there is something else in its folder. None
     if it went; after a dry run, if it would go."""
 
@@ -157,12 +157,12 @@ class Pruning:
     @property
     def pruned(self) -> tuple[PrunedItem, ...]:
         """What went, or would go."""
-        return tuple(item for item in self.items if item.left_alone is None)
+        return tuple(item for item in self.items if item.skipped is None)
 
     @property
-    def left_alone(self) -> tuple[PrunedItem, ...]:
+    def skipped(self) -> tuple[PrunedItem, ...]:
         """What is due and stayed, each with the reason."""
-        return tuple(item for item in self.items if item.left_alone is not None)
+        return tuple(item for item in self.items if item.skipped is not None)
 
     @property
     def size_bytes(self) -> int:
@@ -247,7 +247,7 @@ class Pruner:
         name = summary.directory.rpartition("/")[2]
         known = PrunedItem(what="conversation", id=name, title=summary.title, updated_at=summary.touched_at)
         if summary.damage is not None and (summary.touched_at is None or summary.labels is None):
-            return [replace(known, left_alone=f"whether it is due cannot be seen: {summary.damage}")]
+            return [replace(known, skipped=f"whether it is due cannot be seen: {summary.damage}")]
         if not self._rule.labels.items() <= (summary.labels or {}).items():
             return []
         try:
@@ -256,9 +256,9 @@ class Pruner:
         except FileNotFoundError:
             return []  # somebody has deleted it
         except NotOursError as error:
-            return [replace(known, left_alone=f"it cannot be looked at: {error.reason}")]
+            return [replace(known, skipped=f"it cannot be looked at: {error.reason}")]
         if summary.damage is not None:
-            return [replace(item, left_alone=f"it is damaged: {summary.damage}") for item in found]
+            return [replace(item, skipped=f"it is damaged: {summary.damage}") for item in found]
         return found
 
     def _due_now(self, name: str) -> list[PrunedItem]:
@@ -278,7 +278,7 @@ class Pruner:
             if not self._rule.keep_quarantine and (size := _size_within(folder, QUARANTINE)):
                 found.append(replace(known, what="quarantine", size_bytes=size))
         if found and (others := strangers(folder)):  # what a person put there may be about what would go
-            return [replace(item, left_alone=f"the folder holds {others} beside the conversation") for item in found]
+            return [replace(item, skipped=f"the folder holds {others} beside the conversation") for item in found]
         return found
 
     def _is_old(self, folder: Folder, summary: ConversationSummary) -> bool:
@@ -309,7 +309,7 @@ class Pruner:
 
     def _prune(self, summary: ConversationSummary) -> list[PrunedItem]:
         due = self._due(summary)
-        if not due or due[0].left_alone is not None:
+        if not due or due[0].skipped is not None:
             return due
         gone: list[PrunedItem] = []
         reason = "it changed meanwhile, and is due no more"
@@ -327,13 +327,13 @@ class Pruner:
                 raise
             reason = _reason(error)  # somebody put it there, the system is fine
         stay = {(item.what, item.generation) for item in due} - {(item.what, item.generation) for item in gone}
-        return gone + [replace(item, left_alone=reason) for item in due if (item.what, item.generation) in stay]
+        return gone + [replace(item, skipped=reason) for item in due if (item.what, item.generation) in stay]
 
     def _delete(self, item: PrunedItem, gone: list[PrunedItem]) -> None:
         snapshot: list[str] = []
 
         def is_due_and_saved() -> bool:
-            if [(one.what, one.left_alone) for one in self._due_now(item.id)] != [("conversation", None)]:
+            if [(one.what, one.skipped) for one in self._due_now(item.id)] != [("conversation", None)]:
                 return False
             if self._snapshots is not None:
                 snapshot.append(self._saved(item.id, self._snapshots))
@@ -371,7 +371,7 @@ class Pruner:
 
 
 def _what_goes(item: PrunedItem) -> tuple[str, int | None, int, str | None]:
-    return item.what, item.generation, item.size_bytes, item.left_alone
+    return item.what, item.generation, item.size_bytes, item.skipped
 
 
 def _require_id(store: ConversationStore, name: str) -> None:
@@ -382,7 +382,7 @@ def _require_id(store: ConversationStore, name: str) -> None:
 
 def _reason(error: TranscriptStoreError) -> str:
     reason: Any = getattr(error, "reason", None)
-    return reason if isinstance(reason, str) else error.what
+    return reason if isinstance(reason, str) else error.problem
 
 
 def _size(folder: Folder) -> int:

@@ -25,9 +25,9 @@ from typing import Literal, NamedTuple
 import orjson
 
 from transcript_store._log.record import FORMAT, HASH_MEMBER, SUFFIX_BYTES, Position
-from transcript_store._log.resync import Stretch, stretches
-from transcript_store._log.scan import Read, Walk, continues, pieces_of
-from transcript_store.words import many
+from transcript_store._log.resync import ByteRange, stretches
+from transcript_store._log.scan import Read, Walk, continues, read_chunks
+from transcript_store.display import many
 
 Kind = Literal[
     "torn-tail",
@@ -122,7 +122,7 @@ def judge(read: Read, size: int, walk: Walk, mark: Position) -> Damage | None:
 def _torn_or_hole(read: Read, size: int, walk: Walk, reason: str, line_end: int | None) -> Damage:
     """Behind the mark: bad bytes are a torn tail, unless a whole record that a crash cannot explain stands behind them."""
     complete, stopped = walk.end, walk.stopped
-    kept: Stretch | None = None
+    kept: ByteRange | None = None
     chained, chained_batch = stopped, walk.batch
     for stretch in stretches(read, size, stopped):
         start, end, whole = stretch
@@ -156,7 +156,7 @@ def _torn_or_hole(read: Read, size: int, walk: Walk, reason: str, line_end: int 
 
 
 def _find_line_feed(read: Read, offset: int, size: int) -> int | None:
-    for piece in pieces_of(read, offset, size):
+    for piece in read_chunks(read, offset, size):
         if (found := piece.find(b"\n")) >= 0:
             return offset + found
         offset += len(piece)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
-from transcript_store._log.cache import Block, Cache
 from transcript_store._log.header import NotAHeader, read_header
+from transcript_store._log.lines import Cache, CachedLines
 from transcript_store._log.record import (
     HASH_MEMBER,
     RECORD_HEAD_BYTES,
@@ -23,7 +23,7 @@ from transcript_store._log.record import (
 )
 from transcript_store._log.retractions import Renumbering
 from transcript_store._log.scan import PIECE_BYTES
-from transcript_store._log.sealed import RecordSealer, plain_members
+from transcript_store._log.sealed_records import RecordSealer, plain_members
 
 
 def begins_at(now: Stamp, entries: Iterable[Entry | Copied]) -> Stamp:
@@ -91,13 +91,13 @@ class Image:
                 lines += part
             self.end = Position(seq, begin.offset_bytes + len(lines), head)
             if len(lines) >= PIECE_BYTES:
-                self.cache.put(Block(begin, lines, self.end))
+                self.cache.put(CachedLines(begin, lines, self.end))
                 if first:
                     yield first
                 yield lines
                 begin, lines, first = self.end, bytearray(), b""
         if lines:
-            self.cache.put(Block(begin, lines, self.end))
+            self.cache.put(CachedLines(begin, lines, self.end))
         if first or lines:
             yield first + lines
         # Records that were copied keep their times: the last of them may be later than the header.

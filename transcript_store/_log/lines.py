@@ -5,21 +5,90 @@ A line was verified before anybody reads it. So a line that does not verify now 
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, takewhile
+from itertools import chain, islice, takewhile
+from operator import attrgetter
 from typing import NamedTuple
 
-from transcript_store._log.cache import Block, Cache
 from transcript_store._log.damage import Damage, check
 from transcript_store._log.record import GENESIS, Header, Position
 from transcript_store._log.retractions import TakenBack
-from transcript_store._log.scan import PIECE_BYTES, Piece, Walk, append_before, is_same, pieces_of, scan
-from transcript_store._log.sealed import RecordSealer, sealed_place
+from transcript_store._log.scan import PIECE_BYTES, VerifiedChunk, Walk, append_before, has_bytes, read_chunks, scan
+from transcript_store._log.sealed_records import RecordSealer, sealed_place
 from transcript_store._os.checksum import checksum
-from transcript_store._os.directory import Folder, Source, identity
-from transcript_store._os.refusals import refusals
+from transcript_store._os.directory import Folder, OpenFile, identity
+from transcript_store._os.os_errors import refusals
 from transcript_store.errors import CorruptTranscriptError, KeyNeededError
-from transcript_store.ways_out import WayOut
+from transcript_store.hints import Hint
+
+# ---- cache ----
+#
+# The newest lines of a log in memory, up to a bound: the very bytes that were read or appended, never a copy.
+#
+# A call may be interrupted between any two lines here (Ctrl-C). What is held is in order even then.
+
+OVERHEAD_BYTES = 336
+"""What a block takes beside its bytes: its objects, those of a position, and a place in the queue."""
+
+
+class CachedLines(NamedTuple):
+    """Whole lines, and where they stand."""
+
+    begin: Position
+    lines: bytes | bytearray
+    end: Position
+
+
+class Cache:
+    """Holds the lines of a log from ``begin`` to its end. If there is no room, it holds none, and ``begin`` is the end."""
+
+    def __init__(self, limit_bytes: int, begin: Position) -> None:
+        self._limit_bytes = limit_bytes
+        self._blocks: deque[CachedLines] = deque()
+        self._bytes = 0
+        self._end = begin
+
+    @property
+    def begin(self) -> Position:
+        """Where the first line begins that is held."""
+        return self._blocks[0].begin if self._blocks else self._end
+
+    def put(self, block: CachedLines) -> None:
+        """Hold what stands behind all that is held. If there is no room for all, the oldest blocks go."""
+        self._blocks.append(block)
+        self._end = block.end
+        self._bytes += len(block.lines) + OVERHEAD_BYTES
+        while self._bytes > self._limit_bytes:
+            self._bytes -= len(self._blocks.popleft().lines) + OVERHEAD_BYTES
+
+    def until(self, end: Position) -> Cache:
+        """A cache of what stands before ``end``, where a block begins or ends."""
+        cache = Cache(self._limit_bytes, min(self.begin, end))
+        for begin, lines, block_end in self._blocks:
+            if block_end.offset_bytes <= end.offset_bytes:
+                cache.put(CachedLines(begin, lines, block_end))
+        return cache
+
+    def skip_to(self, end: Position) -> None:
+        """Hold nothing of what stands before a place."""
+        self._blocks.clear()
+        self._bytes = 0
+        self._end = end
+
+    def __iter__(self) -> Iterator[CachedLines]:
+        return iter(self._blocks)
+
+    def newest_first(self, before: int | None = None) -> Iterator[CachedLines]:
+        """The blocks from the end of the log on; or from the last one on that begins behind fewer records than ``before``."""
+        passed_over = 0
+        if before is not None:
+            passed_over = len(self._blocks) - bisect_left(self._blocks, before, key=attrgetter("begin.seq"))
+        return islice(reversed(self._blocks), passed_over, None)
+
+
+# ---- lines ----
 
 Place = tuple[int, int]
 """Between two lines: so many records, and so many bytes of the file, stand before it. Of a ``Position`` the first two."""
@@ -37,7 +106,7 @@ class Tail(NamedTuple):
     """What the records in it take back, there and before it."""
 
 
-class Stretch(NamedTuple):
+class LineRun(NamedTuple):
     """Whole lines that stand one behind the other, to be decoded together, and the numbers of the records before them and last in them."""
 
     after_seq: int
@@ -75,7 +144,7 @@ GATHERED_BYTES = 1 << 16
 """So much is decoded at a time; it stays in the processor's cache."""
 
 
-class Lines:
+class VerifiedLines:
     """What a transcript holds from ``begin``, behind its header, to ``end``, the end of its last complete append."""
 
     def __init__(self, folder: Folder, name: str, cache_bytes: int) -> None:
@@ -93,7 +162,7 @@ class Lines:
         """What was verified of the file, stretch by stretch from ``begin`` on, without a gap. It never reaches behind what was verified."""
         self.sealer: RecordSealer | None = None
         """What opens the records, if they are sealed and the key was given."""
-        self.settled = False
+        self.is_current = False
         """Whether the file is known to be what memory says: nothing was interrupted, and no read found damage."""
 
     # ---- the file ------------------------------------------------------------------------------------------------
@@ -110,13 +179,13 @@ class Lines:
         """How many names the file has."""
         return self.files.handle_status(self.handle).st_nlink
 
-    def begins_with(self, source: Source) -> bool:
+    def begins_with(self, source: OpenFile) -> bool:
         """Whether a file holds the beginning of this one, or all of it."""
         if identity(source.status) == self.inode:
             return True
         if source.size > self.end.offset_bytes:
             return False
-        return is_same(source.read, source.size, pieces_of(self.read, 0, source.size))
+        return has_bytes(source.read, source.size, read_chunks(self.read, 0, source.size))
 
     def close(self) -> None:
         """Close the file. May be called again."""
@@ -153,14 +222,14 @@ class Lines:
                     raise self.not_genuine(seq, "it was sealed before the record in front of it, or is that one again")
                 last = place
 
-    def shown(self, block: Block) -> Iterator[bytes | bytearray]:
+    def shown(self, block: CachedLines) -> Iterator[bytes | bytearray]:
         """The lines of a block as far as they can be read: sealed ones if the key is not there."""
         can_open = self.sealer is not None
         return (self.opened(seq, line) if can_open else line for seq, line in numbered(block))
 
     def not_genuine(self, seq: int, reason: str) -> CorruptTranscriptError:
         """The error for a record that verifies, and was not written with the key."""
-        return self.corrupt("not-genuine", reason, WayOut.RESTORE, line_number=seq + 1)
+        return self.corrupt("not-genuine", reason, Hint.RESTORE, line_number=seq + 1)
 
     # ---- blocks --------------------------------------------------------------------------------------------------
 
@@ -176,7 +245,7 @@ class Lines:
             return self.end
         block = next(block for block in self.blocks() if seq < block.end.seq)
         starts = scan(block.lines, block.begin).starts
-        return Piece(block.begin, block.lines, starts, block.end).boundary(seq - block.begin.seq)
+        return VerifiedChunk(block.begin, block.lines, starts, block.end).boundary(seq - block.begin.seq)
 
     def append_behind(self, seq: int) -> Position:
         """Where an append begins, at or before the end of the record with this number, which is not the last one.
@@ -185,7 +254,7 @@ class Lines:
         """
         return self.begin if seq == 0 else next(b.begin for b in self.newest_blocks_first() if b.begin.seq <= seq)
 
-    def block_after(self, place: Position) -> Block:
+    def block_after(self, place: Position) -> CachedLines:
         """What follows the end of an append that is not the last one: lines in memory, or a piece of the file, verified again."""
         until = self.cache.begin
         if place.offset_bytes < until.offset_bytes:
@@ -193,11 +262,11 @@ class Lines:
                 piece = next(iter(Walk(self.read, place, until.offset_bytes)), None)
                 if piece is None or (piece.end.offset_bytes == until.offset_bytes and piece.end != until):
                     raise self.why_not(until)
-            return Block(place, piece.data, piece.end)
+            return CachedLines(place, piece.data, piece.end)
         block = next(block for block in self.cache if place.offset_bytes < block.end.offset_bytes)
-        return Block(place, block.lines[place.offset_bytes - block.begin.offset_bytes :], block.end)
+        return CachedLines(place, block.lines[place.offset_bytes - block.begin.offset_bytes :], block.end)
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[CachedLines]:
         """All lines in order: those that are not in memory are read, and verified again (L1)."""
         # The block behind the end is of an append that was interrupted. Nobody was told that it is stored.
         end = self.end.seq
@@ -207,7 +276,7 @@ class Lines:
             return iter(held)
         return chain(self._blocks_of_file(), held)
 
-    def _blocks_of_file(self) -> Iterator[Block]:
+    def _blocks_of_file(self) -> Iterator[CachedLines]:
         place, until = self.begin, self.cache.begin
         with refusals(self.path, "read it"):
             for stretch in [*self.verified]:
@@ -216,22 +285,22 @@ class Lines:
                 lines = self.read(place.offset_bytes, stretch.end.offset_bytes - place.offset_bytes)
                 if checksum(lines) != stretch.checksum:
                     raise self.why_not(until)
-                yield Block(place, lines, stretch.end)
+                yield CachedLines(place, lines, stretch.end)
                 place = stretch.end
             walk = Walk(self.read, place, until.offset_bytes)
             for piece in walk:
                 self.note_verified(piece)
-                yield Block(piece.begin, piece.data, piece.end)
+                yield CachedLines(piece.begin, piece.data, piece.end)
             if walk.end != until:
                 raise self.why_not(until)
         self.verified_from = self.begin
 
-    def note_verified(self, piece: Piece) -> None:
+    def note_verified(self, piece: VerifiedChunk) -> None:
         """Remember that a piece was verified: its lines need not be hashed one by one again."""
         if piece.begin == (self.verified[-1].end if self.verified else self.begin):
             self.verified.append(Verified(piece.begin, piece.end, checksum(piece.data)))
 
-    def newest_blocks_first(self, passed_over: Tail | None = None) -> Iterator[Block]:
+    def newest_blocks_first(self, passed_over: Tail | None = None) -> Iterator[CachedLines]:
         """The same, the newest first, as far back as somebody asks; without the lines of a tail that is passed over."""
         held = self.cache.newest_first()
         if passed_over is not None:
@@ -247,14 +316,16 @@ class Lines:
         while place != self.begin:
             with refusals(self.path, "read it"):
                 begin = append_before(self.read, self.begin, place.offset_bytes, length)
-                block = Block(begin, self.read(begin.offset_bytes, place.offset_bytes - begin.offset_bytes), place)
+                block = CachedLines(
+                    begin, self.read(begin.offset_bytes, place.offset_bytes - begin.offset_bytes), place
+                )
                 # The end is known, and its hash covers what is read here, down to the hash that it begins with.
                 if scan(block.lines, begin).end != place:
                     raise self.why_not(place)
             yield block
             place, length = begin, min(2 * length, 4 * PIECE_BYTES)
 
-    def blocks_before(self, seq: int) -> Iterator[Block]:
+    def blocks_before(self, seq: int) -> Iterator[CachedLines]:
         """Those that hold records before the one with this number, the newest first.
 
         Where this process verified the file, only they are read, whatever stands behind them; elsewhere what does is read too.
@@ -267,7 +338,7 @@ class Lines:
                         lines = self.read(begin, end - begin)
                         if checksum(lines) != stretch.checksum:
                             raise self.why_not(self.cache.begin)
-                        yield Block(stretch.begin, lines, stretch.end)
+                        yield CachedLines(stretch.begin, lines, stretch.end)
             return
         yield from (block for block in self.newest_blocks_first() if block.begin.seq < seq - 1)
 
@@ -293,7 +364,7 @@ class Lines:
     def why_not(self, place: Position) -> CorruptTranscriptError:
         """What is wrong with a transcript that was known to lead through this place, and does not."""
         self.verified.clear()
-        self.settled = False  # a writer looks at what it chains to before it goes on
+        self.is_current = False  # a writer looks at what it chains to before it goes on
         self.verified_from = self.end  # and verifies all of it anew before that goes into the archive
         damage, _ = check(self.read, self.size_bytes(), self.begin, place)
         if damage is not None:
@@ -306,22 +377,24 @@ class Lines:
         offset = damage.place.offset_bytes
         return self.corrupt(damage.kind, damage.reason, line_number=damage.line_number, offset_bytes=offset)
 
-    def corrupt(self, kind: str, reason: str, way_out: WayOut | None = None, **place: int) -> CorruptTranscriptError:
+    def corrupt(self, kind: str, reason: str, hint: Hint | None = None, **place: int) -> CorruptTranscriptError:
         """An error that names the file, and the ``line_number`` and ``offset_bytes`` in it."""
-        return CorruptTranscriptError(path=self.path, kind=kind, reason=reason, way_out=way_out, **place)
+        return CorruptTranscriptError(path=self.path, kind=kind, reason=reason, hint=hint, **place)
 
 
-def lines_of(block: Block) -> Sequence[bytes | bytearray]:
+def split_lines(block: CachedLines) -> Sequence[bytes | bytearray]:
     """The lines of a block, each without its line feed."""
     return block.lines.split(b"\n")[:-1]
 
 
-def numbered(block: Block) -> list[tuple[int, bytes | bytearray]]:
+def numbered(block: CachedLines) -> list[tuple[int, bytes | bytearray]]:
     """The same, each with its number."""
-    return list(enumerate(lines_of(block), block.begin.seq + 1))
+    return list(enumerate(split_lines(block), block.begin.seq + 1))
 
 
-def newest_lines_first(block: Block, before: Place | None = None) -> Iterator[tuple[int, bytes | bytearray, Place]]:
+def newest_lines_first(
+    block: CachedLines, before: Place | None = None
+) -> Iterator[tuple[int, bytes | bytearray, Place]]:
     """The same from the end on, each line when it is asked for: of a block of 256 KB mostly the last few are wanted. With where it begins.
 
     Or from a place ``before`` that on, which is in the block.
@@ -334,7 +407,7 @@ def newest_lines_first(block: Block, before: Place | None = None) -> Iterator[tu
         seq, end = seq - 1, begin - 1
 
 
-def gathered(blocks: Iterable[Block]) -> Iterator[Stretch]:
+def gathered(blocks: Iterable[CachedLines]) -> Iterator[LineRun]:
     """Blocks that stand one behind the other, so many together: an append makes a short one, and each costs a call or ten."""
     parts: list[bytes | bytearray] = []
     length = first = last = 0
@@ -344,23 +417,23 @@ def gathered(blocks: Iterable[Block]) -> Iterator[Stretch]:
         parts.append(lines)
         length, last = length + len(lines), end.seq
         if length >= GATHERED_BYTES:
-            yield Stretch(first, parts, last)
+            yield LineRun(first, parts, last)
             parts, length = [], 0
     if parts:
-        yield Stretch(first, parts, last)
+        yield LineRun(first, parts, last)
 
 
 class FromTheEnd:
     """The lines of blocks that come from the end on, as many at a time as are asked for."""
 
-    def __init__(self, blocks: Iterator[Block]) -> None:
+    def __init__(self, blocks: Iterator[CachedLines]) -> None:
         self._blocks = blocks
-        self._block: Block | None = None
+        self._block: CachedLines | None = None
         """What is taken from; the next one is read when a line of it is asked for."""
         self._seq = self._stop = 0
         """Of that block: the number of its last record that is left, and where that one ends; 0 if nothing is left."""
 
-    def take(self, count: int) -> Stretch | None:
+    def take(self, count: int) -> LineRun | None:
         """The next so many lines in their order, fewer if they are long or what stands before them is passed over; None for the end.
 
         Each line is looked for when it is asked for: of a block of 256 KB mostly the last few are wanted.
@@ -388,4 +461,4 @@ class FromTheEnd:
             parts.append(lines[start:stop])
             count, length = count - taken, length + stop - start
             self._seq, self._stop = after_seq, start
-        return Stretch(after_seq, parts[::-1], through_seq) if parts else None
+        return LineRun(after_seq, parts[::-1], through_seq) if parts else None

@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 
 from transcript_store._json.times import format_time, parse_time
 from transcript_store._log import quarantine
-from transcript_store._log.cache import Block, Cache
 from transcript_store._log.damage import Damage, judge
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.image import Image, begins_at
+from transcript_store._log.lines import Cache, CachedLines
 from transcript_store._log.messages import Messages
 from transcript_store._log.record import (
     DAY_US,
@@ -52,14 +52,14 @@ from transcript_store._log.record import (
     stamp_of,
 )
 from transcript_store._log.retractions import TakenBack
-from transcript_store._log.scan import Walk, append_before, first_line, pieces_of
-from transcript_store._log.sealed import RecordSealer, batch_member, first_plain, plain_members
+from transcript_store._log.scan import Walk, append_before, first_line, read_chunks
+from transcript_store._log.sealed_records import RecordSealer, batch_member, first_plain, plain_members
 from transcript_store._os.directory import Folder, identity
 from transcript_store._os.names import TRANSCRIPT
-from transcript_store._os.refusals import NotOursError, SyncFailedError, kind_of, refusals
+from transcript_store._os.os_errors import NotOursError, SyncFailedError, kind_of, refusals
+from transcript_store.display import many
 from transcript_store.errors import CorruptTranscriptError, InvalidMessageError, UnsupportedVersionError
-from transcript_store.ways_out import WayOut
-from transcript_store.words import many
+from transcript_store.hints import Hint
 
 logger = logging.getLogger("transcript_store.log")
 
@@ -203,7 +203,7 @@ class Log(Messages):
             raise self.why_not(place)
         self._accept(place, place, cache)
         self.verified_from = begin
-        self.settled = True
+        self.is_current = True
 
     def _take_in(self, begin: Position, stop: int, cache: Cache) -> Walk:
         """Verify a stretch of the file, and hold as much of its end as there is room for."""
@@ -213,7 +213,7 @@ class Log(Messages):
             if is_sealed and (index := first_plain(piece.data, piece.starts)) is not None:
                 raise self.not_genuine(piece.begin.seq + 1 + index, "it is not sealed, and all records here are")
             if piece.end.offset_bytes > stop - self._cache_bytes:
-                cache.put(Block(piece.begin, bytes(piece.data), piece.end))
+                cache.put(CachedLines(piece.begin, bytes(piece.data), piece.end))
             else:
                 cache.skip_to(piece.end)
                 self.note_verified(piece)
@@ -252,10 +252,10 @@ class Log(Messages):
         """Cut a torn tail, or give a whole last record its line feed. The bytes are in quarantine before they are cut."""
         cut_at, quarantined = torn.cut_at_bytes, None
         if cut_at < size:
-            with refusals(self.path, "keep its torn tail in quarantine/", "So it was not cut", WayOut.OPEN_TO_READ):
+            with refusals(self.path, "keep its torn tail in quarantine/", "So it was not cut", Hint.OPEN_TO_READ):
                 quarantined = quarantine.keep(
                     self.folder,
-                    lambda: pieces_of(self.read, cut_at, size),
+                    lambda: read_chunks(self.read, cut_at, size),
                     generation=self.header.generation,
                     offset_bytes=cut_at,
                     kind=torn.kind,
@@ -346,7 +346,7 @@ class Log(Messages):
         """
         data, _, end, at_us = prepared
         # L3. A signal may interrupt this between any two lines. Then it stays False, and the next call reads the file.
-        self.settled = False
+        self.is_current = False
         try:
             done = self.files.write(self.handle, data)
             if done < len(data):
@@ -359,19 +359,19 @@ class Log(Messages):
                 self.files.sync_data(self.handle)
             except OSError as error:
                 raise SyncFailedError(error.errno, error.strerror) from error
-        self.cache.put(_new(Block, (self.end, data, end)))  # these bytes themselves: nothing is copied
+        self.cache.put(_new(CachedLines, (self.end, data, end)))  # these bytes themselves: nothing is copied
         self.end = end
         if sync:
             self.synced = end
         self._last_at_us = at_us
-        self.settled = True
+        self.is_current = True
 
     def _cut_back(self) -> None:
         try:
             self.files.truncate(self.handle, self.end.offset_bytes)
         except OSError as error:
             raise CannotCutBackError(error.errno, error.strerror) from error
-        self.settled = True
+        self.is_current = True
 
     def sync(self) -> None:
         """Put on the medium what was appended since the last sync; raises ``SyncFailedError``."""
@@ -468,7 +468,7 @@ class Log(Messages):
         self.verified.clear()
         self._known_taken_back, self._passed_over = (0, TakenBack()), None
         self._last_at_us = image.last_at_us
-        self.settled = True
+        self.is_current = True
 
     # ---- look again ----------------------------------------------------------------------------------------------
 
@@ -477,16 +477,16 @@ class Log(Messages):
         try:
             status = self.files.status(self.folder.handle, self._name)
         except FileNotFoundError:
-            raise self.corrupt("replaced", "the transcript is gone", way_out=WayOut.SAVE_AND_LOAD_ANEW) from None
+            raise self.corrupt("replaced", "the transcript is gone", hint=Hint.SAVE_AND_RELOAD) from None
         if status.st_ino != self.inode[1] or status.st_dev != self.inode[0]:
             what = "another file" if stat.S_ISREG(status.st_mode) else kind_of(status)
             raise self.corrupt("replaced", f"{what} stands in the place of the transcript that was loaded")
-        return self.settled and status.st_size == self.end.offset_bytes
+        return self.is_current and status.st_size == self.end.offset_bytes
 
     def look_again(self) -> None:
         """Read the file from the last sync on, as after a crash: a call was interrupted, or somebody else wrote.
 
-        If this is interrupted too, the next call looks again: ``settled`` is still False, or the size is still another one. Or
+        If this is interrupted too, the next call looks again: ``is_current`` is still False, or the size is still another one. Or
         all is taken in, and only the report of what was cut is not made.
         """
         acknowledged, begin = self.end, self.synced
@@ -495,11 +495,11 @@ class Log(Messages):
         size = self.size_bytes()
         if size < begin.offset_bytes:
             what = f"the transcript has {many(size, 'byte')}, and {acknowledged.offset_bytes:,} were stored"
-            raise self.corrupt("truncated", what, way_out=WayOut.LOAD_ANEW)
+            raise self.corrupt("truncated", what, hint=Hint.RELOAD)
         # What the next record is chained to may not be whole any more.
         self.require_chain(append_before(self.read, self.begin, begin.offset_bytes, TAIL_BYTES), begin)
         self._accept(begin, acknowledged, self.cache.until(begin))
-        self.settled = True
+        self.is_current = True
 
     def read_on(self) -> bool:
         """For a reader: take in what follows the last record; False if what was read before is not there any more."""

@@ -1,6 +1,6 @@
 """What the lines of a log say: messages, records, copies of them; and which messages count, where some were taken back.
 
-Every line that comes from :class:`Lines` is verified. If it still cannot be decoded, a program wrote it that
+Every line that comes from :class:`VerifiedLines` is verified. If it still cannot be decoded, a program wrote it that
 knows the format; the error says ``foreign``.
 """
 
@@ -11,8 +11,17 @@ from itertools import islice
 from typing import Any
 
 from transcript_store._json.strict import JSONDecodeError, decode
-from transcript_store._log.cache import Block
-from transcript_store._log.lines import FromTheEnd, Lines, Place, Stretch, Tail, gathered, newest_lines_first, numbered
+from transcript_store._log.lines import (
+    CachedLines,
+    FromTheEnd,
+    LineRun,
+    Place,
+    Tail,
+    VerifiedLines,
+    gathered,
+    newest_lines_first,
+    numbered,
+)
 from transcript_store._log.record import (
     Copied,
     Entry,
@@ -30,13 +39,13 @@ from transcript_store._log.record import (
 from transcript_store._log.retractions import TakenBack
 from transcript_store._os.directory import Folder
 from transcript_store.errors import CorruptTranscriptError
-from transcript_store.ways_out import WayOut
+from transcript_store.hints import Hint
 
 NOTHING = TakenBack()
 """Where nothing can be taken back; it is never changed."""
 
 
-class Messages(Lines):
+class Messages(VerifiedLines):
     """A transcript whose lines are decoded when somebody asks for what they say."""
 
     def __init__(self, folder: Folder, name: str, cache_bytes: int) -> None:
@@ -70,7 +79,7 @@ class Messages(Lines):
             at_least *= 2  # more than once if some carry no message; it may be many that carry none
         return found[max(0, len(found) - last) :]
 
-    def _messages_of(self, stretch: Stretch, taken_back: TakenBack) -> list[dict[str, Any]]:
+    def _messages_of(self, stretch: LineRun, taken_back: TakenBack) -> list[dict[str, Any]]:
         """The messages of a stretch that count. What its own records take back, which stands before them, is noted in ``taken_back``."""
         after_seq, parts, through_seq = stretch
         if (
@@ -90,7 +99,7 @@ class Messages(Lines):
         self._decode((self.opened(seq, line) for seq, line in each if seq not in taken_back), found)
         return found
 
-    def _messages_together(self, stretch: Stretch, taken_back: TakenBack) -> list[dict[str, Any]] | None:
+    def _messages_together(self, stretch: LineRun, taken_back: TakenBack) -> list[dict[str, Any]] | None:
         """The same, of lines that are decoded together, as one array: what every reader waits for.
 
         That takes two thirds of the time of one line after the other. None where lines are unusual: then each line is decoded by itself,
@@ -261,7 +270,7 @@ class Messages(Lines):
             raise self._not_a_record(line)
         return record
 
-    def records_in(self, block: Block, after_seq: int, through_seq: int, taken_back: TakenBack) -> list[Record]:
+    def records_in(self, block: CachedLines, after_seq: int, through_seq: int, taken_back: TakenBack) -> list[Record]:
         """The records of a block whose numbers are greater than the first number, and at most the second."""
         lines = numbered(block)[max(0, after_seq - block.begin.seq) : through_seq - block.begin.seq]
         return [self._record_in(seq, line, taken_back) for seq, line in lines]
@@ -296,4 +305,4 @@ class Messages(Lines):
         reason = "the line verifies, but is not a record: a program that knows the format wrote something else"
         seq = int(line[len(b'{"seq":') : line.index(b",")])  # a line verifies only if it begins with its number
         offset = self.place_after(seq - 1).offset_bytes
-        return self.corrupt("foreign", reason, WayOut.RESTORE_OR_REPAIR, line_number=seq + 1, offset_bytes=offset)
+        return self.corrupt("foreign", reason, Hint.RESTORE_OR_REPAIR, line_number=seq + 1, offset_bytes=offset)

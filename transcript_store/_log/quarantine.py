@@ -12,7 +12,7 @@ from hashlib import sha256
 import orjson
 
 from transcript_store._json.times import format_time
-from transcript_store._log.scan import is_same
+from transcript_store._log.scan import has_bytes
 from transcript_store._os.directory import Folder
 from transcript_store._os.names import QUARANTINE, is_temporary, quarantine_name
 
@@ -58,7 +58,7 @@ def keep(
             quarantine.replace_file(f"{name}.json", [orjson.dumps(note, option=orjson.OPT_INDENT_2) + b"\n"])
         try:
             with quarantine.reading(name) as kept:
-                is_kept = is_same(kept.read, kept.size, pieces())
+                is_kept = has_bytes(kept.read, kept.size, pieces())
         except FileNotFoundError:
             is_kept = False
         if is_kept:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from transcript_store._log.record import GENESIS, SUFFIX_BYTES, Batch, Position, body_batch, chain_hash
-from transcript_store._log.scan import PIECE_BYTES, Read, first_line, is_same, pieces_of
+from transcript_store._log.scan import PIECE_BYTES, Read, first_line, has_bytes, read_chunks
 
 _TOKEN = re.compile(
     rb'\n+|\{"seq":([1-9]\d{0,18}),"at":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"|,"hash":"([0-9a-f]{32})"\}'
@@ -41,7 +41,7 @@ class Whole(NamedTuple):
     """The hash that it is chained to."""
 
 
-class Stretch(NamedTuple):
+class ByteRange(NamedTuple):
     """Bytes of a file from ``start`` to ``end``, its LF not counted: a record that verifies, or something else."""
 
     start: int
@@ -49,11 +49,11 @@ class Stretch(NamedTuple):
     whole: Whole | None
 
 
-class Part(NamedTuple):
+class DamagedLine(NamedTuple):
     """A line of a file, or the part of it up to where a record ends: its stretches in order, without blank ones."""
 
     line_number: int
-    stretches: list[Stretch]
+    stretches: list[ByteRange]
 
     @property
     def start(self) -> int:
@@ -64,7 +64,7 @@ class Part(NamedTuple):
         return self.stretches[-1].end
 
 
-def parts(read: Read, size: int, begin: Position | None = None) -> Iterator[Part]:
+def parts(read: Read, size: int, begin: Position | None = None) -> Iterator[DamagedLine]:
     """Take a file apart, from ``begin`` or from behind its header on: what is a record, and what is not.
 
     A record is looked for where a line begins (space around it, that an editor put there, does not count), right behind a
@@ -80,7 +80,7 @@ def parts(read: Read, size: int, begin: Position | None = None) -> Iterator[Part
     return reader.parts(size)
 
 
-def stretches(read: Read, size: int, begin: Position | None = None) -> Iterator[Stretch]:
+def stretches(read: Read, size: int, begin: Position | None = None) -> Iterator[ByteRange]:
     """The stretches of all :func:`parts`, in order."""
     return (stretch for part in parts(read, size, begin) for stretch in part.stretches)
 
@@ -168,9 +168,9 @@ class _Reader:
         self._outer: _Candidate | None = None
         self._inner: _Candidate | None = None
         self._cuts: list[int] = []
-        self._found: list[Stretch] = []
+        self._found: list[ByteRange] = []
 
-    def parts(self, size: int) -> Iterator[Part]:
+    def parts(self, size: int) -> Iterator[DamagedLine]:
         """All parts, in order."""
         done = self._base
         while True:
@@ -199,7 +199,7 @@ class _Reader:
         """Bytes before the current token, from the window if they are still in it."""
         if start >= self._base:
             return [self._window[start - self._base : end - self._base]]
-        return pieces_of(self._read, start, end)
+        return read_chunks(self._read, start, end)
 
     def _pass_over(self, start: int, end: int) -> None:
         """Note where what stands between two tokens begins and ends; space does not count, an editor may have put it there."""
@@ -209,7 +209,7 @@ class _Reader:
                 self._start = start + first.start()
             self._end = start + len(between.rstrip(_BLANK))
 
-    def _take(self, token: re.Match[bytes]) -> Iterator[Part]:
+    def _take(self, token: re.Match[bytes]) -> Iterator[DamagedLine]:
         start, end = self._base + token.start(), self._base + token.end()
         if token[1] is None and token[2] is None:
             yield from self._end_part()
@@ -235,7 +235,7 @@ class _Reader:
             self._start = start
         self._end = end
 
-    def _end_candidate(self, token: re.Match[bytes]) -> list[Part] | None:
+    def _end_candidate(self, token: re.Match[bytes]) -> list[DamagedLine] | None:
         """Something ends like a record: returns the part that ends here, if it began with that record; None if it goes on."""
         start, end, stated = self._base + token.start(), self._base + token.end(), bytes(token[2])
         for candidate in (self._outer, self._inner):
@@ -243,7 +243,7 @@ class _Reader:
                 continue
             # body_batch() looks at the last bytes alone, and a window keeps more of them than that.
             batch = body_batch(self._window, 0, token.start())
-            found = Stretch(candidate.start, end, Whole(candidate.seq, batch, stated, previous))
+            found = ByteRange(candidate.start, end, Whole(candidate.seq, batch, stated, previous))
             if candidate is self._inner:
                 self._last_whole = stated
                 self._found.append(found)
@@ -251,14 +251,14 @@ class _Reader:
                 self._cuts.append(end)
                 return None
             self._before = [stated]
-            stretches = [] if self._start is None else self._once(Stretch(self._start, found.start, None))
+            stretches = [] if self._start is None else self._once(ByteRange(self._start, found.start, None))
             if fresh := self._once(found):
                 self._last_whole = stated
             stretches += fresh
-            return [Part(self._line_number, stretches)] if stretches else []
+            return [DamagedLine(self._line_number, stretches)] if stretches else []
         return None
 
-    def _end_part(self) -> Iterator[Part]:
+    def _end_part(self) -> Iterator[DamagedLine]:
         """What is known of a part when it ends, and no record in it began with it."""
         if self._start is None:
             return
@@ -271,20 +271,20 @@ class _Reader:
             self._before = [self._last_whole]
         elif stated:
             # Either may be what the next record is chained to: the hash itself may be what was damaged.
-            self._before = [stated, chain_hash(self._before[0], pieces_of(self._read, start, end - SUFFIX_BYTES))]
+            self._before = [stated, chain_hash(self._before[0], read_chunks(self._read, start, end - SUFFIX_BYTES))]
         if stretches := self._stretches(start, end):
-            yield Part(self._line_number, stretches)
+            yield DamagedLine(self._line_number, stretches)
 
-    def _stretches(self, start: int, end: int) -> list[Stretch]:
+    def _stretches(self, start: int, end: int) -> list[ByteRange]:
         found = {stretch.start: stretch for stretch in self._found}
         bounds = sorted({start, *self._cuts, *(stretch.start for stretch in self._found), end})
-        stretches: list[Stretch] = []
+        stretches: list[ByteRange] = []
         for a, b in pairwise(bounds):
             # No bound lies within a found record: what begins within one takes its place as the candidate.
-            stretches += self._once(found.get(a) or Stretch(a, b, None))
+            stretches += self._once(found.get(a) or ByteRange(a, b, None))
         return stretches
 
-    def _once(self, stretch: Stretch) -> list[Stretch]:
+    def _once(self, stretch: ByteRange) -> list[ByteRange]:
         """A stretch, if there is anything in it and it is not the copy of a whole record."""
         start, end, whole = stretch
         head = self._stated_at(start, end) if whole is None else whole.head
@@ -303,6 +303,6 @@ class _Reader:
         first, last = self._seen.get(head, (0, -1))
         if last - first != end - start:
             return False
-        return is_same(
-            lambda at, length: self._read(start + at, length), end - start, pieces_of(self._read, first, last)
+        return has_bytes(
+            lambda at, length: self._read(start + at, length), end - start, read_chunks(self._read, first, last)
         )

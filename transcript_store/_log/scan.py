@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import NamedTuple
 
+from transcript_store._json.times import is_time
 from transcript_store._log.record import (
+    HASH_MEMBER,
     LONGEST_METADATA_BYTES,
     RECORD_HEAD_BYTES,
     SINGLE,
@@ -19,6 +21,7 @@ from transcript_store._log.record import (
     Batch,
     Position,
     body_batch,
+    chain_hash,
     record_head,
 )
 
@@ -99,7 +102,7 @@ def continues(open_batch: Batch, batch: Batch) -> bool:
     return batch.k == open_batch.k + 1 and (open_batch.k == 0 or batch.n == open_batch.n)
 
 
-class Piece(NamedTuple):
+class VerifiedChunk(NamedTuple):
     """A stretch of complete appends that verify: the bytes from ``begin`` to ``end``, and where each record begins in them."""
 
     begin: Position
@@ -137,7 +140,7 @@ class Walk:
             pass
         return self.end
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[VerifiedChunk]:
         data = bytearray()
         starts = array("Q")
         while (at := self.end.offset_bytes + len(data)) < self._stop:
@@ -154,7 +157,7 @@ class Walk:
                 count = self.end.seq - begin.seq
                 rest, starts = data[length:], array("Q", [start - length for start in starts[count:]])
                 del data[length:], found.starts[count:]
-                yield Piece(begin, data, found.starts, self.end)
+                yield VerifiedChunk(begin, data, found.starts, self.end)
                 data = rest
             if data and not self._goes_on(data):
                 return
@@ -188,14 +191,14 @@ def first_line(read: Read, size: int, length: int = 16 * 1024) -> bytearray:
         length *= 4
 
 
-def pieces_of(read: Read, start: int, end: int) -> Iterator[bytearray]:
+def read_chunks(read: Read, start: int, end: int) -> Iterator[bytearray]:
     """The bytes of a file between two offsets, a piece at a time; fewer if it ends before."""
     while start < end and (piece := read(start, min(PIECE_BYTES, end - start))):
         yield piece
         start += len(piece)
 
 
-def is_same(read: Read, size: int, pieces: Iterable[bytes | bytearray]) -> bool:
+def has_bytes(read: Read, size: int, pieces: Iterable[bytes | bytearray]) -> bool:
     """Whether a file of this size has the bytes that these pieces have together."""
     offset = 0
     for piece in pieces:
@@ -226,4 +229,66 @@ def _first_append(stretch: bytes | bytearray) -> Position | None:
         if head is not None and body_batch(stretch, start, end - SUFFIX_BYTES).k == 1:
             return Position(head.seq - 1, start, bytes(stretch[start - 35 : start - 3]))
         start = end + 1
+    return None
+
+
+# ---- tail ----
+#
+# The end of a file → its last complete append: what a list says of a conversation, without reading the rest.
+
+LONGEST_TAIL_BYTES = 256 * 2**20
+"""How far back the last whole record is looked for: a tail of NULs can have any size."""
+
+_NEAR_BYTES = 4096
+"""How much of the end is read at once: most often the whole last record is in it."""
+
+
+class LastRecord(NamedTuple):
+    """The last complete append of a transcript."""
+
+    seq: int
+    at: str
+    end: int
+    """Where its line ends."""
+    body: bytearray
+    """The line without its hash and what closes it."""
+
+
+def last_record(file: Read, size: int) -> LastRecord | None:
+    """The last record that verifies and completes an append. None if there is none, or if it ends too far back.
+
+    A record verifies against the hash at the end of the line before it. What stands before that is not read, so this is no
+    verification: a list of ten thousand conversations reads the last 4 KiB of each.
+    """
+    floor, near = max(0, size - LONGEST_TAIL_BYTES), max(0, size - _NEAR_BYTES)
+    rest = file(near, size - near)
+
+    def read(offset: int, length: int) -> bytearray:
+        return rest[offset - near :][:length] if offset >= near else file(offset, length)
+
+    end = _line_feed_before(read, size, floor)
+    while end is not None and (before := _line_feed_before(read, end, floor)) is not None:
+        start = before + 1
+        # A line that does not verify, or that begins a batch whose rest is missing, is a torn tail or damage. Either way
+        # the last append ends before it.
+        if start > SUFFIX_BYTES:
+            line = read(start - 35, end - start + 35)
+            previous, body, suffix = bytes(line[:32]), line[35:-SUFFIX_BYTES], line[-SUFFIX_BYTES:]
+            if suffix == HASH_MEMBER + chain_hash(previous, [body]) + b'"}':
+                head = record_head(body[:RECORD_HEAD_BYTES])
+                if head is not None and is_time(head.at):
+                    batch = body_batch(body, 0, len(body))
+                    if batch.k == batch.n:
+                        return LastRecord(head.seq, head.at, end + 1, body)
+        end = before
+    return None
+
+
+def _line_feed_before(read: Read, offset: int, floor: int) -> int | None:
+    step = _NEAR_BYTES
+    while offset > floor:
+        start = max(floor, offset - step)
+        if (found := read(start, offset - start).rfind(b"\n")) >= 0:
+            return start + found
+        offset, step = start, min(2 * step, PIECE_BYTES)
     return None

@@ -13,21 +13,21 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import NamedTuple
 
-from transcript_store._os.filesystem import FileSystem, Status
+from transcript_store._os.filesystem import FileStatus, FileSystem
 from transcript_store._os.names import is_temporary, temporary_name
-from transcript_store._os.refusals import NotOursError, SyncFailedError
+from transcript_store._os.os_errors import NotOursError, SyncFailedError
 
 _ATTEMPTS = 10
 _WRITTEN_AT_A_TIME_BYTES = 1 << 24
 """Of what is left after a short write: each such piece is copied."""
 
 
-class Source(NamedTuple):
+class OpenFile(NamedTuple):
     """A file that is open: reads from an offset up to so many bytes, fewer only at its end; and its status when it was opened."""
 
     handle: int
     read: Callable[[int, int], bytearray]
-    status: Status
+    status: FileStatus
 
     @property
     def size(self) -> int:
@@ -140,14 +140,14 @@ class Folder:
     def names(self) -> list[str]:
         return sorted(self.files.list_directory(self.handle))
 
-    def status(self, name: str) -> Status | None:
+    def status(self, name: str) -> FileStatus | None:
         """What stands at a name, None if nothing does."""
         try:
             return self.files.status(self.handle, name)
         except FileNotFoundError:
             return None
 
-    def open_file(self, name: str, *, to_append: bool = False) -> tuple[int, Status]:
+    def open_file(self, name: str, *, to_append: bool = False) -> tuple[int, FileStatus]:
         """Open a regular file; returns its handle and its status.
 
         Raises ``NotOursError`` for anything else at that name, ``FileNotFoundError`` for nothing.
@@ -175,11 +175,11 @@ class Folder:
             return None
 
     @contextmanager
-    def reading(self, name: str) -> Iterator[Source]:
+    def reading(self, name: str) -> Iterator[OpenFile]:
         """A file of any size, to read pieces of it; raises what :meth:`open_file` does."""
         handle, status = self.open_file(name)
         try:
-            yield Source(handle, partial(self.files.read, handle), status)
+            yield OpenFile(handle, partial(self.files.read, handle), status)
         except BaseException:
             with suppress(OSError):
                 self.files.close(handle)
@@ -296,6 +296,6 @@ class Folder:
                     self.discard(name)
 
 
-def identity(status: Status) -> tuple[int, int]:
+def identity(status: FileStatus) -> tuple[int, int]:
     """What tells one file from every other: its device and its inode."""
     return status.st_dev, status.st_ino

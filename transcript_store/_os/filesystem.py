@@ -14,10 +14,10 @@ from types import SimpleNamespace
 from typing import cast
 from weakref import WeakSet
 
-from transcript_store._os import whole
-from transcript_store._os.protocol import FileSystem, Status
+from transcript_store._os import syncfs
+from transcript_store._os.protocol import FileStatus, FileSystem
 from transcript_store.errors import NotAPathError
-from transcript_store.ways_out import WayOut
+from transcript_store.hints import Hint
 
 if sys.platform == "win32":
     raise ImportError("transcript_store runs on Linux and macOS; it has no locks and no directory sync on Windows")
@@ -27,9 +27,9 @@ import fcntl
 __all__ = [
     "REAL",
     "AnyPath",
+    "FileStatus",
     "FileSystem",
     "PosixFileSystem",
-    "Status",
     "absolute_path",
     "real_path",
     "unsynced",
@@ -237,8 +237,8 @@ class PosixFileSystem:
                     if error.errno not in (errno.EINVAL, errno.ENOENT, errno.EACCES):
                         raise
 
-    can_sync_all = staticmethod(whole.can_be_relied_upon)
-    sync_all = staticmethod(whole.sync)
+    can_sync_all = staticmethod(syncfs.can_be_relied_upon)
+    sync_all = staticmethod(syncfs.sync)
 
     def rename(self, parent: int, old: str, new: str) -> None:
         os.rename(old, new, src_dir_fd=parent, dst_dir_fd=parent)
@@ -302,7 +302,7 @@ def absolute_path(path: AnyPath) -> str:
     if found := _ADDRESS.match(text):  # or a folder is made that is called postgresql:, and one in it by a password
         if text.startswith("/", found.end()):
             raise NotAPathError
-        raise NotAPathError(reason="an address has lost one of its slashes", way_out=WayOut.WRITE_BOTH_SLASHES)
+        raise NotAPathError(reason="an address has lost one of its slashes", hint=Hint.WRITE_BOTH_SLASHES)
     expanded = os.path.expanduser(text)
     # abspath() does the same with an absolute path. Detectors of blocking calls refuse it in an event loop, as it may ask for the
     # current directory; a constructor with an absolute path asks the system nothing.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -12,9 +14,9 @@ import orjson
 from transcript_store._json.times import format_time, parse_time
 from transcript_store._os.directory import Folder, identity
 from transcript_store._os.names import LOCK
-from transcript_store._os.protocol import Status
+from transcript_store._os.protocol import FileStatus
 from transcript_store.errors import ConversationLockedError
-from transcript_store.ways_out import WayOut
+from transcript_store.hints import Hint
 
 POLL_SECONDS = 0.02
 _LONGEST_BYTES = 4096
@@ -42,7 +44,7 @@ class Lock:
     def __init__(
         self,
         folder: Folder,
-        way_out: WayOut = WayOut.WAIT,
+        hint: Hint = Hint.WAIT,
         *,
         name: str = LOCK,
         poll_seconds: float = POLL_SECONDS,
@@ -61,7 +63,7 @@ class Lock:
         """The line with the name of the last one; None if the file could not be read."""
         self._folder = folder
         self._name = name
-        self._way_out = way_out
+        self._way_out = hint
         self._poll_seconds = poll_seconds
         self._files = folder.files
         self.opened_at = _caller()
@@ -126,7 +128,7 @@ class Lock:
         """Whether the file that is locked is still the one at its name; if not, another writer may hold the new one."""
         return self._handle >= 0 and self._at_its_name() is not None
 
-    def _at_its_name(self) -> Status | None:
+    def _at_its_name(self) -> FileStatus | None:
         """The status of the file that is open, if it is the one at its name."""
         try:
             there = self._files.status(self._folder.handle, self._name)
@@ -218,7 +220,7 @@ class Lock:
                 raise  # any byte of ours behind it would do: nobody leaves that
             # Else it was best effort: it only helps the message that the next one gets.
 
-    def _look(self, status: Status) -> None:
+    def _look(self, status: FileStatus) -> None:
         """See what stands in the file, which has this status, and whether it is ours to change."""
         self._is_signed, self.is_as_left, self._name_found, self.found = False, False, None, b""
         # A hard link that somebody planted locks as well, and what it holds is not ours. But a backup may be made of links too
@@ -284,7 +286,7 @@ class Lock:
             holder_pid=pid,
             holder_host=host,
             holder_opened_at=opened_at,
-            way_out=self._way_out,
+            hint=self._way_out,
         )
 
     def _name_in_the_file(self) -> tuple[int | None, str | None]:
@@ -303,3 +305,37 @@ def _caller() -> str | None:
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_CALLERS:
         frame = frame.f_back  # type: ignore[assignment]
     return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+# ---- held ----
+#
+# Which files are locked right now, as the kernel tells, without taking a lock: a look must not refuse a writer that comes meanwhile.
+
+_FLOCK = re.compile(r"^\d+: (?:FLOCK|OFDLCK)\s+\S+\s+WRITE\s+(-?\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ", re.MULTILINE)
+
+
+def locked_files() -> set[tuple[int, int]] | None:
+    """Device and inode of each file that is locked to write, and process and inode; None where the kernel does not tell.
+
+    Linux does. A file of btrfs or overlayfs has another device there than ``stat`` says, so the process is taken as well.
+    """
+    try:
+        with open("/proc/locks", encoding="ascii", errors="replace") as file:
+            text = file.read()
+    except OSError:
+        return None
+    found = set()
+    for pid, major, minor, inode in _FLOCK.findall(text):
+        found |= {(os.makedev(int(major, 16), int(minor, 16)), int(inode)), (-int(pid), int(inode))}
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this host has this number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True

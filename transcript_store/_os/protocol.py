@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Status(Protocol):
+class FileStatus(Protocol):
     """What ``status`` returns: the members of ``os.stat_result`` that the store looks at."""
 
     @property
@@ -66,13 +66,13 @@ class FileSystem(Protocol):
         """The names in an open directory as they are now, not as they were when it was opened."""
         ...
 
-    def status(self, parent: int, name: str) -> Status:
+    def status(self, parent: int, name: str) -> FileStatus:
         """What stands at a name; a link is not followed."""
         ...
 
-    def handle_status(self, handle: int) -> Status: ...
+    def handle_status(self, handle: int) -> FileStatus: ...
 
-    def path_status(self, path: str) -> Status:
+    def path_status(self, path: str) -> FileStatus:
         """What a path leads to, through whatever links; as ``open_directory`` without a parent, but nothing is opened."""
         ...
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
 
 from transcript_store._sealing.data_key import KEY_BYTES, NONCE_BYTES, OVERHEAD_BYTES
 from transcript_store.errors import InvalidKeyError, KeyProviderError, WrongKeyError
-from transcript_store.ways_out import WayOut
+from transcript_store.hints import Hint
 
 _T = TypeVar("_T")
 
@@ -95,7 +95,7 @@ def checked_key(key: Any) -> bytes:
         raise InvalidKeyError(
             reason=f"an encryption key is {KEY_BYTES} bytes, not {type(key).__name__}",
             length_bytes=None,
-            way_out=WayOut.MAKE_BYTES if isinstance(key, str) else WayOut.MAKE_A_KEY,
+            hint=Hint.MAKE_BYTES if isinstance(key, str) else Hint.MAKE_A_KEY,
         )
     found = bytes(key)
     if len(found) != KEY_BYTES:
@@ -223,7 +223,7 @@ def _provider_of(key: Any) -> KeyProvider:
 
 def _broken(path: str, key_id: str, reason: str) -> KeyProviderError:
     """The error for a provider that answered, and wrongly."""
-    return KeyProviderError(path=path, key_id=key_id, reason=reason, way_out=WayOut.CHECK_THE_PROVIDER)
+    return KeyProviderError(path=path, key_id=key_id, reason=reason, hint=Hint.CHECK_THE_PROVIDER)
 
 
 def _id_of(provider: KeyProvider, path: str) -> str:

@@ -17,7 +17,7 @@ import secrets
 from typing import Any, NoReturn
 
 from transcript_store._sealing.providers import checked_key
-from transcript_store.ways_out import WayOut
+from transcript_store.hints import Hint
 
 KEY_BYTES, NONCE_BYTES, TAG_BYTES = 32, 12, 16
 OVERHEAD_BYTES = NONCE_BYTES + TAG_BYTES
@@ -34,10 +34,10 @@ def generate_encryption_key() -> bytes:
 class NotOpenedError(Exception):
     """No key opens these bytes. ``reason`` is a sentence without a subject, and says nothing of what they hold."""
 
-    def __init__(self, reason: str, way_out: WayOut) -> None:
+    def __init__(self, reason: str, hint: Hint) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.way_out = way_out
+        self.hint = hint
 
 
 class Key:
@@ -78,7 +78,7 @@ class Key:
         raise TypeError("an encryption key cannot be pickled or copied: give it to whoever needs it yourself")
 
 
-class Keys:
+class StoreKeys:
     """The keys of a store: the first one seals, each of them opens. Without a key nothing is sealed.
 
     ``plain_too`` is for a plain store that is being sealed: what is not sealed yet opens too.
@@ -111,16 +111,16 @@ class Keys:
         if self._plain_too and is_plain:
             return data
         if not self._keys:
-            raise NotOpenedError("it is not text, so it is sealed", WayOut.GIVE_THE_KEY)
+            raise NotOpenedError("it is not text, so it is sealed", Hint.GIVE_THE_KEY)
         if not data:
-            raise NotOpenedError("it is empty: it was cut, or never written", WayOut.RESTORE)
+            raise NotOpenedError("it is empty: it was cut, or never written", Hint.RESTORE)
         if is_plain:
             raise NotOpenedError(
                 "it is not sealed, and this store has a key, so somebody else put it there, or it was stored without a key",
-                WayOut.SEAL_IT,
+                Hint.SEAL_IT,
             )
         raise NotOpenedError(
-            "none of the keys opens it: it was sealed with another key, or it was changed or cut", WayOut.GIVE_THE_KEY
+            "none of the keys opens it: it was sealed with another key, or it was changed or cut", Hint.GIVE_THE_KEY
         )
 
     def is_of_others(self, data: bytes) -> bool:
@@ -131,10 +131,10 @@ class Keys:
         """What the bytes hold if they are as :meth:`seal` makes them now; None otherwise."""
         return self._keys[0].open(data) if self._keys else data
 
-    def rotated_to(self, key: Key, *, plain_too: bool) -> Keys:
+    def rotated_to(self, key: Key, *, plain_too: bool) -> StoreKeys:
         """The keys during a rotation: the new one seals, all of them open."""
         others = [other for other in self._keys if other != key]
-        return Keys(key, *others, plain_too=plain_too or not self._keys or self._plain_too)
+        return StoreKeys(key, *others, plain_too=plain_too or not self._keys or self._plain_too)
 
     def __repr__(self) -> str:
         return f"<{len(self._keys)} keys>"
@@ -149,7 +149,7 @@ def is_text(data: bytes) -> bool:
     return True
 
 
-def keys_of(encryption_key: Any, retired_keys: Any) -> Keys:
+def store_keys(encryption_key: Any, retired_keys: Any) -> StoreKeys:
     """The keys that a caller gives a store. Raises ``InvalidKeyError``, and ``ValueError`` for retired keys alone."""
     if isinstance(retired_keys, bytes | bytearray | str):
         raise TypeError(f"retired_keys is a sequence of keys, not {type(retired_keys).__name__}")
@@ -157,5 +157,5 @@ def keys_of(encryption_key: Any, retired_keys: Any) -> Keys:
     if encryption_key is None:
         if retired:
             raise ValueError("retired_keys open what was sealed before; a store with them needs an encryption_key")
-        return Keys()
-    return Keys(Key(encryption_key), *retired)
+        return StoreKeys()
+    return StoreKeys(Key(encryption_key), *retired)

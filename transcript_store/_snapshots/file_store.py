@@ -16,17 +16,193 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.lock import Lock
-from transcript_store._os.refusals import refusals
-from transcript_store._snapshots.files import SnapshotFiles
+from transcript_store._os.names import MEDIA, SEALING
+from transcript_store._os.os_errors import NotOursError, refusals
+from transcript_store._snapshots import media as _media
+from transcript_store._snapshots.encryption import BEGINNING_BYTES, NONCE_BYTES, Key, StoreKeys
 from transcript_store._snapshots.store import KeptSnapshots
-from transcript_store.ways_out import WayOut
+from transcript_store._snapshots.stored import PlainSample, StoredFiles, media_file, require_size
+from transcript_store.errors import CorruptSnapshotError
+from transcript_store.hints import Hint
+
+# ---- files ----
+#
+# The files of a store of snapshots in a directory: how they are read, and replaced so that they survive a power loss.
+#
+# ``file_store`` says what stands where, ``stored`` what is decided. Errors of the operating system pass through, for the caller to translate.
+
+
+class SnapshotFiles(StoredFiles):
+    """The directory of a store, open; use ``with``."""
+
+    def __init__(
+        self, folder: Folder, keys: Callable[[], StoreKeys], witness: PlainSample, logger: logging.Logger
+    ) -> None:
+        super().__init__(keys, witness, logger)
+        self.folder = folder
+        self._files = folder.files
+        self._media_folder: Folder | None = None
+
+    def __enter__(self) -> SnapshotFiles:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        try:
+            if self._media_folder is not None:
+                self._media_folder.__exit__(*raised)
+        finally:
+            self.folder.__exit__(*raised)
+
+    # ---- what is there -------------------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        return self.folder.path
+
+    def path_of(self, name: str) -> str:
+        return self.folder.path_of(name)
+
+    def names(self) -> list[str]:
+        return self.folder.names()
+
+    def media(self) -> Folder | None:
+        """The directory of media; None if there is none. Raises ``CorruptSnapshotError`` if it is not a directory."""
+        if self._media_folder is None and self.folder.status(MEDIA) is not None:
+            try:
+                self._media_folder = self.folder.subfolder(MEDIA)
+            except NotOursError as error:
+                path = self.folder.path_of(MEDIA)
+                raise CorruptSnapshotError(path=path, kind="foreign", reason=error.reason) from None
+        return self._media_folder
+
+    def media_names(self) -> list[str]:
+        """The names of all media, also of those that no snapshot refers to."""
+        folder = self.media()
+        return [] if folder is None else [name for name in folder.names() if _media.is_hash(name)]
+
+    def _raw(self, name: str, at_most_bytes: int | None = None) -> bytes:
+        path = self.path_of(name)
+        folder, name = self._place_of(name)
+        try:
+            with folder.reading(name) as source:
+                size = source.size
+                require_size(path, size)
+                return bytes(source.read(0, size if at_most_bytes is None else min(size, at_most_bytes)))
+        except NotOursError as error:
+            raise CorruptSnapshotError(path=path, kind="foreign", reason=error.reason) from None
+
+    def _place_of(self, name: str) -> tuple[Folder, str]:
+        """The folder in which a file is, and its name there. Raises ``FileNotFoundError`` if there is no folder of media."""
+        of_media, _, own = name.rpartition("/")
+        if not of_media:
+            return self.folder, name
+        if (folder := self.media()) is None:
+            raise FileNotFoundError
+        return folder, own
+
+    # ---- write, with the lock held -------------------------------------------------------------------------------
+
+    def refuse_to_save(self, name: str, media: Iterable[str]) -> None:
+        """Raise ``DecryptionError`` if this snapshot, or one of these media, is there and sealed with a key that we do not have.
+
+        Other snapshots may refer to the media. What is there and not sealed may be replaced. Without a key the whole store is looked at.
+        """
+        self.refuse_to_save_in_the_clear()
+        for each in (name, *map(media_file, media)):
+            if self._is_of_others(each):
+                raise self.not_ours(each)
+
+    def _is_of_others(self, name: str) -> bool:
+        """Whether a file is there, and sealed with a key that we do not have."""
+        keys = self.keys()
+        try:
+            return keys.is_of_others(self._raw(name, None if keys.can_seal else BEGINNING_BYTES))
+        except (FileNotFoundError, CorruptSnapshotError):
+            return False
+
+    def save(self, name: str, data: bytes, media: dict[str, bytes]) -> None:
+        if media:
+            folder = self.media()
+            if folder is None:
+                folder = self._media_folder = self.folder.subfolder(MEDIA, create=True)
+            else:
+                self.folder.sync()  # the process that made it may have died before it synced
+            for media_name, text in media.items():
+                self._keep_media(folder, media_name, text)
+            folder.sync()
+        self._put(self.folder, name, data)
+
+    def _keep_media(self, folder: Folder, name: str, text: bytes) -> None:
+        """Store media, unless it is there already and sealed with the current key: then make sure that it stays.
+
+        It may be in the system's cache alone: go-tool-base does not sync, and a sync that failed is reported only once. So it
+        is synced first and then read from the disk.
+        """
+        try:
+            with suppress(NotOursError), folder.reading(name) as source:
+                folder.sync(source.handle)
+                self._files.drop_cache(source.handle)
+            there = self.keys().open_current(self._raw(media_file(name)))
+        except (FileNotFoundError, CorruptSnapshotError):
+            there = None
+        if there != text:
+            self._put(folder, name, text)
+
+    def _put(self, folder: Folder, name: str, plain: bytes) -> None:
+        folder.replace_file(name, [self.keys().seal(self._files.random_bytes(NONCE_BYTES), plain)])
+
+    def _seal_anew(self, name: str) -> None:
+        if self.keys().open_current(self._raw(name)) is not None:
+            return
+        plain, _ = self.opened(name)
+        self._put(*self._place_of(name), plain)
+
+    def delete(self, name: str) -> None:
+        self._files.unlink(self.folder.handle, name)
+        self.folder.sync()
+
+    def collect(self, in_use: Callable[[], set[str] | None], older_than_seconds: float) -> list[str]:
+        removed: list[str] = []
+        if (used := in_use()) is None:
+            return removed
+        self.sweep()
+        written_before_us = self._files.now_us() - int(older_than_seconds * 1_000_000)
+        if (folder := self.media()) is None:
+            return removed
+        for name in self.media_names():
+            status = folder.status(name)
+            if name not in used and status is not None and status.st_mtime_ns // 1000 <= written_before_us:
+                self._files.unlink(folder.handle, name)
+                removed.append(name)
+        return removed
+
+    def note_sealing(self, key: Key) -> None:
+        is_first = self.folder.status(SEALING) is None
+        try:
+            self.folder.replace_file(SEALING, [key.seal(self._files.random_bytes(NONCE_BYTES), SEALING.encode())])
+        except OSError:
+            if is_first:  # nothing is sealed yet, and whoever has no key may go on
+                self.discard_note()
+            raise
+
+    def discard_note(self) -> None:
+        self.folder.discard(SEALING)
+
+    def sweep(self) -> None:
+        self.folder.sweep()
+        with suppress(CorruptSnapshotError):
+            if (media := self.media()) is not None:
+                media.sweep()
+
+
+# ---- file store ----
 
 LOCK_TIMEOUT_SECONDS = 10.0
 
@@ -72,10 +248,10 @@ class FileStore(KeptSnapshots):
 
     @contextmanager
     def _writing(
-        self, doing: str, consequence: str, way_out: WayOut | None = None, *, creates: bool = False
+        self, doing: str, consequence: str, hint: Hint | None = None, *, creates: bool = False
     ) -> Iterator[SnapshotFiles | None]:
         """The directory, with its lock held."""
-        with self._opened(doing, consequence, way_out, creates=creates) as files:
+        with self._opened(doing, consequence, hint, creates=creates) as files:
             if files is None:
                 yield None
                 return
@@ -88,9 +264,9 @@ class FileStore(KeptSnapshots):
 
     @contextmanager
     def _opened(
-        self, doing: str, consequence: str = "", way_out: WayOut | None = None, *, creates: bool = False
+        self, doing: str, consequence: str = "", hint: Hint | None = None, *, creates: bool = False
     ) -> Iterator[SnapshotFiles | None]:
-        with refusals(self.directory, doing, consequence, way_out), ExitStack() as stack:
+        with refusals(self.directory, doing, consequence, hint), ExitStack() as stack:
             try:
                 files = self._create() if creates else self._open()
             except FileNotFoundError:

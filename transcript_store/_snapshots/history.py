@@ -8,6 +8,7 @@ Both ways go message by message, so that a long conversation takes little more m
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -16,13 +17,79 @@ from typing import Any
 from transcript_store._conversation.metadata import ConversationMetadata, family
 from transcript_store._json import verbatim
 from transcript_store._json.parts import PROMPT_ROLES
+from transcript_store._json.replies import tokens_in
 from transcript_store._json.strict import EncodedMessage, decode, encode, fitted
-from transcript_store._json.usage import tokens_in
 from transcript_store._json.verbatim import NotJSONError
 from transcript_store._log.record import Record
-from transcript_store._snapshots import gemini, media
+from transcript_store._snapshots import media
 from transcript_store._snapshots.snapshot import BYTES_PER_TOKEN, Snapshot
 from transcript_store.errors import InvalidMessageError
+
+# ---- gemini ----
+#
+# Gemini's messages as Google's API writes them: camelCase names and standard base64.
+#
+# The Python SDK's models dump snake_case names and URL-safe base64. Go's ``genai`` reads neither (observed with google-genai 3.4).
+# Changed are the names that the API gives to a content and its parts (``Content`` and ``Part`` in
+# ``google.ai.generativelanguage``), and nothing inside a tool's arguments or results. Nothing here does I/O.
+
+_PART = {
+    "inline_data": "inlineData",
+    "file_data": "fileData",
+    "function_call": "functionCall",
+    "function_response": "functionResponse",
+    "executable_code": "executableCode",
+    "code_execution_result": "codeExecutionResult",
+    "thought_signature": "thoughtSignature",
+    "video_metadata": "videoMetadata",
+    "media_resolution": "mediaResolution",
+}
+_WITHIN = {
+    "inlineData": {"mime_type": "mimeType", "display_name": "displayName"},
+    "fileData": {"mime_type": "mimeType", "file_uri": "fileUri", "display_name": "displayName"},
+    "functionCall": {"partial_args": "partialArgs", "will_continue": "willContinue"},
+    "functionResponse": {"will_continue": "willContinue"},
+    "videoMetadata": {"start_offset": "startOffset", "end_offset": "endOffset"},
+}
+_URL_SAFE = re.compile(r"[A-Za-z0-9_-]+={0,2}")
+
+
+def as_the_api_writes(message: dict[str, Any]) -> dict[str, Any]:
+    """The message with the names and the base64 of the API; the same object if it has them."""
+    parts = message.get("parts")
+    if type(parts) is not list:
+        return message
+    changed = [_part(part) if type(part) is dict else part for part in parts]
+    return message if changed == parts else {**message, "parts": changed}
+
+
+def _part(part: dict[str, Any]) -> dict[str, Any]:
+    part = _renamed(part, _PART)
+    for name, names in _WITHIN.items():
+        if type(part.get(name)) is dict:
+            part[name] = _renamed(part[name], names)
+    if "thoughtSignature" in part:
+        part["thoughtSignature"] = _standard_base64(part["thoughtSignature"])
+    inline = part.get("inlineData")
+    if type(inline) is dict and "data" in inline:
+        inline["data"] = _standard_base64(inline["data"])
+    return part
+
+
+def _renamed(value: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    """A copy with other names, in the same order. A name stays if the other one is there too."""
+    return {(names[key] if key in names and names[key] not in value else key): member for key, member in value.items()}
+
+
+def _standard_base64(value: Any) -> Any:
+    """URL-safe base64 in the standard alphabet, padded; anything else as it is."""
+    if type(value) is not str or not _URL_SAFE.fullmatch(value):
+        return value
+    digits = value.rstrip("=").translate({ord("-"): "+", ord("_"): "/"})
+    return digits + "=" * (-len(digits) % 4)
+
+
+# ---- history ----
 
 _PIECE_BYTES = 1 << 18
 """How much text is looked through for media at once."""
@@ -39,12 +106,12 @@ def native_history(
     ``carriers`` are messages that carried a prompt before. The first that says the same as ``prompt`` is used as it was.
     """
     if provider == "gemini":
-        return [gemini.as_the_api_writes(message) for message in messages]
+        return [as_the_api_writes(message) for message in messages]
     carrier = _prompt_message(provider, prompt, carriers)
     return list(messages) if carrier is None else [carrier, *messages]
 
 
-def history_of(
+def history_json(
     records: Iterator[Record], metadata: ConversationMetadata, at_start: ConversationMetadata
 ) -> tuple[bytes, int]:
     """What was said as the provider's native history, a JSON array in compact form, and about how many tokens that is.
@@ -97,7 +164,7 @@ class _Writer:
     def put(self, message: dict[str, Any]) -> None:
         """Write a message that was decoded from JSON; raises ``InvalidMessageError`` if it nests too deeply."""
         if self._is_gemini:
-            message = gemini.as_the_api_writes(message)
+            message = as_the_api_writes(message)
         try:
             encoded = verbatim.encode_decoded(message)
         except NotJSONError as error:
@@ -139,7 +206,7 @@ def _used_tokens(extra: dict[str, Any]) -> int | None:
 # ---- in ----------------------------------------------------------------------------------------------------------------
 
 
-def said_in(snapshot: Snapshot) -> tuple[list[dict[str, Any]], str, dict[str, Any] | None]:
+def messages_in(snapshot: Snapshot) -> tuple[list[dict[str, Any]], str, dict[str, Any] | None]:
     """The messages of a snapshot without the system prompt, the prompt, and the message that carried it.
 
     Raises:
@@ -150,7 +217,7 @@ def said_in(snapshot: Snapshot) -> tuple[list[dict[str, Any]], str, dict[str, An
 
 
 def encoded_in(snapshot: Snapshot) -> tuple[Iterator[EncodedMessage], str, dict[str, Any] | None]:
-    """As :func:`said_in`, but a message is checked when it is asked for, and encoded."""
+    """As :func:`messages_in`, but a message is checked when it is asked for, and encoded."""
     messages = _transcribed(snapshot)
     prompt = snapshot.system_prompt
     if family(snapshot.provider) != "openai" or (first := next(messages, None)) is None:
@@ -168,7 +235,7 @@ def _transcribed(snapshot: Snapshot) -> Iterator[EncodedMessage]:
         message = verbatim.as_message(element, name := f"messages[{number}]")
         if snapshot.provider == "gemini":
             as_it_is = decode(message.text)
-            if (renamed := gemini.as_the_api_writes(as_it_is)) is not as_it_is:
+            if (renamed := as_the_api_writes(as_it_is)) is not as_it_is:
                 message = EncodedMessage(fitted(encode(renamed, name, sys.maxsize)))
         yield message
 

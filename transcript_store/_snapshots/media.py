@@ -45,7 +45,7 @@ def is_hash(name: str) -> bool:
     return _HASH.fullmatch(name.encode("utf-8", "surrogatepass")) is not None
 
 
-def hash_of(media: bytes) -> str:
+def media_hash(media: bytes) -> str:
     """The name of media with this text."""
     return sha256(media).hexdigest()
 
@@ -56,7 +56,7 @@ def move_out(messages: bytes, keep: Callable[[str, bytes], object]) -> bytes:
     def change(value: bytes) -> bytes | None:
         if not value.startswith(_REFERENCE) and not _is_media(value):
             return None
-        name = hash_of(value)
+        name = media_hash(value)
         keep(name, value)
         return b'"%b%b"' % (_REFERENCE, name.encode())
 

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from transcript_store._json import times, verbatim
 from transcript_store._json.verbatim import NotJSONError
 from transcript_store._os.names import is_id
-from transcript_store._snapshots.tool import ToolSnapshot, check_text, read_tool, tool_json
+from transcript_store._snapshots.tools import ToolSnapshot, check_text, read_tool, tool_json
 from transcript_store.errors import (
     CorruptSnapshotError,
     InvalidMessageError,
@@ -152,7 +152,7 @@ class Snapshot:
             raise InvalidMessageError(member="messages", reason=reason)
         values = None if messages is None else list(messages)
         try:
-            encoded = verbatim.encode(values)
+            encoded = verbatim.encode_compact(values)
         except NotJSONError as error:
             raise _first_refused(values or (), error) from None
         if created_at is None:
@@ -190,7 +190,7 @@ class Snapshot:
     @property
     def message_count(self) -> int:
         """The number of messages; none is decoded."""
-        return verbatim.count(self.messages_json) or 0
+        return verbatim.count_elements(self.messages_json) or 0
 
     @property
     def created_at_datetime(self) -> datetime:
@@ -242,19 +242,19 @@ def read(data: bytes, *, path: str | None = None, id: str | None = None) -> Snap
 
     Raises ``CorruptSnapshotError`` and ``UnsupportedVersionError``.
     """
-    with damaged(path):
+    with as_corrupt(path):
         members = verbatim.members(data)
         check_envelope(members, path, id)
         snapshot = Snapshot(
-            id=member(members, "id", str, ""),
-            provider=member(members, "provider", str, ""),
-            model=member(members, "model", str, ""),
-            system_prompt=member(members, "system_prompt", str, ""),
+            id=optional_member(members, "id", str, ""),
+            provider=optional_member(members, "provider", str, ""),
+            model=optional_member(members, "model", str, ""),
+            system_prompt=optional_member(members, "system_prompt", str, ""),
             messages_json=_NO_MESSAGES,
-            tools=tuple(read_tool(tool) for tool in member(members, "tools", list, [])),
-            metadata=member(members, "metadata", dict, {}),
-            created_at=member(members, "created_at", str, NO_TIME),
-            version=member(members, "version", int, 0),
+            tools=tuple(read_tool(tool) for tool in optional_member(members, "tools", list, [])),
+            metadata=optional_member(members, "metadata", dict, {}),
+            created_at=optional_member(members, "created_at", str, NO_TIME),
+            version=optional_member(members, "version", int, 0),
         )
         return with_messages(snapshot, _compact_messages(members.get("messages", _NO_MESSAGES), is_unicode=True))
 
@@ -269,14 +269,14 @@ def with_messages(snapshot: Snapshot, compact: bytes) -> Snapshot:
 def _first_refused(values: Iterable[Any], error: NotJSONError) -> InvalidMessageError:
     for number, value in enumerate(values):
         try:
-            verbatim.encode(value)
+            verbatim.encode_compact(value)
         except NotJSONError as its_own:
             return InvalidMessageError(member=f"messages[{number}]", reason=str(its_own))
     return InvalidMessageError(member="messages", reason=str(error))  # the list of them is one level more
 
 
 @contextmanager
-def damaged(path: str | None) -> Iterator[None]:
+def as_corrupt(path: str | None) -> Iterator[None]:
     """Raise what is an invalid argument elsewhere as ``CorruptSnapshotError``: here it was read from a file."""
     try:
         yield
@@ -286,16 +286,16 @@ def damaged(path: str | None) -> Iterator[None]:
 
 def check_envelope(members: dict[str, bytes], path: str | None, id: str | None) -> None:
     """Raise ``UnsupportedVersionError`` for a later version, and ``CorruptSnapshotError`` for another id than this one."""
-    version = member(members, "version", int, 0)
+    version = optional_member(members, "version", int, 0)
     if version > SNAPSHOT_VERSION:
         what = f"the snapshot is of version {version}, this program reads version {SNAPSHOT_VERSION}"
         raise UnsupportedVersionError(path=path or "", reason=what)
-    if id is not None and (found := member(members, "id", str, "")) != id:
+    if id is not None and (found := optional_member(members, "id", str, "")) != id:
         reason = f"it says that it is snapshot {found!r:.40}, not {id}: another file was put in its place"
         raise CorruptSnapshotError(path=path, kind="wrong-id", reason=reason)
 
 
-def member(members: dict[str, bytes], name: str, kind: type[_T], absent: _T) -> _T:
+def optional_member(members: dict[str, bytes], name: str, kind: type[_T], absent: _T) -> _T:
     """A member's value; null counts as absent, as it does in Go."""
     value = verbatim.decode(members.get(name, b"null"))
     if value is None:

@@ -7,26 +7,26 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, NoReturn
 
-from transcript_store._os.refusals import NOT_ITS_FAULT
+from transcript_store._conversation.verify import Finding
+from transcript_store._os.os_errors import NOT_ITS_FAULT
 from transcript_store._snapshots import media as _media
-from transcript_store._snapshots.encryption import OVERHEAD_BYTES, Key, Keys, keys_of
-from transcript_store._snapshots.findings import Findings, note_damage
+from transcript_store._snapshots.encryption import OVERHEAD_BYTES, Key, StoreKeys, store_keys
+from transcript_store._snapshots.protocol import SnapshotSummary, Summaries
 from transcript_store._snapshots.snapshot import Snapshot, with_messages
 from transcript_store._snapshots.stored import (
     MAX_FILE_BYTES,
     SAMPLE,
     Failure,
+    PlainSample,
     StoredFiles,
-    Witness,
     file_name,
     is_too_large,
 )
-from transcript_store._snapshots.summary import SnapshotSummary, Summaries
-from transcript_store._snapshots.tool import warn_of_tools
+from transcript_store._snapshots.tools import warn_of_tools
 from transcript_store.errors import (
     CorruptSnapshotError,
     DecryptionError,
@@ -34,8 +34,64 @@ from transcript_store.errors import (
     SnapshotNotFoundError,
     StorageError,
     TranscriptStoreError,
+    UnsupportedVersionError,
 )
-from transcript_store.ways_out import WayOut
+from transcript_store.hints import Hint
+
+# ---- findings ----
+#
+# What is damaged in a store of snapshots, or cannot be opened.
+
+Findings = list[Finding]
+
+
+def note_damage(files: StoredFiles, findings: Findings) -> None:
+    """Add every snapshot and all media that cannot be opened, read or found. Others may save and delete meanwhile."""
+    there: set[str] = set()
+    with _noted(findings):
+        for name in sorted(files.media_names()):
+            damage = _damage_of_media(files, name)
+            if damage is not None and damage.kind == "missing":
+                continue  # it was collected since; a snapshot that still refers to it is found below
+            there.add(name)
+            if damage is not None:
+                findings.append(damage)
+    for found in files.ids():
+        with _noted(findings), suppress(FileNotFoundError):
+            for name in sorted(files.references(found) - there):
+                damage = _damage_of_media(files, name)  # it was stored since, or it is missing
+                # It is not missing if it was collected together with the snapshot that referred to it.
+                if damage and (damage.kind != "missing" or name in files.references(found)):
+                    findings.append(damage)
+
+
+def _damage_of_media(files: StoredFiles, name: str) -> Finding | None:
+    """What is wrong with media; None if it is whole."""
+    found: Findings = []
+    with _noted(found):
+        files.media_text(name)
+    return found[0] if found else None
+
+
+@contextmanager
+def _noted(findings: Findings) -> Iterator[None]:
+    """Take what is raised over one file as a finding."""
+    try:
+        yield
+    except CorruptSnapshotError as error:
+        findings.append(_finding(error, kind=error.kind))
+    except DecryptionError as error:
+        findings.append(_finding(error, kind="unopened"))
+    except UnsupportedVersionError as error:
+        findings.append(_finding(error, kind="version"))
+
+
+def _finding(error: CorruptSnapshotError | DecryptionError | UnsupportedVersionError, *, kind: str) -> Finding:
+    assert error.hint is not None
+    return Finding(kind=kind, path=error.path or "", reason=error.reason, hint=error.hint)
+
+
+# ---- store ----
 
 Names = list[str]
 _EITHER_KEY = "Every file is as it was or sealed with the new key"
@@ -49,9 +105,9 @@ class KeptSnapshots:
     ) -> None:
         self._path = path
         self.logger = logger
-        self.keys = keys_of(encryption_key, retired_keys)
+        self.keys = store_keys(encryption_key, retired_keys)
         self.is_prepared = False
-        self.witness = Witness()
+        self.witness = PlainSample()
 
     @property
     def directory(self) -> str:
@@ -77,7 +133,7 @@ class KeptSnapshots:
 
     @abstractmethod
     def _writing(
-        self, doing: str, consequence: str, way_out: WayOut | None = None, *, creates: bool = False
+        self, doing: str, consequence: str, hint: Hint | None = None, *, creates: bool = False
     ) -> AbstractContextManager[StoredFiles | None]:
         """The files, for a call that writes. If it ``creates``, there is a store then."""
 
@@ -112,7 +168,7 @@ class KeptSnapshots:
             raise _too_large()
         consequence = "What was stored under its id before is in place, or the new snapshot"
         doing = f"save the snapshot {snapshot.id}"  # whoever looks for it has to know its id
-        with self._writing(doing, consequence, WayOut.LOAD_TELLS, creates=True) as files:
+        with self._writing(doing, consequence, Hint.LOAD_TO_CHECK, creates=True) as files:
             assert files is not None
             files.refuse_to_save(name, media)
             if not self.is_prepared:
@@ -175,7 +231,7 @@ class KeptSnapshots:
         Raises ``SnapshotNotFoundError``, ``InvalidSnapshotIdError``, ``ConversationLockedError`` and ``StorageError``.
         """
         name = file_name(id)
-        with self._writing("delete the snapshot", "Whether it is gone is unknown", WayOut.LOAD_TELLS) as files:
+        with self._writing("delete the snapshot", "Whether it is gone is unknown", Hint.LOAD_TO_CHECK) as files:
             if files is not None:
                 try:
                     files.delete(name)
@@ -208,7 +264,7 @@ class KeptSnapshots:
             StorageError: the disk refused.
         """
         key = Key(new_key)
-        with self._writing("seal the store with another key", _EITHER_KEY, WayOut.KEEP_BOTH_KEYS) as files:
+        with self._writing("seal the store with another key", _EITHER_KEY, Hint.KEEP_BOTH_KEYS) as files:
             if files is not None:
                 files.sweep()
                 if is_plain := not self.keys.can_seal:
@@ -218,7 +274,7 @@ class KeptSnapshots:
                 sealed, failures = files.reseal()
                 if failures:
                     raise _left(failures, sealed)
-            self.keys = Keys(key)
+            self.keys = StoreKeys(key)
 
     def opens(self) -> bool:
         """Whether the keys open the store: False if they open none of its first snapshots, and there are some.
@@ -286,11 +342,11 @@ def _left(failures: list[Failure], sealed: int) -> Failure:
     what = "it was left as it is"
     if more:
         what += f", and so {'was' if more == 1 else 'were'} {more} more"
-    consequence, way_out = f"{what}; nothing is sealed with the new key", first.way_out
+    consequence, hint = f"{what}; nothing is sealed with the new key", first.hint
     if sealed:
         others = "1 other is" if sealed == 1 else f"{sealed} others are"
-        consequence, way_out = f"{what}; {others} sealed with the new key now", WayOut.KEEP_BOTH_KEYS
-    facts: dict[str, Any] = {"path": first.path, "reason": first.reason, "consequence": consequence, "way_out": way_out}
+        consequence, hint = f"{what}; {others} sealed with the new key now", Hint.KEEP_BOTH_KEYS
+    facts: dict[str, Any] = {"path": first.path, "reason": first.reason, "consequence": consequence, "hint": hint}
     if isinstance(first, DecryptionError):
         return DecryptionError(**facts)
     return CorruptSnapshotError(kind=first.kind, **facts)

@@ -1,6 +1,6 @@
 """What a store of snapshots keeps, file by file: opened, checked, and judged, wherever the files are.
 
-``StoredFiles`` decides; a directory (``files``) and an engine (``places/_snapshot_files``) say how a file is read and put. A file is one
+``StoredFiles`` decides; a directory (``files``) and an engine (``backends/_snapshots``) say how a file is read and put. A file is one
 value under one name, and damage is an error of ours that names the file. What the system or the engine refuses passes through, for the
 caller to translate.
 """
@@ -15,9 +15,9 @@ from typing import TypeVar
 
 from transcript_store._os.names import MEDIA, SEALING
 from transcript_store._snapshots import media as _media
-from transcript_store._snapshots.encryption import BEGINNING_BYTES, Key, Keys, NotOpenedError, is_text
-from transcript_store._snapshots.snapshot import Snapshot, damaged, read, validate_snapshot_id, with_messages
-from transcript_store._snapshots.summary import SnapshotSummary, read_summary
+from transcript_store._snapshots.encryption import BEGINNING_BYTES, Key, NotOpenedError, StoreKeys, is_text
+from transcript_store._snapshots.protocol import SnapshotSummary, read_summary
+from transcript_store._snapshots.snapshot import Snapshot, as_corrupt, read, validate_snapshot_id, with_messages
 from transcript_store.errors import (
     CorruptSnapshotError,
     DecryptionError,
@@ -25,7 +25,7 @@ from transcript_store.errors import (
     StorageError,
     UnsupportedVersionError,
 )
-from transcript_store.ways_out import WayOut
+from transcript_store.hints import Hint
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -63,7 +63,7 @@ def has_size_of_mark(size: int) -> bool:
     return size == len(_MARK) + 2 * MARK_BYTES
 
 
-class Witness:
+class PlainSample:
     """A snapshot that was plain when a store without a key looked last, so that the next save need not look at others.
 
     Whoever seals the store seals it too. As long as it is there and plain, and no sealing is under way, the store is not sealed.
@@ -105,7 +105,7 @@ class StoredFiles:
     Whoever inherits from it says where the files are: the abstract members. A name is ``<id>.json``, ``media/<hash>`` or ``sealing``.
     """
 
-    def __init__(self, keys: Callable[[], Keys], witness: Witness, logger: logging.Logger) -> None:
+    def __init__(self, keys: Callable[[], StoreKeys], witness: PlainSample, logger: logging.Logger) -> None:
         self.keys = keys
         self._witness = witness
         self.logger = logger
@@ -208,7 +208,7 @@ class StoredFiles:
             return texts[name]
 
         try:
-            with damaged(self._path(id)):
+            with as_corrupt(self._path(id)):
                 messages = _media.move_in(snapshot.messages_json, get)
         except CorruptSnapshotError as error:
             if error.kind == "missing" and self._without_media(id) != snapshot:
@@ -223,7 +223,7 @@ class StoredFiles:
 
     def references(self, id: str) -> set[str]:
         """The names of the media that a snapshot refers to. Raises what :meth:`summarize` raises."""
-        with damaged(self._path(id)):
+        with as_corrupt(self._path(id)):
             return _media.references(self._without_media(id).messages_json)
 
     def media_text(self, name: str) -> bytes:
@@ -233,7 +233,7 @@ class StoredFiles:
         except FileNotFoundError:
             reason = "a snapshot refers to this media, and it is not there"
             raise CorruptSnapshotError(path=self.path_of(media_file(name)), kind="missing", reason=reason) from None
-        if _media.hash_of(text) != name:
+        if _media.media_hash(text) != name:
             reason = "its content does not have the hash that is its name: it was changed, or put there by somebody"
             raise CorruptSnapshotError(path=self.path_of(media_file(name)), kind="wrong-media", reason=reason)
         return text
@@ -256,7 +256,7 @@ class StoredFiles:
                 return keys.open(raw), len(raw)
             except NotOpenedError as error:
                 if keys is self.keys():  # otherwise a thread began a rotation meanwhile: these keys may open it
-                    raise DecryptionError(path=self.path_of(name), reason=error.reason, way_out=error.way_out) from None
+                    raise DecryptionError(path=self.path_of(name), reason=error.reason, hint=error.hint) from None
 
     def in_use(self) -> set[str] | None:
         """The names of the media that snapshots refer to; None, with a warning, if one of them cannot be opened."""
@@ -300,8 +300,8 @@ class StoredFiles:
             reason = (
                 "it is sealed, and there is no key (is a variable not set?), so this would save in the clear beside it"
             )
-            way_out = WayOut.GIVE_THE_KEY_OR_SAVE_ELSEWHERE
-            raise DecryptionError(path=self.path_of(name), reason=reason, way_out=way_out)
+            hint = Hint.GIVE_THE_KEY_OR_SAVE_ELSEWHERE
+            raise DecryptionError(path=self.path_of(name), reason=reason, hint=hint)
         return not is_mark(raw)
 
     def not_ours(self, name: str) -> DecryptionError:
@@ -309,8 +309,8 @@ class StoredFiles:
         is_media = name.startswith(MEDIA)
         what = "media that this snapshot has in common with others" if is_media else "a snapshot with this id"
         reason = f"{what} is there, and does not open {'with these keys' if self.keys().can_seal else 'without a key'}"
-        way_out = WayOut.GIVE_THE_KEY_OR_SAVE_ELSEWHERE if is_media else WayOut.GIVE_THE_KEY_OR_DELETE
-        return DecryptionError(path=self.path_of(name), reason=reason, way_out=way_out)
+        hint = Hint.GIVE_THE_KEY_OR_SAVE_ELSEWHERE if is_media else Hint.GIVE_THE_KEY_OR_DELETE
+        return DecryptionError(path=self.path_of(name), reason=reason, hint=hint)
 
     # ---- another key ---------------------------------------------------------------------------------------------
 

@@ -29,7 +29,6 @@ except ModuleNotFoundError as _error:
     raise MissingExtraError(feature="transcript_store.aio", extra="aio") from _error
 
 from transcript_store.aio._conversation import AsyncConversationStore
-from transcript_store.aio._library import AsyncConversationLibrary
-from transcript_store.aio._search import AsyncSearchIndex
+from transcript_store.aio._library import AsyncConversationLibrary, AsyncSearchIndex
 
 __all__ = ["AsyncConversationLibrary", "AsyncConversationStore", "AsyncSearchIndex"]

@@ -9,8 +9,7 @@ from itertools import islice
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from transcript_store._os.filesystem import AnyPath, FileSystem
-from transcript_store.aio._appends import Batch, Member, Records, record, records
-from transcript_store.aio._worker import Worker
+from transcript_store.aio._worker import AppendJob, Member, Records, Worker, record, records
 from transcript_store.conversation import (
     AppendResult,
     ConversationStore,
@@ -115,7 +114,7 @@ class AsyncConversationStore:
         """Call ``function(store)`` in the store's thread, with the ``ConversationStore`` underneath, and return what it returns.
 
         For everything that is not here by name: ``await conversation.call(snapshot_of)``, or several calls with no call of
-        another task between them. Do not keep what belongs to the thread: read ``held()`` to its end within the function.
+        another task between them. Do not keep what belongs to the thread: read ``frozen()`` to its end within the function.
 
         If the caller is cancelled, the function is called to its end.
 
@@ -203,7 +202,7 @@ class AsyncConversationStore:
                 lambda store: store.append_messages(messages, extras=extras, times=times, if_head=if_head)
             )
         member = Member(given)
-        batch = self._worker.put(Batch(self._store, member))
+        batch = self._worker.put(AppendJob(self._store, member))
         try:
             await batch.finished()
         finally:

@@ -3,29 +3,140 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from transcript_store._os.filesystem import AnyPath, FileSystem
 from transcript_store._sealing.providers import EncryptionKey
 from transcript_store.aio._conversation import AsyncConversationStore
-from transcript_store.aio._search import AsyncSearchIndex
 from transcript_store.aio._worker import Worker, interruptions
 from transcript_store.conversation import ConversationStore, Redact, Verify
 from transcript_store.library import (
     ConversationLibrary,
     ConversationSummary,
     CreateArguments,
-    Home,
+    LibraryBackend,
     StoreOptions,
 )
 
 if TYPE_CHECKING:
-    from transcript_store.search import Answer
+    from transcript_store.keys import KeyProvider
+    from transcript_store.search import IndexStatus, IndexUpdate, ListPage, SearchIndex, SearchResult
+
+
+# ---- search ----
+#
+# The index of a library, for tasks: ``AsyncSearchIndex``.
+
+T = TypeVar("T")
+
+
+class AsyncSearchIndex:
+    """Finds messages in a library, for tasks of asyncio or trio: :class:`transcript_store.search.SearchIndex`, awaited.
+
+    Use it in an ``async with`` statement, or close it. Each call has the arguments, the result and the errors of the call of that name
+    there, and is made in a thread of the index's own, in the order in which the calls are made. The index is opened by the first call.
+    A call that has begun is made to its end, also if its caller is cancelled, and then the cancellation is raised.
+
+    Args:
+        library: the library, or its directory.
+        cache: as of ``SearchIndex``.
+        encryption_key: as of ``SearchIndex``.
+        retired_keys: as of ``SearchIndex``.
+
+    Raises:
+        TranscriptStoreError: any call, as ``SearchIndex`` and its call of that name.
+    """
+
+    def __init__(
+        self,
+        library: ConversationLibrary | str | os.PathLike[str],
+        *,
+        cache: str | os.PathLike[str] | None = None,
+        encryption_key: bytes | KeyProvider | None = None,
+        retired_keys: Sequence[bytes | KeyProvider] = (),
+    ) -> None:
+        self._library = library
+        self._options: dict[str, Any] = {"cache": cache, "encryption_key": encryption_key, "retired_keys": retired_keys}
+        self._index: SearchIndex | None = None
+        self._worker = Worker()
+
+    def _opened(self) -> SearchIndex:
+        if self._index is None:
+            from transcript_store.search import SearchIndex  # sqlite3 is for those who search
+
+            self._index = SearchIndex(self._library, **self._options)
+        return self._index
+
+    async def call(self, function: Callable[[SearchIndex], T]) -> T:
+        """Call ``function(index)`` in the index's thread, with the ``SearchIndex`` underneath, and return what it returns.
+
+        Raises:
+            TypeError: it is an async function. Nothing of it was done.
+            BaseException: what ``function`` raises.
+        """
+        return await self._worker.call(lambda: function(self._opened()))
+
+    async def search(self, query: str = "", **options: Any) -> SearchResult:
+        """As ``SearchIndex.search``, with its options: ``limit``, ``sort``, ``regex``, ``redact``, ``wait``, ``refresh``.
+
+        Raises:
+            ValueError: as there.
+            TypeError: there is no such option.
+            StorageError: as there.
+        """
+        return await self.call(lambda index: index.search(query, **options))
+
+    async def list(self, **options: Any) -> ListPage:
+        """As ``SearchIndex.list``, with its options: ``limit``, ``after``, ``sort``, ``filter``, ``wait``.
+
+        Raises:
+            ValueError: as there.
+            TypeError: there is no such option.
+            StorageError: as there.
+        """
+        return await self.call(lambda index: index.list(**options))
+
+    async def update(self, *, seconds: float | None = None, refresh: bool = False) -> IndexUpdate:
+        """As ``SearchIndex.update``: bring the index up to date, for so many seconds, or as long as it takes.
+
+        Raises:
+            StorageError: as there.
+        """
+        return await self.call(lambda index: index.update(seconds=seconds, refresh=refresh))
+
+    async def status(self) -> IndexStatus:
+        """As ``SearchIndex.status``.
+
+        Raises:
+            StorageError: as there.
+        """
+        return await self.call(lambda index: index.status())
+
+    async def close(self) -> None:
+        """Close the file, when every call that was made before is done. The thread ends; the next call opens the index again."""
+        try:
+            await self._worker.call(self._close)
+        finally:
+            self._worker.let_go()
+
+    def _close(self) -> None:
+        index, self._index = self._index, None
+        if index is not None:
+            index.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+# ---- library ----
 
 P = ParamSpec("P")
-T = TypeVar("T")
 _PAGE = 1000
 
 
@@ -57,7 +168,7 @@ class AsyncConversationLibrary:
 
     def __init__(
         self,
-        directory: AnyPath | Home,
+        directory: AnyPath | LibraryBackend,
         *,
         redact: Redact | None = None,
         encryption_key: EncryptionKey | None = None,
@@ -78,7 +189,7 @@ class AsyncConversationLibrary:
     async def call(self, function: Callable[[ConversationLibrary], T]) -> T:
         """Call ``function(library)`` in a thread, with the ``ConversationLibrary`` underneath, and return what it returns.
 
-        For everything that is not here by name, as a whole ``with library.together()`` block.
+        For everything that is not here by name, as a whole ``with library.group()`` block.
 
         Raises:
             TypeError: it is an async function. Nothing of it was done.
@@ -149,7 +260,7 @@ class AsyncConversationLibrary:
                 yield summary
             page = await self.list(last_extra=last_extra, limit=_PAGE, before=page[-1])
 
-    async def search(self, query: str = "", *, cache: AnyPath | None = None, **options: Any) -> Answer:
+    async def search(self, query: str = "", *, cache: AnyPath | None = None, **options: Any) -> SearchResult:
         """The messages that match a query, with the library's keys: one call of :class:`AsyncSearchIndex`, which is made and closed.
 
         Make an ``AsyncSearchIndex`` yourself to search often: then its file stays open.
@@ -178,7 +289,7 @@ class AsyncConversationLibrary:
         id: str,
         *,
         through_seq: int | None = None,
-        into: AsyncConversationLibrary | ConversationLibrary | AnyPath | Home | None = None,
+        into: AsyncConversationLibrary | ConversationLibrary | AnyPath | LibraryBackend | None = None,
     ) -> str:
         """As :meth:`ConversationLibrary.fork`.
 
@@ -194,7 +305,7 @@ class AsyncConversationLibrary:
         directory: AnyPath,
         *,
         through_seq: int | None = None,
-        into: AsyncConversationLibrary | ConversationLibrary | AnyPath | Home | None = None,
+        into: AsyncConversationLibrary | ConversationLibrary | AnyPath | LibraryBackend | None = None,
     ) -> str:
         """As :meth:`ConversationLibrary.fork_from`.
 

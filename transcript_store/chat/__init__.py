@@ -18,19 +18,26 @@
 lists the public names. A provider's SDK is imported only when a client for that provider is made.
 """
 
-from transcript_store.chat._base_url import MAX_BASE_URL_LENGTH, host_of, is_loopback, validate_base_url
 from transcript_store.chat._client import ResumableChatClient
-from transcript_store.chat._config import ChatConfig, Provider, Tool
+from transcript_store.chat._config import (
+    MAX_BASE_URL_LENGTH,
+    ChatConfig,
+    Provider,
+    Tool,
+    host_of,
+    is_loopback,
+    validate_base_url,
+)
 from transcript_store.chat._create import PROVIDERS, ProviderInfo, create_client
 from transcript_store.chat._protocols import (
     ChatClient,
-    Complete,
     PersistentChatClient,
     StreamEvent,
     StreamingChatClient,
     TextDelta,
     ToolCallEnded,
     ToolCallStarted,
+    TurnEnded,
     Usage,
 )
 
@@ -39,7 +46,6 @@ __all__ = [
     "PROVIDERS",
     "ChatClient",
     "ChatConfig",
-    "Complete",
     "PersistentChatClient",
     "Provider",
     "ProviderInfo",
@@ -50,6 +56,7 @@ __all__ = [
     "Tool",
     "ToolCallEnded",
     "ToolCallStarted",
+    "TurnEnded",
     "Usage",
     "create_client",
     "host_of",

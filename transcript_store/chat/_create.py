@@ -9,18 +9,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from transcript_store.chat._base_url import host_of, is_loopback, validate_base_url
 from transcript_store.chat._claude_cli import ClaudeLocalClient
 from transcript_store.chat._client import ResumableChatClient
-from transcript_store.chat._config import ChatConfig
+from transcript_store.chat._config import ChatConfig, Facts, host_of, is_loopback, validate_base_url
 from transcript_store.chat._history import History, plain_copies
 from transcript_store.chat._protocols import ChatClient
-from transcript_store.chat._provider import Connection, Message, Wire
+from transcript_store.chat._provider import Connection, Message, WireFormat
 from transcript_store.chat._providers import claude, openai
 from transcript_store.chat._providers.claude import ClaudeWire
 from transcript_store.chat._providers.gemini import GeminiConnection, GeminiWire
 from transcript_store.chat._providers.openai import OpenAIWire
-from transcript_store.chat._settings import Facts
 from transcript_store.conversation import ConversationStore
 from transcript_store.errors import (
     ConversationNotLoadedError,
@@ -46,7 +44,7 @@ class ProviderInfo:
 
     extra: str
     sdk: str
-    wire: Callable[[], Wire] = field(repr=False)
+    wire: Callable[[], WireFormat] = field(repr=False)
     connect: Callable[..., Connection] = field(repr=False)
     default_model: str
     token_variables: tuple[str, ...]

@@ -32,8 +32,8 @@ from transcript_store import (
     RedactionError,
     TranscriptPosition,
 )
-from transcript_store.chat._provider import JSON, Message, ToolCall, Wire
-from transcript_store.chat._tool_results import UNRECORDED, Owed, owed, without_one
+from transcript_store.chat._provider import JSON, Message, ToolCall, WireFormat
+from transcript_store.chat._turns import UNRECORDED, Owed, owed, without_one
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
 from transcript_store.histories import begins_with_prompt
 from transcript_store.messages import PROMPT_ROLES, decode_message, encode_message
@@ -57,7 +57,7 @@ class History:
         TranscriptStoreError: any call; as the store's ``get_messages()``, ``append_message()`` and ``append_event()``.
     """
 
-    def __init__(self, wire: Wire, conversation: ConversationStore | None) -> None:
+    def __init__(self, wire: WireFormat, conversation: ConversationStore | None) -> None:
         self._wire = wire
         self._conversation = conversation
         self._messages: list[Message] = []

@@ -50,14 +50,14 @@ class ToolCallEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Complete:
+class TurnEnded:
     """The turn is over and on record. ``text`` is the text of its last reply; ``stop_reason`` is in the provider's words."""
 
     text: str
     stop_reason: str | None
 
 
-StreamEvent = TextDelta | ToolCallStarted | ToolCallEnded | Complete
+StreamEvent = TextDelta | ToolCallStarted | ToolCallEnded | TurnEnded
 
 
 @runtime_checkable
@@ -107,7 +107,7 @@ class StreamingChatClient(ChatClient, Protocol):
     """A client that shows an answer while it arrives."""
 
     def stream_chat(self, prompt: str) -> Iterator[StreamEvent]:
-        """Run one turn as ``chat`` does, and yield its events; the last is ``Complete``.
+        """Run one turn as ``chat`` does, and yield its events; the last is ``TurnEnded``.
 
         Nothing is sent before the first event is asked for. The iterator raises what ``chat`` raises.
         """

@@ -91,7 +91,7 @@ class Assembly(Protocol):
         ...
 
 
-class Wire(Protocol):
+class WireFormat(Protocol):
     """One provider's wire format."""
 
     results_are_messages: bool
@@ -180,7 +180,7 @@ def refusal_by(status: object, reason: object) -> JSON | None:
     return {"status": status, "reason": str(reason)[:_LONGEST_REASON]} if status in _STATUS_OF_REFUSALS else None
 
 
-def joined(before: str, more: str) -> str:
+def join_text(before: str, more: str) -> str:
     """Join two pieces of streamed text. A surrogate pair that was split between two events becomes one character again."""
     text = before + more
     if "\udc00" <= more[:1] <= "\udfff":

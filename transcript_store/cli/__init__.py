@@ -24,7 +24,7 @@ from transcript_store import (
     __version__,
 )
 from transcript_store.cli._shared import terminal
-from transcript_store.cli._shared.helping import HelpFormatter
+from transcript_store.cli._shared.arguments import HelpFormatter
 
 _MISUSE = (InvalidIdError, InvalidBaseUrlError, MissingTokenError, NotAPathError)
 """The errors that count as misuse: the user has to change the command line or the environment."""
@@ -176,9 +176,7 @@ class _Parser(argparse.ArgumentParser):
             message += f"; did you mean {meant}?"
         elif not names and re.search("unrecognized arguments: -[^-]", message):
             message += "; what begins with a minus and is no option stands behind --"
-        said = (
-            f"{self.prog}: error: {terminal.one_line(terminal.without_users(message))} (`{self.prog} --help` says more)"
-        )
+        said = f"{self.prog}: error: {terminal.one_line(terminal.without_credentials(message))} (`{self.prog} --help` says more)"
         width = terminal.status_columns() if terminal.has_status() else None
         self.exit(2, self.format_usage() + "\n".join(terminal.sentence_lines(said, width)) + "\n")
 
@@ -247,9 +245,9 @@ def _run(argv: Sequence[str] | None) -> int:
         terminal.complain(str(error))
         return 2
     except TranscriptStoreError as error:
-        from transcript_store.cli._shared.ways_out import sentence
+        from transcript_store.cli._shared.hints import error_sentence
 
-        terminal.complain(sentence(error, arguments.command) + _with_which_keys(error, arguments))
+        terminal.complain(error_sentence(error, arguments.command) + _with_which_keys(error, arguments))
         return 2 if isinstance(error, _MISUSE) else 1
     except RecursionError:
         terminal.complain("a message nests too deeply to be shown")
@@ -280,15 +278,14 @@ def _find(arguments: argparse.Namespace) -> None:
 
     The name may also be given in two words, the library and the id.
     """
-    from transcript_store.cli._shared.conversations import existing
-    from transcript_store.cli._shared.places import is_address, taken_apart
+    from transcript_store.cli._shared.names import existing, is_backend_address, taken_apart
 
     named = arguments.directory
-    if arguments.or_library and arguments.id is None and is_address(named) and taken_apart(named).what is None:
+    if arguments.or_library and arguments.id is None and is_backend_address(named) and taken_apart(named).what is None:
         return
     arguments.directory = existing(arguments.directory, getattr(arguments, "id", None))
     if not arguments.on_places:
-        from transcript_store.cli._shared.places import refuse
+        from transcript_store.cli._shared.names import refuse
 
         refuse(arguments.directory, arguments.command)
 

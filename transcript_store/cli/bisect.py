@@ -13,8 +13,8 @@ from typing import Literal
 
 from transcript_store import ConversationLibrary, ConversationStore
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json
-from transcript_store.cli._shared.keys import Keys, add_keys, keys_of
-from transcript_store.cli._shared.places import fork_of, shown
+from transcript_store.cli._shared.keys import CommandKeys, add_keys, command_keys
+from transcript_store.cli._shared.names import fork_of, printable_name
 from transcript_store.cli._shared.terminal import Misuse, complain, for_shell, many, one_line, say, say_json
 
 DESCRIPTION = f"""\
@@ -50,7 +50,7 @@ class StoppedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class BisectResult:
     """What a search found out. Numbers are counts of messages, from 0."""
 
     passes: int | None
@@ -75,7 +75,7 @@ class Found:
         return None
 
 
-def search(count: int, ask: Ask) -> Found:
+def search(count: int, ask: Ask) -> BisectResult:
     """Search among 0 to ``count`` messages: about log n questions for a place where it turns, and as many to check."""
     answers: dict[int, Answer] = {}
 
@@ -85,9 +85,9 @@ def search(count: int, ask: Ask) -> Found:
         return answers[number]
 
     if asked(count) != "fails":
-        return Found(None, None, answers)
+        return BisectResult(None, None, answers)
     if asked(0) == "fails":
-        return Found(None, 0, answers)
+        return BisectResult(None, 0, answers)
     passes, fails = 0, count  # if 0 cannot be tested, nothing failed there
     while (turn := _next(passes, fails, asked)) is not None:
         if answers[turn] == "passes":
@@ -96,7 +96,7 @@ def search(count: int, ask: Ask) -> Found:
             fails = turn
     for number in _spread(count, answers):
         asked(number)
-    return Found(passes, fails, answers)
+    return BisectResult(passes, fails, answers)
 
 
 def _next(passes: int, fails: int, asked: Callable[[int], Answer]) -> int | None:
@@ -127,7 +127,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Search, and say what was found."""
-    keys = keys_of(arguments)
+    keys = command_keys(arguments)
     with tempfile.TemporaryDirectory(prefix="transcript-store-bisect-") as folder:
         library = ConversationLibrary(os.path.join(folder, "whole"), **keys.options)
         whole = os.path.join(library.directory, fork_of(arguments.directory, library, **keys.options))
@@ -153,7 +153,7 @@ def run(arguments: Namespace) -> int:
     return 0 if found.is_first and found.against is None else 1
 
 
-def _answer(check: Sequence[str], whole: str, seq: int, folder: str, keys: Keys) -> Answer:
+def _answer(check: Sequence[str], whole: str, seq: int, folder: str, keys: CommandKeys) -> Answer:
     """Run the command over the records up to a number."""
     beginnings = ConversationLibrary(folder, **keys.options)
     beginning = beginnings.fork_from(whole, through_seq=seq)
@@ -180,7 +180,7 @@ def _place(seq: int) -> str:
     return f"#{seq}" if seq else "no message"
 
 
-def _say(found: Found, seqs: Sequence[int], directory: str) -> None:
+def _say(found: BisectResult, seqs: Sequence[int], directory: str) -> None:
     runs = f"({many(len(found.answers), 'run')}, {many(len(seqs) - 1, 'message')})"
     if found.fails is None:
         why = "cannot be tested" if "skipped" in found.answers.values() else "passes"
@@ -200,10 +200,10 @@ def _say(found: Found, seqs: Sequence[int], directory: str) -> None:
         say(f"#{last} is the first message after which it fails {runs}")
     else:
         say(f"it is one of #{first} to #{last}: those before #{last} cannot be tested {runs}")
-    say(one_line(f"transcript-store show {for_shell(shown(directory))} --around {last}"))
+    say(one_line(f"transcript-store show {for_shell(printable_name(directory))} --around {last}"))
 
 
-def _say_as_json(found: Found, seqs: Sequence[int]) -> None:
+def _say_as_json(found: BisectResult, seqs: Sequence[int]) -> None:
     against = found.against
     say_json(
         {

@@ -7,9 +7,8 @@ from argparse import ArgumentParser, Namespace
 
 from transcript_store import ConversationNotFoundError, delete_conversation
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json
-from transcript_store.cli._shared.keys import add_keys, keys_of
-from transcript_store.cli._shared.names import described
-from transcript_store.cli._shared.places import is_address, library_at, summary_at, with_id
+from transcript_store.cli._shared.keys import add_keys, command_keys
+from transcript_store.cli._shared.names import described, is_backend_address, library_at, summary_at, with_id
 from transcript_store.cli._shared.terminal import Misuse, complain, confirmed, is_at_a_terminal, one_line, say, say_json
 
 DESCRIPTION = f"""\
@@ -39,7 +38,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Ask, delete the conversation, and say which it was."""
-    options = keys_of(arguments).options
+    options = command_keys(arguments).options
     if arguments.json and is_at_a_terminal() and not (arguments.yes or arguments.dry_run):
         raise Misuse("--json asks nothing: give --yes or --dry-run with it")
     summary = summary_at(arguments.directory)
@@ -54,7 +53,7 @@ def run(arguments: Namespace) -> int:
     if summary is not None and is_at_a_terminal() and not arguments.yes and not confirmed(f"delete {what}?"):
         complain("nothing was deleted")
         return 2
-    if is_address(arguments.directory):
+    if is_backend_address(arguments.directory):
         library, name = with_id(arguments.directory)
         library_at(library).delete(name)
     else:

@@ -7,10 +7,9 @@ from dataclasses import asdict
 
 from transcript_store import doctor
 from transcript_store.cli._shared.arguments import add_json, path
-from transcript_store.cli._shared.places import examined, is_address
-from transcript_store.cli._shared.progress import Working
-from transcript_store.cli._shared.sealed import counted_sealed
-from transcript_store.cli._shared.terminal import columns, one_line, say, say_json, say_wrapped, wrapped
+from transcript_store.cli._shared.keys import counted_sealed
+from transcript_store.cli._shared.names import examined, is_backend_address
+from transcript_store.cli._shared.terminal import Working, columns, one_line, say, say_json, say_wrapped, wrapped
 
 DESCRIPTION = """\
 Try what conversations need of the directory DIR: file system, syncs, locks, renames, cache, space, clock; and say which of
@@ -25,9 +24,9 @@ exit code: 0 if nothing stands against a promise, 1 if anything does
 examples:
   transcript-store doctor chats
   transcript-store doctor postgresql://keeper@db.example/agents
-  transcript-store doctor /mnt/shared --json | jq '.checks[] | select(.result == "ill")'
+  transcript-store doctor /mnt/shared --json | jq '.checks[] | select(.result == "failed")'
 """
-_WORDS = {"well": "ok", "note": "note", "ill": "NO", "untried": "?"}
+_WORDS = {"ok": "ok", "note": "note", "failed": "NO", "skipped": "?"}
 _LEAST_COLUMNS = 20
 
 
@@ -45,13 +44,13 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Run every check, and print what was found. The exit code is 1 if a check is ``ill``."""
-    is_backend = is_address(arguments.directory)
+    """Run every check, and print what was found. The exit code is 1 if a check is ``failed``."""
+    is_backend = is_backend_address(arguments.directory)
     with Working("trying what conversations need of it"):
         found = examined(arguments.directory) if is_backend else doctor(arguments.directory)
     if arguments.json:
-        say_json({**asdict(found), "not_held": found.not_held, "is_well": found.is_well})
-        return 0 if found.is_well else 1
+        say_json({**asdict(found), "failed_promises": found.failed_promises, "is_ok": found.is_ok})
+        return 0 if found.is_ok else 1
     say(one_line(found.directory))
     width = columns()
     for check in found.checks:
@@ -64,16 +63,14 @@ def run(arguments: Namespace) -> int:
     say()
     if is_backend:
         say(
-            "nothing found that stands against a promise"
-            if found.is_well
-            else "conversations are not safe here as it is"
+            "nothing found that stands against a promise" if found.is_ok else "conversations are not safe here as it is"
         )
-        return 0 if found.is_well else 1
+        return 0 if found.is_ok else 1
     if found.checks[-1].name == "writing":
         say("no conversation can be kept here")
-    elif found.not_held:
-        say(f"does not hold here: {', '.join(found.not_held)} (docs/durability.md)")
+    elif found.failed_promises:
+        say(f"does not hold here: {', '.join(found.failed_promises)} (docs/durability.md)")
     else:
         say("nothing found that stands against a promise")
     say_wrapped("not tried: whether the disk keeps what it says it keeps; only a power cut shows that")
-    return 0 if found.is_well else 1
+    return 0 if found.is_ok else 1

@@ -9,17 +9,25 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 
 from transcript_store import TranscriptStoreError
-from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_through, count, path
-from transcript_store.cli._shared.keys import add_keys, keys_of
-from transcript_store.cli._shared.places import conversation_at
-from transcript_store.cli._shared.progress import Working
-from transcript_store.cli._shared.redaction import add_redact, redacted, redactor_of
+from transcript_store.cli._shared.arguments import (
+    NAMES,
+    add_conversation,
+    add_redact,
+    add_through,
+    path,
+    redaction_counts,
+    redactor_of,
+    whole_number,
+)
+from transcript_store.cli._shared.keys import add_keys, command_keys
+from transcript_store.cli._shared.names import conversation_at
 from transcript_store.cli._shared.terminal import (
     Misuse,
     RawOutput,
+    Working,
     complain,
     confirmed,
-    counted,
+    count_lines,
     for_shell,
     is_at_a_terminal,
     one_line,
@@ -27,7 +35,7 @@ from transcript_store.cli._shared.terminal import (
     say,
     say_json_text,
 )
-from transcript_store.exporting import Exported, Stream, export, program_folder, targets
+from transcript_store.exporting import BinaryStream, Exported, export, program_folder, targets
 from transcript_store.formats import Loss
 
 DESCRIPTION = f"""\
@@ -74,7 +82,9 @@ def configure(parser: ArgumentParser) -> None:
         help="the file to write (default and -: standard output), in a folder that is made if it is missing; "
         "for a program the folder to use instead of its own",
     )
-    parser.add_argument("--generation", metavar="N", type=count, help="what it was before a replace (see generations)")
+    parser.add_argument(
+        "--generation", metavar="N", type=whole_number, help="what it was before a replace (see generations)"
+    )
     add_through(parser)
     parser.add_argument(
         "--branches", action="store_true", help="for markdown: also what was said on branches that were left"
@@ -91,7 +101,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Export, and say what was written and how to go on with it."""
-    keys, redactor = keys_of(arguments), redactor_of(arguments)
+    keys, redactor = command_keys(arguments), redactor_of(arguments)
     output = None if arguments.output == "-" else arguments.output
     if arguments.output == "-" and arguments.to not in _TEXTS:
         raise Misuse(f"--output - is standard output, and {arguments.to} takes a folder")
@@ -133,7 +143,7 @@ def run(arguments: Namespace) -> int:
         from_there = conversation.get_metadata().labels.get("cwd")
     _say_done(done, None if arguments.cwd is not None else from_there, output)
     if redactor is not None:
-        complain(redacted(done.redacted))
+        complain(redaction_counts(done.redacted))
     return 0
 
 
@@ -154,7 +164,7 @@ def _say_losses(to: str, losses: Iterable[Loss]) -> None:
     for loss in losses:
         counts[loss.message] += loss.count
     if counts:
-        complain(f"{to} does not get all of it (the conversation here keeps it):", counted(counts))
+        complain(f"{to} does not get all of it (the conversation here keeps it):", count_lines(counts))
 
 
 def _say_done(done: Exported, imported_cwd: str | None, output: str | None) -> None:
@@ -188,7 +198,7 @@ class _Printed:
             say_json_text(text) if self._is_json else say(safe(text))
 
 
-def _output_for(to: str) -> Stream:
+def _output_for(to: str) -> BinaryStream:
     if to in ("jsonl", "markdown"):
         return _Printed(is_json=to == "jsonl")
     return RawOutput("original" if to == "original" else "page")

@@ -6,13 +6,18 @@ import os
 from argparse import ArgumentParser, Namespace
 
 from transcript_store import TranscriptStoreError
-from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json, add_through, path
-from transcript_store.cli._shared.keys import add_keys, keys_of
-from transcript_store.cli._shared.libraries import destination
-from transcript_store.cli._shared.places import fork_of, is_address, library_at, with_id
-from transcript_store.cli._shared.progress import Working
-from transcript_store.cli._shared.providers import PROVIDERS, fork_for_provider
-from transcript_store.cli._shared.terminal import Misuse, say, say_json
+from transcript_store.cli._shared.arguments import (
+    NAMES,
+    PROVIDERS,
+    add_conversation,
+    add_json,
+    add_through,
+    fork_for_provider,
+    path,
+)
+from transcript_store.cli._shared.keys import add_keys, command_keys
+from transcript_store.cli._shared.names import destination, fork_of, is_backend_address, library_at, with_id
+from transcript_store.cli._shared.terminal import Misuse, Working, say, say_json
 
 DESCRIPTION = f"""\
 Copy a conversation into a new one beside it, or into another library, and print the new one's id. Records keep their
@@ -44,10 +49,12 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Fork the conversation, and print the new one's id."""
     into = None if arguments.into is None else destination(arguments.into)
-    options = keys_of(arguments).options
+    options = command_keys(arguments).options
     if into is None:
         into = (
-            with_id(arguments.directory)[0] if is_address(arguments.directory) else os.path.dirname(arguments.directory)
+            with_id(arguments.directory)[0]
+            if is_backend_address(arguments.directory)
+            else os.path.dirname(arguments.directory)
         )
     library = library_at(into, creates=arguments.into is not None, **options)
     if arguments.provider is not None and arguments.through is not None:

@@ -6,9 +6,9 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 
 from transcript_store import TranscriptStoreError
-from transcript_store.cli._shared.arguments import add_conversation, add_json, count
-from transcript_store.cli._shared.keys import add_keys, keys_of
-from transcript_store.cli._shared.places import conversation_at
+from transcript_store.cli._shared.arguments import add_conversation, add_json, whole_number
+from transcript_store.cli._shared.keys import add_keys, command_keys
+from transcript_store.cli._shared.names import conversation_at
 from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_json, size, time
 
 DESCRIPTION = """\
@@ -30,7 +30,12 @@ def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     add_conversation(parser, on_places=True)
     parser.add_argument(
-        "--delete", metavar="N", type=count, action="append", default=[], help="first remove this one (may be repeated)"
+        "--delete",
+        metavar="N",
+        type=whole_number,
+        action="append",
+        default=[],
+        help="first remove this one (may be repeated)",
     )
     parser.add_argument("--purge-quarantine", action="store_true", help="first remove all that is in quarantine/")
     add_keys(parser)
@@ -40,7 +45,9 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Delete what is to be deleted, then print the generations. The exit code is 1 if one is damaged."""
     is_change = arguments.delete or arguments.purge_quarantine
-    with conversation_at(arguments.directory, read_only=not is_change, **keys_of(arguments).options) as conversation:
+    with conversation_at(
+        arguments.directory, read_only=not is_change, **command_keys(arguments).options
+    ) as conversation:
         conversation.load()
         try:
             for number in arguments.delete:

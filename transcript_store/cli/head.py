@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from transcript_store.cli._shared.arguments import add_conversation, add_json
-from transcript_store.cli._shared.keys import add_keys, keys_of
-from transcript_store.cli._shared.places import conversation_at
+from transcript_store.cli._shared.keys import add_keys, command_keys
+from transcript_store.cli._shared.names import conversation_at
 from transcript_store.cli._shared.terminal import say, say_json
 
 DESCRIPTION = """\
@@ -30,7 +30,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Print the head."""
-    with conversation_at(arguments.directory, read_only=True, **keys_of(arguments).options) as conversation:
+    with conversation_at(arguments.directory, read_only=True, **command_keys(arguments).options) as conversation:
         conversation.load()
         if arguments.json:
             metadata = conversation.get_metadata()

@@ -9,17 +9,14 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from datetime import datetime
 
 from transcript_store import ConversationLibrary, ConversationNotFoundError
-from transcript_store.cli._shared.arguments import add_json, path, positive, since
-from transcript_store.cli._shared.conversations import chat_place
+from transcript_store.cli._shared.arguments import add_json, add_redact, path, positive, redactor_of, since
 from transcript_store.cli._shared.folders import why_not_imported
-from transcript_store.cli._shared.keys import add_keys, keys_of
-from transcript_store.cli._shared.libraries import destination
-from transcript_store.cli._shared.places import is_address, library_at
-from transcript_store.cli._shared.progress import Working, show_bar
-from transcript_store.cli._shared.redaction import add_redact, redactor_of
-from transcript_store.cli._shared.tally import Tally
+from transcript_store.cli._shared.keys import add_keys, command_keys
+from transcript_store.cli._shared.names import chat_place, destination, is_backend_address, library_at
+from transcript_store.cli._shared.tally import ImportTally
 from transcript_store.cli._shared.terminal import (
     Misuse,
+    Working,
     complain,
     flush,
     has_status,
@@ -28,13 +25,14 @@ from transcript_store.cli._shared.terminal import (
     one_line,
     say,
     say_on,
+    show_bar,
     size,
     status,
 )
+from transcript_store.display import MOMENTS
 from transcript_store.formats import READERS
-from transcript_store.importing import Found, discover, find, import_conversations
-from transcript_store.sources import added_names, places
-from transcript_store.words import MOMENTS
+from transcript_store.importing import FoundSource, discover, find_sources, import_conversations
+from transcript_store.sources import added_names, session_folders
 
 DESCRIPTION = """\
 Import the sessions in the PATHs (files or folders), or those that the named PROGRAMs keep on this machine. Without either it shows
@@ -136,7 +134,7 @@ def run(arguments: Namespace) -> int:
     for named in arguments.paths:
         if (why_not := why_not_imported(os.path.abspath(os.path.expanduser(named)))) is not None:
             raise Misuse(f"{named}: {why_not}")
-    library = library_at(_library(arguments.into), creates=not arguments.dry_run, **keys_of(arguments).options)
+    library = library_at(_library(arguments.into), creates=not arguments.dry_run, **command_keys(arguments).options)
     chosen: frozenset[str] | None = programs
     if not (arguments.paths or programs):
         chosen = _chosen(arguments, library, [one for one in discover() if _is_recent(one, arguments.since)])
@@ -144,7 +142,7 @@ def run(arguments: Namespace) -> int:
         return 0
     redacts = redactor_of(arguments) is not None
     found = _found(arguments, chosen)
-    tally = Tally(
+    tally = ImportTally(
         {one.path: one.program for one in found if one.program is not None},
         is_json=arguments.json,
         is_dry_run=arguments.dry_run,
@@ -187,7 +185,7 @@ def _say_beside(arguments: Namespace, text: str) -> None:
     complain(text) if arguments.json else say(text, now=True)
 
 
-def _is_recent(found: Found, since: datetime | None) -> bool:
+def _is_recent(found: FoundSource, since: datetime | None) -> bool:
     return since is None or found.why_not is not None or found.mtime_ns >= since.timestamp() * 1e9
 
 
@@ -207,7 +205,7 @@ def _cache_folder() -> str:
     return os.path.join(below, "transcript-store")
 
 
-def _chosen(arguments: Namespace, library: ConversationLibrary, found: list[Found]) -> frozenset[str] | None:
+def _chosen(arguments: Namespace, library: ConversationLibrary, found: list[FoundSource]) -> frozenset[str] | None:
     """The programs whose sessions are to be imported; None for nothing."""
     if arguments.json and not (arguments.all or arguments.yes or arguments.dry_run):
         raise Misuse("--json asks nothing: --all imports all that is found on this machine, or name files and folders")
@@ -220,7 +218,7 @@ def _chosen(arguments: Namespace, library: ConversationLibrary, found: list[Foun
             recent = " that changed since then" if arguments.since is not None else ""
             say(f"no session{recent} of a program that is known here was found; name files or folders")
     if arguments.all or arguments.yes or arguments.dry_run:
-        return frozenset(place.program for place in places())  # also those that --follow finds later
+        return frozenset(place.program for place in session_folders())  # also those that --follow finds later
     if not programs:
         return None
     if not is_at_a_terminal():
@@ -247,36 +245,38 @@ def _are_files(paths: list[str]) -> bool:
 
 def _program(named: str) -> str | None:
     """The program that a word on the command line means, by its name or the beginning of it; None if it is a path."""
-    if os.path.lexists(os.path.expanduser(named)) or is_address(named) or len(named) < _LEAST_NAME:
+    if os.path.lexists(os.path.expanduser(named)) or is_backend_address(named) or len(named) < _LEAST_NAME:
         return None
-    known = dict.fromkeys(place.program for place in places())
+    known = dict.fromkeys(place.program for place in session_folders())
     meant = [program for program in known if program == named.lower()]
     meant = meant or [program for program in known if program.startswith(named.lower())]
     return meant[0] if len(meant) == 1 else None
 
 
-def _found(arguments: Namespace, programs: frozenset[str], *, may_be_gone: bool = False) -> list[Found]:
+def _found(arguments: Namespace, programs: frozenset[str], *, may_be_gone: bool = False) -> list[FoundSource]:
     found = (
         [one for one in discover() if one.program in programs and _is_recent(one, arguments.since)] if programs else []
     )
     missing: list[str] = []
     for named in arguments.paths:
         try:
-            found += find(named)
+            found += find_sources(named)
         except FileNotFoundError:
-            missing.append(named if is_address(named) else os.path.abspath(os.path.expanduser(named)))
+            missing.append(named if is_backend_address(named) else os.path.abspath(os.path.expanduser(named)))
         except OSError as error:
             if not may_be_gone:
-                found.append(Found(named, 0, 0, 0, why_not=f"cannot be looked at: {error.strerror}"))
+                found.append(FoundSource(named, 0, 0, 0, why_not=f"cannot be looked at: {error.strerror}"))
     if missing and not may_be_gone:
         reason = "there is no such file or folder"
         if len(missing) == len(arguments.paths):
             raise ConversationNotFoundError(path=missing[0], reason=reason)
-        found += [Found(path, 0, 0, 0, why_not=reason) for path in missing]  # the others are imported all the same
+        found += [
+            FoundSource(path, 0, 0, 0, why_not=reason) for path in missing
+        ]  # the others are imported all the same
     return found
 
 
-def _import(arguments: Namespace, library: ConversationLibrary, found: list[Found], tally: Tally) -> None:
+def _import(arguments: Namespace, library: ConversationLibrary, found: list[FoundSource], tally: ImportTally) -> None:
     try:
         reports = import_conversations(
             found,
@@ -318,12 +318,12 @@ def _follow(
     arguments: Namespace,
     library: ConversationLibrary,
     programs: frozenset[str],
-    imported: list[Found],
-    tally: Tally,
+    imported: list[FoundSource],
+    tally: ImportTally,
 ) -> None:
     """Import again what changed since it was imported, whenever it has been quiet for a while. Ends with Ctrl-C."""
     seen = {one.path: one for one in imported}
-    since: dict[Found, float] = {}
+    since: dict[FoundSource, float] = {}
     """Since when each changed file looks so: its own time does not say it if that lies ahead of the clock."""
     while True:
         flush()

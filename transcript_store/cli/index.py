@@ -6,11 +6,10 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 
 from transcript_store.cli._shared.arguments import add_json, path
-from transcript_store.cli._shared.libraries import libraries
-from transcript_store.cli._shared.places import is_address, library_at, shown
-from transcript_store.cli._shared.queries import say_not_read
+from transcript_store.cli._shared.filters import say_not_read
+from transcript_store.cli._shared.names import is_backend_address, libraries, library_at, printable_name
 from transcript_store.cli._shared.terminal import has_status, many, one_line, say, say_json, size, status
-from transcript_store.search import SearchIndex, Status
+from transcript_store.search import IndexStatus, SearchIndex
 
 DESCRIPTION = """\
 Bring the index of a library up to date, however long that takes, and say what it has. It is a file in your cache directory
@@ -42,15 +41,15 @@ def run(arguments: Namespace) -> int:
     """Update, rebuild, purge, and say what there is. The exit code is 1 if an index is damaged."""
     worst = 0
     for directory in libraries(arguments.libraries, on_places=True):
-        with SearchIndex(library_at(directory)) if is_address(directory) else SearchIndex(directory) as index:
+        with SearchIndex(library_at(directory)) if is_backend_address(directory) else SearchIndex(directory) as index:
             if arguments.rebuild or arguments.purge:
                 index.purge()
             if not (arguments.status or arguments.purge):
                 _update(index)
             found = index.status()
-        worst = max(worst, 0 if found.is_whole else 1)
+        worst = max(worst, 0 if found.is_intact else 1)
         if arguments.json:
-            say_json({"library": shown(directory), **asdict(found)})
+            say_json({"library": printable_name(directory), **asdict(found)})
         else:
             _say(directory, found)
     return worst
@@ -66,8 +65,8 @@ def _update(index: SearchIndex) -> None:
     say_not_read(done.not_read, "index")
 
 
-def _say(directory: str, found: Status) -> None:
-    say(one_line(shown(directory)))
+def _say(directory: str, found: IndexStatus) -> None:
+    say(one_line(printable_name(directory)))
     facts = {
         "index": one_line(found.path or "none is kept: its place is locked, or cannot be written"),
         "size": size(found.size_bytes),
@@ -77,7 +76,7 @@ def _say(directory: str, found: Status) -> None:
         if found.forgotten
         else "",
         "not indexed": f"{found.not_indexed:,}" if found.not_indexed else "",
-        "damaged": "" if found.is_whole else "it is not what was written; the next search builds it anew",
+        "damaged": "" if found.is_intact else "it is not what was written; the next search builds it anew",
     }
     for name, fact in facts.items():
         if fact:

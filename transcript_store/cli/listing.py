@@ -10,14 +10,20 @@ from itertools import islice
 from typing import NamedTuple
 
 from transcript_store import ConversationSummary
-from transcript_store.cli._shared.arguments import add_json, count, path
-from transcript_store.cli._shared.filters import add_filters, filters_of
-from transcript_store.cli._shared.keys import Keys, add_keys, keys_of
-from transcript_store.cli._shared.libraries import libraries, none_in, query_and_libraries
-from transcript_store.cli._shared.names import called, project_of
-from transcript_store.cli._shared.places import is_address, library_at, short_ids, shown
-from transcript_store.cli._shared.queries import say_ignored
-from transcript_store.cli._shared.sealed import with_titles
+from transcript_store.cli._shared.arguments import add_json, path, whole_number
+from transcript_store.cli._shared.filters import add_filters, filters_of, say_ignored
+from transcript_store.cli._shared.keys import CommandKeys, add_keys, command_keys, with_titles
+from transcript_store.cli._shared.names import (
+    called,
+    is_backend_address,
+    libraries,
+    library_at,
+    none_in,
+    printable_name,
+    project_of,
+    query_and_libraries,
+    short_ids,
+)
 from transcript_store.cli._shared.terminal import (
     Misuse,
     columns,
@@ -75,7 +81,7 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--in", dest="directory", metavar="LIBRARY", type=path, help="the library, in any case")
     parser.add_argument(
-        "-n", "--limit", metavar="N", type=count, help="only the first N; 0 for all (default: 50 on a terminal)"
+        "-n", "--limit", metavar="N", type=whole_number, help="only the first N; 0 for all (default: 50 on a terminal)"
     )
     parser.add_argument(
         "--sort", choices=("updated", "created", "title", "records", "size"), help="the order (default: updated)"
@@ -96,11 +102,11 @@ class ListedConversation(NamedTuple):
 
 def run(arguments: Namespace) -> int:
     """Print the list."""
-    keys = keys_of(arguments)
+    keys = command_keys(arguments)
     words, named = query_and_libraries(arguments.words, needs_query=False, is_of_paths=True)
     named = named if arguments.directory is None else [arguments.directory, *named]
     if len(named) > 1:
-        raise Misuse(f"a list is of one library, and these are {len(named)}: {', '.join(map(shown, named))}")
+        raise Misuse(f"a list is of one library, and these are {len(named)}: {', '.join(map(printable_name, named))}")
     arguments.directory = named[0] if named else None
     (directory,) = libraries(named, on_places=True)
     query = " ".join(filter(None, (words, filters_of(arguments), arguments.filter)))
@@ -111,22 +117,22 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         return 0
     what = "no conversation is like that" if query else "there is no conversation yet"
-    if not query and not is_address(directory):
+    if not query and not is_backend_address(directory):
         what = none_in(directory) or what
-    say(f"{one_line(shown(directory))}: {one_line(what)}")
+    say(f"{one_line(printable_name(directory))}: {one_line(what)}")
     return 0
 
 
 def list_all(directory: str) -> None:
     """Print the conversations of a library, as `list` does without an option."""
     no_options = Namespace(directory=directory, json=False, limit=None, long=False, sort=None)
-    if not _list(no_options, directory, "", Keys(None)):
-        say(f"{one_line(shown(directory))}: there is no conversation yet")
+    if not _list(no_options, directory, "", CommandKeys(None)):
+        say(f"{one_line(printable_name(directory))}: there is no conversation yet")
 
 
-def _list(arguments: Namespace, directory: str, query: str, keys: Keys) -> int:
+def _list(arguments: Namespace, directory: str, query: str, keys: CommandKeys) -> int:
     """Print the conversations that the query leaves, and say how many they are."""
-    if is_address(directory) and not query and arguments.sort is None:
+    if is_backend_address(directory) and not query and arguments.sort is None:
         return _list_a_place(arguments, directory)
     return _list_from_the_index(arguments, directory, query, keys)
 
@@ -151,7 +157,7 @@ def _list_a_place(arguments: Namespace, directory: str) -> int:
     return count
 
 
-def _list_from_the_index(arguments: Namespace, directory: str, query: str, keys: Keys) -> int:
+def _list_from_the_index(arguments: Namespace, directory: str, query: str, keys: CommandKeys) -> int:
     """Print a list page by page; returns how many conversations are on it."""
     from transcript_store.search import SearchIndex
 
@@ -174,9 +180,11 @@ def _list_from_the_index(arguments: Namespace, directory: str, query: str, keys:
             if after is None or shown_so_far == limit:
                 break
     if after is not None:
-        _say_more(arguments, f"{shown_so_far:,} of {page.total:,} in {one_line(shown(directory))}")
+        _say_more(arguments, f"{shown_so_far:,} of {page.total:,} in {one_line(printable_name(directory))}")
     elif arguments.directory is None and shown_so_far:
-        _say_more(arguments, f"{many(shown_so_far, 'conversation')} in {one_line(shown(directory))}", is_all=True)
+        _say_more(
+            arguments, f"{many(shown_so_far, 'conversation')} in {one_line(printable_name(directory))}", is_all=True
+        )
     return shown_so_far
 
 

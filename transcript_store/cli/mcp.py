@@ -6,13 +6,10 @@ import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
 from transcript_store import ConversationNotFoundError
-from transcript_store.cli._shared.arguments import path
-from transcript_store.cli._shared.keys import add_keys, keys_of
-from transcript_store.cli._shared.libraries import libraries
-from transcript_store.cli._shared.places import is_address, library_at
-from transcript_store.cli._shared.redaction import add_redact_pattern
-from transcript_store.cli._shared.sealed import say_what_does_not_open
-from transcript_store.mcp import Past, Scope, make_server
+from transcript_store.cli._shared.arguments import add_redact_pattern, path
+from transcript_store.cli._shared.keys import add_keys, command_keys, say_what_does_not_open
+from transcript_store.cli._shared.names import is_backend_address, libraries, library_at
+from transcript_store.mcp import LibraryTools, Scope, make_server
 from transcript_store.redaction import SecretRedactor
 
 DESCRIPTION = """\
@@ -53,16 +50,16 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Answer until standard input ends."""
-    keys = keys_of(arguments)
+    keys = command_keys(arguments)
     (directory,) = libraries([] if arguments.libraries is None else [arguments.libraries], on_places=True)
-    if is_address(directory):
+    if is_backend_address(directory):
         library_at(directory).list(limit=1)  # what cannot be reached is told to a person, and not to an agent
     elif arguments.libraries is not None and not os.path.isdir(directory):
         raise ConversationNotFoundError(path=directory, reason="there is no such directory")
     else:
         say_what_does_not_open(directory, keys)
     redact = SecretRedactor(patterns=arguments.redact_pattern or ())
-    with Past(library_at(directory), scope=Scope(arguments.label), redact=redact, **keys.options) as past:
+    with LibraryTools(library_at(directory), scope=Scope(arguments.label), redact=redact, **keys.options) as past:
         make_server(past).run()
     return 0
 

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 
 from transcript_store import write_key_file
 from transcript_store.cli._shared.arguments import path
-from transcript_store.cli._shared.libraries import none_in
+from transcript_store.cli._shared.names import none_in
 from transcript_store.cli._shared.terminal import complain, one_line, say
 from transcript_store.file_names import TRANSCRIPT, absolute_path
 

@@ -10,12 +10,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from transcript_store import PrunedItem, Pruning, TranscriptStoreError
-from transcript_store.cli._shared.arguments import add_json, count, path, since
-from transcript_store.cli._shared.keys import add_keys, add_retired_keys, keys_of
-from transcript_store.cli._shared.libraries import the_library, too_high
-from transcript_store.cli._shared.names import called
-from transcript_store.cli._shared.places import is_address, library_at, snapshots_at
-from transcript_store.cli._shared.sealed import has_sealed
+from transcript_store.cli._shared.arguments import add_json, path, since, whole_number
+from transcript_store.cli._shared.keys import add_keys, add_retired_keys, command_keys, has_sealed
+from transcript_store.cli._shared.names import (
+    called,
+    is_backend_address,
+    library_at,
+    snapshots_at,
+    the_library,
+    too_high,
+)
 from transcript_store.cli._shared.terminal import (
     Misuse,
     complain,
@@ -28,11 +32,11 @@ from transcript_store.cli._shared.terminal import (
     size,
     time,
 )
+from transcript_store.display import MOMENTS
 from transcript_store.transcripts import summary_of
-from transcript_store.words import MOMENTS
 
 if TYPE_CHECKING:
-    from transcript_store.cli._shared.places import Snapshots
+    from transcript_store.cli._shared.names import Snapshots
 
 DESCRIPTION = """\
 Remove what a library need not keep any longer: conversations that nobody has changed for some time, earlier generations,
@@ -64,7 +68,7 @@ def configure(parser: ArgumentParser) -> None:
     what.add_argument(
         "--keep-generations",
         metavar="N",
-        type=count,
+        type=whole_number,
         help="earlier generations, except the newest N of each conversation",
     )
     what.add_argument("--purge-quarantine", action="store_true", help="what is in quarantine/ of each conversation")
@@ -96,16 +100,16 @@ def run(arguments: Namespace) -> int:
     if arguments.json and not (arguments.dry_run or arguments.yes):
         raise Misuse("--json asks nothing: give --dry-run or --yes with it")
     directory = the_library(arguments.library, on_places=True)
-    keys = keys_of(arguments)
+    keys = command_keys(arguments)
     prune = partial(
-        library_at(directory, **(keys.options if is_address(directory) or has_sealed(directory) else {})).prune,
+        library_at(directory, **(keys.options if is_backend_address(directory) or has_sealed(directory) else {})).prune,
         older_than=arguments.older_than,
         keep_generations=arguments.keep_generations,
         keep_quarantine=not arguments.purge_quarantine,
         labels=dict(arguments.label),
         snapshots=None if arguments.snapshots is None else _snapshots(arguments),
     )
-    if not is_address(directory) and (misnamed := too_high(directory)) is not None:
+    if not is_backend_address(directory) and (misnamed := too_high(directory)) is not None:
         complain(f"{directory}: {misnamed}")
     try:
         due = prune()
@@ -116,7 +120,7 @@ def run(arguments: Namespace) -> int:
     names = {} if arguments.json else _names(due, directory)
     if arguments.dry_run:
         _tell(due, names, arguments, "would go")
-        return 1 if due.left_alone else 0
+        return 1 if due.skipped else 0
     if not arguments.yes:
         _tell(due, names, arguments, "would go")
         if due.pruned and not confirmed(f"remove {_counted(due.pruned)}?"):
@@ -127,12 +131,12 @@ def run(arguments: Namespace) -> int:
         _tell(done, names, arguments, "removed")
     else:
         say(_sum(done.pruned, "removed"))
-    return 1 if done.left_alone else 0
+    return 1 if done.skipped else 0
 
 
 def _snapshots(arguments: Namespace) -> Snapshots:
-    is_there = is_address(arguments.snapshots) or os.path.lexists(arguments.snapshots)
-    store = snapshots_at(arguments.snapshots, creates=True, **keys_of(arguments).options)
+    is_there = is_backend_address(arguments.snapshots) or os.path.lexists(arguments.snapshots)
+    store = snapshots_at(arguments.snapshots, creates=True, **command_keys(arguments).options)
     if is_there and not store.opens():
         raise Misuse(f"{store.directory}: the key does not open what is there (`transcript-store snapshot` says more)")
     return store
@@ -140,7 +144,7 @@ def _snapshots(arguments: Namespace) -> Snapshots:
 
 def _names(pruning: Pruning, directory: str) -> dict[str, str]:
     """What each conversation is called, while it is there."""
-    if is_address(directory):
+    if is_backend_address(directory):
         return {}
     there = ((item.id, summary_of(os.path.join(directory, item.id))) for item in pruning.items)
     return {own_id: called(summary) for own_id, summary in there if summary is not None}
@@ -164,8 +168,8 @@ def _line(item: PrunedItem, name: str | None) -> str:
         facts.append(one_line(name))
     if item.snapshot is not None:
         facts.append(f"(snapshot {item.snapshot})")
-    if item.left_alone is not None:
-        facts.append(f"- left alone: {one_line(item.left_alone)}")
+    if item.skipped is not None:
+        facts.append(f"- left alone: {one_line(item.skipped)}")
     return "  ".join(facts)
 
 

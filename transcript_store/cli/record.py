@@ -8,15 +8,20 @@ from collections.abc import Sequence
 from errno import errorcode
 from typing import Any
 
-from transcript_store import ConversationStore, InvalidMessageError, PoisonedError, StorageError, WayOut
-from transcript_store.cli._shared.arguments import add_directory, seconds
-from transcript_store.cli._shared.conversations import find_in
-from transcript_store.cli._shared.input import lines, standard_input
-from transcript_store.cli._shared.keys import add_keys, keys_of
-from transcript_store.cli._shared.places import LAST, conversation_at, is_address
-from transcript_store.cli._shared.redaction import add_redact, redacted, redactor_of
+from transcript_store import ConversationStore, Hint, InvalidMessageError, PoisonedError, StorageError
+from transcript_store.cli._shared.arguments import (
+    add_directory,
+    add_redact,
+    lines,
+    redaction_counts,
+    redactor_of,
+    seconds,
+    standard_input,
+)
+from transcript_store.cli._shared.hints import in_the_shell
+from transcript_store.cli._shared.keys import add_keys, command_keys
+from transcript_store.cli._shared.names import LAST, conversation_at, find_in, is_backend_address
 from transcript_store.cli._shared.terminal import Misuse, complain, for_shell, give_up_output, many, say
-from transcript_store.cli._shared.ways_out import in_the_shell
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
 from transcript_store.file_names import absolute_path
 from transcript_store.messages import parse_message
@@ -67,7 +72,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Append until the input ends. The exit code is 1 at the first line that is not a message or cannot be stored."""
-    keys, redactor = keys_of(arguments), redactor_of(arguments)
+    keys, redactor = command_keys(arguments), redactor_of(arguments)
     _refuse_last(arguments.directory)
     with conversation_at(
         arguments.directory,
@@ -83,12 +88,12 @@ def run(arguments: Namespace) -> int:
             return _record(arguments, conversation)
         finally:
             if redactor is not None:
-                complain(redacted(redactor.counts))
+                complain(redaction_counts(redactor.counts))
 
 
 def _refuse_last(name: str) -> None:
     """``chats/last`` is the conversation that changed last for every other command, which would then find a new one of that name."""
-    if is_address(name) or os.path.basename(path := absolute_path(name)) != LAST or os.path.lexists(path):
+    if is_backend_address(name) or os.path.basename(path := absolute_path(name)) != LAST or os.path.lexists(path):
         return
     meant = find_in(os.path.dirname(path), LAST)
     one = f", which is {for_shell(meant)}" if meant else ""
@@ -172,12 +177,12 @@ class _Recorder:
 
     def refused(self, error: StorageError | PoisonedError, number: int) -> str:
         """One sentence about a line that the disk refused. After a failed sync it is unknown whether the line is stored."""
-        is_unknown = error.way_out in (WayOut.LOAD_TO_SEE, WayOut.EXISTS_TELLS)
+        is_unknown = error.hint in (Hint.LOAD_TO_SEE, Hint.CHECK_WITH_EXISTS)
         what = f"whether line {number} is, is unknown" if is_unknown else f"line {number} is not"
         name = errorcode.get(error.errno or 0, "") if isinstance(error, StorageError) else ""
         why = f"{error.strerror} [{name}]" if isinstance(error, StorageError) else error.reason
-        way_out = f"; {in_the_shell(error.way_out, error.path)}" if error.way_out else ""
-        return f"{self._conversation.directory}: {self.so_far}, {what}: {why}{way_out}"
+        hint = f"; {in_the_shell(error.hint, error.path)}" if error.hint else ""
+        return f"{self._conversation.directory}: {self.so_far}, {what}: {why}{hint}"
 
 
 def _message(line: bytes) -> dict[str, Any]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from transcript_store.cli._shared.arguments import NAMES
-from transcript_store.cli._shared.conversations import conversation_and_words
-from transcript_store.cli._shared.keys import add_keys, keys_of
-from transcript_store.cli._shared.places import conversation_at
+from transcript_store.cli._shared.keys import add_keys, command_keys
+from transcript_store.cli._shared.names import conversation_and_words, conversation_at
 from transcript_store.cli._shared.terminal import Misuse
 
 DESCRIPTION = f"""\
@@ -34,7 +33,7 @@ def run(arguments: Namespace) -> int:
     if not words:
         raise Misuse("what is it to be called? The title stands behind the conversation; '' takes it away")
     title = " ".join(words).strip()
-    with conversation_at(directory, **keys_of(arguments).options) as conversation:
+    with conversation_at(directory, **command_keys(arguments).options) as conversation:
         conversation.load(verify="tail")
         conversation.title = title or None
     return 0

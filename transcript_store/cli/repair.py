@@ -15,8 +15,10 @@ from transcript_store import ConversationStore, Finding, Repair
 from transcript_store import repair as mend
 from transcript_store.cli._shared.arguments import add_conversation, add_json
 from transcript_store.cli._shared.arguments import path as folder_path
-from transcript_store.cli._shared.keys import VARIABLE, add_keys, keys_of
-from transcript_store.cli._shared.places import is_address, library_at, shown, with_id
+from transcript_store.cli._shared.hints import as_members
+from transcript_store.cli._shared.keys import VARIABLE, add_keys, command_keys
+from transcript_store.cli._shared.names import is_backend_address, library_at, printable_name, with_id
+from transcript_store.cli._shared.tally import all_of, each_of
 from transcript_store.cli._shared.terminal import (
     Misuse,
     complain,
@@ -28,9 +30,7 @@ from transcript_store.cli._shared.terminal import (
     say_json,
     say_on,
 )
-from transcript_store.cli._shared.ways_out import as_members
-from transcript_store.cli._shared.whole_libraries import all_of, each_of
-from transcript_store.words import place
+from transcript_store.display import line_location
 
 DESCRIPTION = """\
 Say what is wrong with the conversation in DIR and what each way of repairing it would keep and leave out. Nothing is
@@ -87,14 +87,14 @@ def run(arguments: Namespace) -> int:
 
     The exit code is 1 if there is damage and nothing was repaired, and 2 if ``--apply`` needs a mode and has none.
     """
-    keys = keys_of(arguments)
+    keys = command_keys(arguments)
     if arguments.dry_run and arguments.apply:
         raise Misuse("--dry-run changes nothing, and --apply does")
     if (names := all_of(arguments.directory)) is not None:
         if arguments.apply or arguments.accept_unkeyed_repair or arguments.into:
-            raise Misuse(f"{shown(arguments.directory)} is a library: one conversation is repaired at a time")
+            raise Misuse(f"{printable_name(arguments.directory)} is a library: one conversation is repaired at a time")
         return each_of(arguments, names, lambda name: _needs(name, arguments), "looking", "whole")
-    if is_address(arguments.directory):
+    if is_backend_address(arguments.directory):
         return _on_a_place(arguments)
     if arguments.into is not None:
         raise Misuse("--into is for a conversation on a place; in a folder it is repaired where it is")
@@ -128,10 +128,10 @@ def run(arguments: Namespace) -> int:
 
 def _needs(name: str, arguments: Namespace) -> str | None:
     """What each mode would keep of a damaged conversation of a library, in a line; None if it is whole."""
-    if is_address(name):
+    if is_backend_address(name):
         library, own_id = with_id(name)
         found = library_at(library).verify(own_id)
-        return None if found.is_whole else f"{many(len(found.findings), 'finding')}; {_WRITTEN_ONCE}"
+        return None if found.is_intact else f"{many(len(found.findings), 'finding')}; {_WRITTEN_ONCE}"
     chosen: Sequence[Any] = _MODES if arguments.mode is None else (arguments.mode,)
     first, *others = (mend(name, mode=mode) for mode in chosen)
     if not first.findings:
@@ -142,24 +142,24 @@ def _needs(name: str, arguments: Namespace) -> str | None:
 
 def _on_a_place(arguments: Namespace) -> int:
     """Say what each mode would keep of what is left there, or write what is left into a folder, to be repaired as any folder is."""
-    named, (library, own_id) = shown(arguments.directory), with_id(arguments.directory)
+    named, (library, own_id) = printable_name(arguments.directory), with_id(arguments.directory)
     if arguments.apply or arguments.accept_unkeyed_repair:
         raise Misuse(f"{named}: {_WRITTEN_ONCE}")
     there = library_at(library)
     found = there.verify(own_id)
-    if found.is_whole:
+    if found.is_intact:
         say(f"{one_line(named)}\n  whole: there is nothing to repair")
         return 0
     if arguments.into is not None:
-        there.save_remains(own_id, arguments.into)  # type: ignore[attr-defined]  # a library on a place has it
+        there.export_damaged(own_id, arguments.into)  # type: ignore[attr-defined]  # a library on a place has it
         folder = one_line(for_shell(os.path.abspath(arguments.into)))
         say(f"what is left of it: {folder}")
         say(f"  transcript-store repair {folder}")
-        say(f"  transcript-store fork {folder} --into {one_line(for_shell(shown(library)))}")
+        say(f"  transcript-store fork {folder} --into {one_line(for_shell(printable_name(library)))}")
         return 1
     with tempfile.TemporaryDirectory(prefix="transcript-store-repair-") as folder:
         arguments.directory = os.path.join(folder, own_id)
-        there.save_remains(own_id, arguments.directory)  # type: ignore[attr-defined]
+        there.export_damaged(own_id, arguments.directory)  # type: ignore[attr-defined]
         proposals = _proposals(arguments, (arguments.mode,) if arguments.mode else _MODES)
         results = [_called(proposal, named, found.findings) for proposal in proposals]
     _report(arguments, results)
@@ -250,7 +250,7 @@ _SOURCES = {
 
 def _where(result: Repair, finding: Finding) -> str:
     path = one_line(finding.path.removeprefix(f"{result.directory}/"))
-    return path + place(finding.line_number, finding.offset_bytes)
+    return path + line_location(finding.line_number, finding.offset_bytes)
 
 
 def _left_out(result: Repair) -> str:

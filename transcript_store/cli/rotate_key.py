@@ -6,12 +6,16 @@ import os
 from argparse import ArgumentParser, Namespace
 
 from transcript_store.cli._shared.arguments import add_json, path
-from transcript_store.cli._shared.conversations import existing
-from transcript_store.cli._shared.keys import VARIABLE, add_keys, key_in, keys_of
-from transcript_store.cli._shared.libraries import the_library
-from transcript_store.cli._shared.places import is_address, library_at, taken_apart, with_id
-from transcript_store.cli._shared.progress import Working
-from transcript_store.cli._shared.terminal import Misuse, complain, many, say, say_json
+from transcript_store.cli._shared.keys import VARIABLE, add_keys, command_keys, key_in
+from transcript_store.cli._shared.names import (
+    existing,
+    is_backend_address,
+    library_at,
+    taken_apart,
+    the_library,
+    with_id,
+)
+from transcript_store.cli._shared.terminal import Misuse, Working, complain, many, say, say_json
 from transcript_store.file_names import TRANSCRIPT
 from transcript_store.transcripts import summary_of
 
@@ -40,26 +44,26 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("library", metavar="LIBRARY", nargs="?", type=path, help=what)
     parser.add_argument("--new-key-file", metavar="FILE", type=path, required=True, help="the new key (see new-key)")
     add_keys(parser, what="the key so far")
-    add_json(parser, "one JSON object: rotated, already, left_alone")
+    add_json(parser, "one JSON object: rotated, already_current, skipped")
 
 
 def run(arguments: Namespace) -> int:
     """Rotate, and say what was left alone. The exit code is 1 if something sealed was."""
-    keys, new_key = keys_of(arguments), key_in(arguments.new_key_file)
+    keys, new_key = command_keys(arguments), key_in(arguments.new_key_file)
     if keys.key is None:
         raise Misuse(f"rotate-key needs the key so far, in --key-file or {VARIABLE}")
     library, names = _meant(arguments.library)
     with Working("wrapping keys anew"):
         home = library_at(library, encryption_key=new_key, retired_keys=[keys.key, *keys.retired])
         done = home.rotate_key(names)
-    if is_address(library):  # which has told it apart already, by the key beside the conversation
-        left = [(name, why) for name, why in done.left_alone if why != _HAS_NO_KEY]
+    if is_backend_address(library):  # which has told it apart already, by the key beside the conversation
+        left = [(name, why) for name, why in done.skipped if why != _HAS_NO_KEY]
     else:
-        left = [(name, why) for name, why in done.left_alone if _may_be_sealed(library, name)]
+        left = [(name, why) for name, why in done.skipped if _may_be_sealed(library, name)]
     if arguments.json:
-        say_json({"rotated": done.rotated, "already": done.already, "left_alone": left})
+        say_json({"rotated": done.rotated, "already_current": done.already_current, "skipped": left})
     else:
-        say(_in_words(len(done.rotated), len(done.already)))
+        say(_in_words(len(done.rotated), len(done.already_current)))
     for name, why in left:
         complain(f"{name}: left alone: {why}; keep its earlier key (or name it, if its folder is not called by its id)")
     return 1 if left else 0
@@ -78,7 +82,7 @@ def _meant(named: str | None) -> tuple[str, list[str] | None]:
     """The library, and of it the one conversation that is named: its folder, or its id on a place. None if the library is named."""
     if named is None:
         return the_library(None), None
-    if is_address(named):
+    if is_backend_address(named):
         library, what = taken_apart(named)
         return library, None if what is None else [with_id(named)[1]]
     found = existing(named)

@@ -6,11 +6,16 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
 from transcript_store.cli._shared.arguments import NAMES, add_conversation
-from transcript_store.cli._shared.keys import VARIABLE, add_keys, keys_of
-from transcript_store.cli._shared.places import conversation_at, is_address, library_of, shown, summary_at
-from transcript_store.cli._shared.progress import Working
-from transcript_store.cli._shared.terminal import Misuse, one_line, say
-from transcript_store.cli._shared.whole_libraries import all_of, each_of
+from transcript_store.cli._shared.keys import VARIABLE, add_keys, command_keys
+from transcript_store.cli._shared.names import (
+    conversation_at,
+    is_backend_address,
+    library_of,
+    printable_name,
+    summary_at,
+)
+from transcript_store.cli._shared.tally import all_of, each_of
+from transcript_store.cli._shared.terminal import Misuse, Working, one_line, say
 
 DESCRIPTION = f"""\
 Seal a conversation with a key, or all those of a library that are plain: messages, system prompt, tools and labels cannot be
@@ -43,7 +48,7 @@ def run(arguments: Namespace) -> int:
     """Seal the conversation, and say what that does not reach."""
     from transcript_store.search import SearchIndex
 
-    keys = keys_of(arguments)
+    keys = command_keys(arguments)
     if not keys:
         raise Misuse(f"seal needs a key, in --key-file or {VARIABLE} (`transcript-store new-key FILE` makes one)")
     if (names := all_of(arguments.directory)) is not None:
@@ -52,8 +57,8 @@ def run(arguments: Namespace) -> int:
         conversation.seal(keep_plain=arguments.keep_plain)
     with SearchIndex(library_of(arguments.directory)) as index:
         index.purge()
-    say(f"sealed {one_line(shown(arguments.directory))}")
-    if is_address(arguments.directory):
+    say(f"sealed {one_line(printable_name(arguments.directory))}")
+    if is_backend_address(arguments.directory):
         say("what was written before is as it was: whoever can read the slots can read what is plain there")
     elif arguments.keep_plain:
         say(
@@ -67,7 +72,7 @@ def run(arguments: Namespace) -> int:
 def _seal_all(arguments: Namespace, names: Sequence[str]) -> int:
     from transcript_store.search import SearchIndex
 
-    options = keys_of(arguments).options
+    options = command_keys(arguments).options
 
     def seal(name: str) -> str | None:
         summary = summary_at(name)

@@ -11,11 +11,18 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from transcript_store.cli._shared.arguments import add_json, path, positive
-from transcript_store.cli._shared.filters import add_filters, filters_of
-from transcript_store.cli._shared.keys import VARIABLE, Keys, add_keys, keys_of
-from transcript_store.cli._shared.libraries import is_path, libraries, none_in, query_and_libraries
-from transcript_store.cli._shared.places import is_address, library_at, short_ids, shown
-from transcript_store.cli._shared.queries import say_ignored, say_not_read
+from transcript_store.cli._shared.filters import add_filters, filters_of, say_ignored, say_not_read
+from transcript_store.cli._shared.keys import VARIABLE, CommandKeys, add_keys, command_keys
+from transcript_store.cli._shared.names import (
+    is_backend_address,
+    is_path,
+    libraries,
+    library_at,
+    none_in,
+    printable_name,
+    query_and_libraries,
+    short_ids,
+)
 from transcript_store.cli._shared.terminal import (
     Look,
     Misuse,
@@ -33,7 +40,7 @@ from transcript_store.cli._shared.terminal import (
     time,
     wrapped,
 )
-from transcript_store.search import Answer, Hit, SearchIndex
+from transcript_store.search import Hit, SearchIndex, SearchResult
 from transcript_store.transcripts import summary_of
 
 DESCRIPTION = """\
@@ -108,7 +115,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Print what is found."""
-    keys = keys_of(arguments)
+    keys = command_keys(arguments)
     filters = filters_of(arguments)
     words, libraries_named = query_and_libraries(arguments.words, needs_query=arguments.regex is None and not filters)
     arguments.libraries = [*arguments.libraries, *libraries_named]
@@ -133,21 +140,21 @@ def run(arguments: Namespace) -> int:
                 say_json(_what_is_missing(answer, directory))
         else:
             library = (
-                shown(arguments.libraries[place]) if arguments.libraries else ""
+                printable_name(arguments.libraries[place]) if arguments.libraries else ""
             )  # as it was given: a path may be long
             say_found(answer, library, of_several=len(directories) > 1)
             is_last = len(arguments.words) > 1 and not libraries_named and is_path(last := arguments.words[-1])
             if not answer.hits and is_last:
                 complain(f"{last}: there is no such directory, so it was looked for as a word")
             if not answer.hits and not arguments.libraries:
-                complain(f"{shown(directory)}: this was searched; --in LIBRARY searches another one")
+                complain(f"{printable_name(directory)}: this was searched; --in LIBRARY searches another one")
         say_what_is_missing(answer, directory, keys)
     return 0 if is_complete else 3
 
 
-def _what_is_missing(answer: Answer, directory: str) -> dict[str, Any]:
+def _what_is_missing(answer: SearchResult, directory: str) -> dict[str, Any]:
     return {
-        "library": shown(directory),
+        "library": printable_name(directory),
         "complete": False,
         "not_indexed": answer.not_indexed,
         "not_searched": answer.not_searched,
@@ -156,15 +163,15 @@ def _what_is_missing(answer: Answer, directory: str) -> dict[str, Any]:
     }
 
 
-def say_found(answer: Answer, library: str, *, of_several: bool = False) -> None:
+def say_found(answer: SearchResult, library: str, *, of_several: bool = False) -> None:
     """Print what was found in a library, which commands call by this name; ``of_several``: with its name and the count first."""
     for line in _lines(answer, library, of_several=of_several):
-        say_marked(line.text, line.marks, looks=line.looks)
+        say_marked(line.text, line.highlights, looks=line.looks)
 
 
-def _answer(arguments: Namespace, directory: str, keys: Keys) -> Answer:
+def _answer(arguments: Namespace, directory: str, keys: CommandKeys) -> SearchResult:
     with SearchIndex(
-        library_at(directory, **keys.options) if is_address(directory) else directory, **keys.options
+        library_at(directory, **keys.options) if is_backend_address(directory) else directory, **keys.options
     ) as index:
         answer = _search(index, arguments, directory, wait=arguments.wait)
         if (
@@ -174,9 +181,9 @@ def _answer(arguments: Namespace, directory: str, keys: Keys) -> Answer:
         return answer
 
 
-def _search(index: SearchIndex, arguments: Namespace, directory: str, *, wait: bool) -> Answer:
+def _search(index: SearchIndex, arguments: Namespace, directory: str, *, wait: bool) -> SearchResult:
     if wait and has_status():
-        while (left := index.update(seconds=0.5, refresh=is_address(directory))).not_indexed:
+        while (left := index.update(seconds=0.5, refresh=is_backend_address(directory))).not_indexed:
             status(f"indexing: {many(left.not_indexed, 'conversation')} to go")
         status("")
     return index.search(
@@ -185,39 +192,39 @@ def _search(index: SearchIndex, arguments: Namespace, directory: str, *, wait: b
         sort=arguments.sort,
         regex=arguments.regex,
         wait=wait,
-        refresh=wait and is_address(directory),
+        refresh=wait and is_backend_address(directory),
     )
 
 
-class _Line(NamedTuple):
+class _MarkedLine(NamedTuple):
     """A line of output, and which stretches of it match."""
 
     text: str
-    marks: tuple[Span, ...] = ()
+    highlights: tuple[Span, ...] = ()
     looks: tuple[Look, ...] = ()
 
 
-def _lines(answer: Answer, library: str, *, of_several: bool) -> Iterator[_Line]:
+def _lines(answer: SearchResult, library: str, *, of_several: bool) -> Iterator[_MarkedLine]:
     if of_several:
-        yield _Line(f"{one_line(library)}: {_how_many(answer)}")
-        yield _Line("")
+        yield _MarkedLine(f"{one_line(library)}: {_how_many(answer)}")
+        yield _MarkedLine("")
     order = list(dict.fromkeys(hit.directory for hit in answer))
     together = sorted(
         answer, key=lambda hit: order.index(hit.directory)
     )  # the best conversation first, its hits in their order
     for place, hits in groupby(together, key=lambda hit: hit.directory):
         yield from _conversation(_named(library, place), list(hits))
-        yield _Line("")
+        yield _MarkedLine("")
     if not of_several:
         where = (
             ""
             if library or columns() is None or not answer.hits
             else f" in {one_line(os.path.dirname(answer.hits[0].directory))}"
         )
-        yield _Line(f"{_how_many(answer)}{where}", looks=("quiet",) if answer.hits else ())
+        yield _MarkedLine(f"{_how_many(answer)}{where}", looks=("quiet",) if answer.hits else ())
     if not answer.hits and answer.elsewhere:
         where = " and ".join(f"{count:,} in {_PLACES[name]} (in:{name})" for name, count in answer.elsewhere.items())
-        yield _Line(f"found elsewhere: {where}")
+        yield _MarkedLine(f"found elsewhere: {where}")
 
 
 def _named(library: str, directory: str) -> str:
@@ -236,31 +243,31 @@ _PLACES = {
 }
 
 
-def _conversation(name: str, hits: list[Hit]) -> Iterator[_Line]:
+def _conversation(name: str, hits: list[Hit]) -> Iterator[_MarkedLine]:
     """The lines for a conversation with its hits; ``name`` is what a command calls it."""
     width = columns()
     title = one_line(hits[0].title or os.path.basename(name))
-    yield _Line(title if width is None else fitting(title, width), looks=("strong",))
+    yield _MarkedLine(title if width is None else fitting(title, width), looks=("strong",))
     if (whole := _part_of(hits[0].directory)) is not None:
-        yield _Line(f"  a part of the session {one_line(whole)}, which it may repeat", looks=("quiet",))
+        yield _MarkedLine(f"  a part of the session {one_line(whole)}, which it may repeat", looks=("quiet",))
     for hit in hits:
         where = "" if hit.where == "text" else f"  {hit.where}"
         where += f"  {_BESIDE[hit.beside].format(hit.generation)}" if hit.beside else ""
-        yield _Line(f"  #{hit.seq}  {one_line(hit.role)}  {time(hit.at)}{where}", looks=("quiet",))
-        for text, marks in wrapped(hit.excerpt, hit.marks, None if width is None else max(20, width - 6)):
-            yield _Line(f"      {text}", tuple((start + 6, end + 6) for start, end in marks))
+        yield _MarkedLine(f"  #{hit.seq}  {one_line(hit.role)}  {time(hit.at)}{where}", looks=("quiet",))
+        for text, marks in wrapped(hit.excerpt, hit.highlights, None if width is None else max(20, width - 6)):
+            yield _MarkedLine(f"      {text}", tuple((start + 6, end + 6) for start, end in marks))
     how = {"left-branch": " --branches", "earlier-generation": f" --generation {hits[0].generation}"}
     options = f"{how.get(hits[0].beside or '', '')} --around {hits[0].seq}"
-    yield _Line(f"  transcript-store show {name}{options}", looks=("quiet",))
+    yield _MarkedLine(f"  transcript-store show {name}{options}", looks=("quiet",))
 
 
 def _part_of(directory: str) -> str | None:
     """The session that a sub-agent's conversation is a part of."""
-    summary = None if is_address(directory) else summary_of(directory)
+    summary = None if is_backend_address(directory) else summary_of(directory)
     return ((summary.labels if summary else None) or {}).get("part_of")
 
 
-def _how_many(answer: Answer) -> str:
+def _how_many(answer: SearchResult) -> str:
     shown = many(len(answer), "message")
     if not answer.hits:
         return "nothing was found"
@@ -270,28 +277,28 @@ def _how_many(answer: Answer) -> str:
     return f"{shown} of {total}; -n N shows more"
 
 
-def say_what_is_missing(answer: Answer, directory: str, keys: Keys) -> None:
+def say_what_is_missing(answer: SearchResult, directory: str, keys: CommandKeys) -> None:
     """Say on standard error what of a library was not searched, and what of the query means nothing."""
     if answer.not_indexed:
         left = many(answer.not_indexed, "conversation")
         why = "another process is at it" if answer.is_busy else "--wait indexes them first"
-        complain(f"{shown(directory)}: there may be more: {left} not indexed yet; {why}")
+        complain(f"{printable_name(directory)}: there may be more: {left} not indexed yet; {why}")
     if answer.not_searched:
         left = many(answer.not_searched, "sealed conversation")
         give = f"not read: give the key, in --key-file or {VARIABLE}"
         why = "not opened by the key that was given: `verify` says why" if keys else give
-        complain(f"{shown(directory)}: there may be more: {left} {why}")
+        complain(f"{printable_name(directory)}: there may be more: {left} {why}")
     if answer.damaged:
         left = f"{many(len(answer.damaged), 'conversation')} not searched behind damage"
         where = f"`transcript-store verify {for_shell(answer.damaged[0])}` says where"
-        complain(f"{shown(directory)}: there may be more: {left}; {where}")
+        complain(f"{printable_name(directory)}: there may be more: {left}; {where}")
     say_not_read(answer.not_read, "search")
     say_ignored(answer.ignored)
-    if is_address(directory):
+    if is_backend_address(directory):
         if not answer.hits:
             asked = (
                 "not looked at in full yet" if answer.as_of is None else f"searched as it was at {time(answer.as_of)}"
             )
-            complain(f"{shown(directory)}: {asked}; --wait looks at all of it anew")
+            complain(f"{printable_name(directory)}: {asked}; --wait looks at all of it anew")
     elif not answer.hits and (none := none_in(directory)) is not None:
         complain(f"{directory}: {none}")

@@ -8,14 +8,19 @@ from itertools import chain
 from typing import Any
 
 from transcript_store import ConversationLibrary, ConversationNotFoundError
-from transcript_store.cli._shared.arguments import add_json, path
-from transcript_store.cli._shared.keys import add_keys, keys_of
-from transcript_store.cli._shared.libraries import libraries
-from transcript_store.cli._shared.places import is_address, library_at, shown, snapshots_at
-from transcript_store.cli._shared.progress import Working
-from transcript_store.cli._shared.redaction import add_redact_pattern
+from transcript_store.cli._shared.arguments import add_json, add_redact_pattern, path
+from transcript_store.cli._shared.keys import add_keys, command_keys
+from transcript_store.cli._shared.names import is_backend_address, libraries, library_at, printable_name, snapshots_at
 from transcript_store.cli._shared.secrets import SecretsReport, forget
-from transcript_store.cli._shared.terminal import Misuse, complain, confirmed, for_shell, is_at_a_terminal, many
+from transcript_store.cli._shared.terminal import (
+    Misuse,
+    Working,
+    complain,
+    confirmed,
+    for_shell,
+    is_at_a_terminal,
+    many,
+)
 from transcript_store.importing import discover, import_conversations
 from transcript_store.redaction import SecretRedactor
 from transcript_store.secrets import FoundSecrets, find_secrets, find_secrets_in_snapshots
@@ -79,7 +84,7 @@ def run(arguments: Namespace) -> int:
                 with working.paused():
                     told.say_session(members)
     if not arguments.json:
-        told.say_sum([for_shell(shown(one)) for one in directories])
+        told.say_sum([for_shell(printable_name(one)) for one in directories])
     return int(told.is_any)
 
 
@@ -93,15 +98,15 @@ def _directories(arguments: Namespace) -> list[str]:
 
 
 def _in_libraries(arguments: Namespace, directories: Sequence[str], redactor: SecretRedactor) -> Iterator[FoundSecrets]:
-    keys = keys_of(arguments).options
+    keys = command_keys(arguments).options
     for directory in directories:
         library = library_at(directory, **keys)
-        yield from find_secrets(library, redact=redactor, **({} if is_address(directory) else keys))
+        yield from find_secrets(library, redact=redactor, **({} if is_backend_address(directory) else keys))
 
 
 def _in_snapshots(arguments: Namespace, redactor: SecretRedactor) -> Iterator[tuple[SnapshotStore, FoundSecrets]]:
     for name in arguments.snapshots:
-        store = snapshots_at(name, **keys_of(arguments).options)
+        store = snapshots_at(name, **command_keys(arguments).options)
         for one in find_secrets_in_snapshots(store, redact=redactor):
             yield store, one
 

@@ -8,9 +8,8 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 
 from transcript_store.cli._shared.arguments import path
-from transcript_store.cli._shared.keys import add_keys, keys_of
-from transcript_store.cli._shared.libraries import libraries
-from transcript_store.cli._shared.places import library_at
+from transcript_store.cli._shared.keys import add_keys, command_keys
+from transcript_store.cli._shared.names import libraries, library_at
 from transcript_store.cli._shared.terminal import complain, one_line, say
 from transcript_store.serving import serve
 
@@ -54,7 +53,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Serve until it is interrupted."""
-    keys = keys_of(arguments)
+    keys = command_keys(arguments)
     (directory,) = libraries([arguments.library] if arguments.library else [], on_places=True)
 
     def ready(entrance: str) -> None:

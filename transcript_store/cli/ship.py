@@ -11,15 +11,20 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from transcript_store.cli._shared.arguments import add_json, path, seconds
-from transcript_store.cli._shared.conversations import existing
-from transcript_store.cli._shared.places import is_address, place_at, shown, taken_apart, with_id
-from transcript_store.cli._shared.progress import Working
-from transcript_store.cli._shared.terminal import Misuse, complain, many, one_line, say, say_json, size
-from transcript_store.cli._shared.ways_out import sentence
+from transcript_store.cli._shared.hints import error_sentence
+from transcript_store.cli._shared.names import (
+    existing,
+    is_backend_address,
+    place_at,
+    printable_name,
+    taken_apart,
+    with_id,
+)
+from transcript_store.cli._shared.terminal import Misuse, Working, complain, many, one_line, say, say_json, size
 from transcript_store.file_names import TRANSCRIPT, absolute_path
 
 if TYPE_CHECKING:
-    from transcript_store.places import LibraryShipper, NotShipped, Restored, Shipped, Shipper
+    from transcript_store.backends import LibraryShipper, NotShipped, Restored, Shipped, Shipper
 
 DESCRIPTION = """\
 Send a conversation, or all those of a library, to a database or a bucket, and say what is not there yet. What is new goes
@@ -65,23 +70,25 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Ship there, or back."""
     arguments.without_key = []
-    if is_address(arguments.source):
+    if is_backend_address(arguments.source):
         return _bring_back(arguments)
-    if not is_address(arguments.to):
+    if not is_backend_address(arguments.to):
         raise Misuse("one of the two has to be a place, such as postgresql://host/database or s3://bucket/prefix")
     if taken_apart(arguments.to).what is not None:
-        raise Misuse(f"{shown(arguments.to)}: name the place alone; a conversation has there the id that it has here")
+        raise Misuse(
+            f"{printable_name(arguments.to)}: name the place alone; a conversation has there the id that it has here"
+        )
     place = place_at(arguments.to, creates=not arguments.dry_run)
     return _follow(arguments, place) if arguments.follow else _send(arguments, place)
 
 
 def _tell_ends(arguments: Namespace) -> None:
     """Name both ends before anything begins: one database has several libraries, and one of them is meant."""
-    complain(f"from {one_line(shown(arguments.source))} to {one_line(shown(arguments.to))}")
+    complain(f"from {one_line(printable_name(arguments.source))} to {one_line(printable_name(arguments.to))}")
 
 
 def _shipper(arguments: Namespace, place: Any) -> Shipper | LibraryShipper:
-    from transcript_store.places import LibraryShipper, Shipper
+    from transcript_store.backends import LibraryShipper, Shipper
 
     directory = absolute_path(arguments.source)
     is_library = os.path.isdir(directory) and not os.path.lexists(os.path.join(directory, TRANSCRIPT))
@@ -89,8 +96,8 @@ def _shipper(arguments: Namespace, place: Any) -> Shipper | LibraryShipper:
     if is_library:
         return LibraryShipper(directory, place, **options)
     found = existing(arguments.source)
-    if is_address(found):  # of the library of chat
-        raise Misuse(f"{shown(found)}: it is on a place already; name that, and a folder to make")
+    if is_backend_address(found):  # of the library of chat
+        raise Misuse(f"{printable_name(found)}: it is on a place already; name that, and a folder to make")
     return Shipper(found, place, **options)
 
 
@@ -118,7 +125,7 @@ def _follow(arguments: Namespace, place: Any) -> int:
     """Send what is new, again and again. A place that does not answer is asked again; what is wrong is said once."""
     if arguments.dry_run:
         raise Misuse("--follow sends, and --dry-run sends nothing")
-    from transcript_store.places import NotShipped, PlaceError
+    from transcript_store.backends import BackendError, NotShipped
 
     known: dict[str, str] = {}
     with _shipper(arguments, place) as shipper:
@@ -134,21 +141,21 @@ def _follow(arguments: Namespace, place: Any) -> int:
                         _tell(report, arguments)
                 known.pop("", None)
                 _tell_of_keys(arguments)
-            except PlaceError as error:
+            except BackendError as error:
                 if "" not in known:
-                    complain(sentence(error, "ship"))
+                    complain(error_sentence(error, "ship"))
                 known[""] = str(error)
             time.sleep(arguments.every)
 
 
 def _tell(report: Shipped | NotShipped | Restored, arguments: Namespace) -> int:
     """Print what came of one conversation; returns what the exit code becomes by it."""
-    from transcript_store.places import NotShipped, Restored
+    from transcript_store.backends import NotShipped, Restored
 
     if isinstance(report, NotShipped):
         if arguments.json:
-            say_json({"directory": report.directory, "error": sentence(report.error, "ship")})
-        complain(sentence(report.error, "ship"))
+            say_json({"directory": report.directory, "error": error_sentence(report.error, "ship")})
+        complain(error_sentence(report.error, "ship"))
         return 1
     if arguments.json:
         say_json(asdict(report))
@@ -170,7 +177,7 @@ def _tell_of_keys(arguments: Namespace) -> None:
         if len(ids) == 1
         else f"{len(ids):,} conversations are sealed, and their key.json are"
     )
-    if is_address(arguments.source):
+    if is_backend_address(arguments.source):
         complain(
             f"{which} not on the place: put them into the folders from your backup; without them these cannot be opened"
         )
@@ -199,11 +206,11 @@ def _of_restored(report: Restored) -> str:
 
 
 def _bring_back(arguments: Namespace) -> int:
-    if is_address(arguments.to):
+    if is_backend_address(arguments.to):
         raise Misuse("one of the two has to be a folder: ship to a folder, and from there to the other place")
     if arguments.follow or arguments.dry_run or arguments.take_over:
         raise Misuse("--follow, --dry-run and --take-over are for shipping to a place")
-    from transcript_store.places import restore, restore_library
+    from transcript_store.backends import restore, restore_library
 
     to = absolute_path(arguments.to)
     _tell_ends(arguments)

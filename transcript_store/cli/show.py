@@ -11,28 +11,38 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from transcript_store import ConversationMetadata, Record, TranscriptStoreError, WayOut
-from transcript_store.cli._shared.arguments import add_conversation, add_json, count, positive
-from transcript_store.cli._shared.follow import news
-from transcript_store.cli._shared.imported import kind_of_event, summary, what_was_imported, without_source
-from transcript_store.cli._shared.keys import add_keys, keys_of
+from transcript_store import ConversationMetadata, Hint, Record, TranscriptStoreError
+from transcript_store.cli._shared.arguments import add_conversation, add_json, positive, whole_number
+from transcript_store.cli._shared.hints import in_the_shell
+from transcript_store.cli._shared.keys import add_keys, command_keys
 from transcript_store.cli._shared.messages import (
-    Manner,
-    lines_of,
+    RenderOptions,
+    kind_of_event,
     lines_of_parts,
     lines_of_written,
     manner_here,
+    message_lines,
+    parts_of_extra,
+    summary,
+    what_was_imported,
+    without_source,
     written_by_the_program,
 )
-from transcript_store.cli._shared.names import project_of
-from transcript_store.cli._shared.pager import paged
-from transcript_store.cli._shared.places import conversation_at, is_address, library_at, short_ids, shown, with_id
-from transcript_store.cli._shared.render_extra import parts_of_extra
+from transcript_store.cli._shared.names import (
+    conversation_at,
+    is_backend_address,
+    library_at,
+    printable_name,
+    project_of,
+    short_ids,
+    with_id,
+)
+from transcript_store.cli._shared.tally import news
 from transcript_store.cli._shared.terminal import (
     Line,
     Look,
     Misuse,
-    Piece,
+    TerminalSpan,
     columns,
     columns_of,
     complain,
@@ -40,15 +50,15 @@ from transcript_store.cli._shared.terminal import (
     flush,
     many,
     one_line,
+    paged,
     say,
     say_json,
     say_line,
     size,
     time,
 )
-from transcript_store.cli._shared.ways_out import in_the_shell
+from transcript_store.display import title_in
 from transcript_store.messages import left_of, role_of
-from transcript_store.words import title_in
 
 if TYPE_CHECKING:
     from transcript_store import Salvage, Salvaged
@@ -96,7 +106,7 @@ def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     add_conversation(parser, on_places=True)
     parser.add_argument(
-        "-n", "--last", metavar="N", type=count, help="only the last N messages, with the events among them"
+        "-n", "--last", metavar="N", type=whole_number, help="only the last N messages, with the events among them"
     )
     parser.add_argument(
         "--around", metavar="SEQ", type=positive, help="only this record and the three at each side of it"
@@ -108,7 +118,9 @@ def configure(parser: ArgumentParser) -> None:
     which.add_argument(
         "-f", "--follow", action="store_true", help="go on with what other processes append, until Ctrl-C"
     )
-    which.add_argument("--generation", metavar="N", type=count, help="what it was before a replace (see generations)")
+    which.add_argument(
+        "--generation", metavar="N", type=whole_number, help="what it was before a replace (see generations)"
+    )
     which.add_argument("--salvage", action="store_true", help="read a damaged conversation as far as that is possible")
     parser.add_argument("--plain", action="store_true", help="text as it is written, also on a terminal")
     parser.add_argument("--no-pager", action="store_true", help="print all of it at once, also on a terminal")
@@ -124,14 +136,14 @@ def run(arguments: Namespace) -> int:
 
 
 def _show(arguments: Namespace) -> int:
-    with conversation_at(arguments.directory, read_only=True, **keys_of(arguments).options) as conversation:
+    with conversation_at(arguments.directory, read_only=True, **command_keys(arguments).options) as conversation:
         conversation.load()
         metadata, records = conversation.get_metadata(), conversation.get_records(generation=arguments.generation)
         generation = metadata.generation if arguments.generation is None else arguments.generation
         if (torn := conversation.torn_tail) is not None and arguments.generation is None:
             what = f"{many(torn.length_bytes, 'byte')} behind the last whole record: {torn.reason}"
-            way_out = in_the_shell(WayOut.LOAD_CUTS_IT, conversation.directory)
-            complain(f"{conversation.directory}: torn tail: {what}; {way_out}")
+            hint = in_the_shell(Hint.LOAD_CUTS_IT, conversation.directory)
+            complain(f"{conversation.directory}: torn tail: {what}; {hint}")
         wanted = _wanted(arguments, _around(arguments.around, records))  # before the first line: it may be misuse
         if not arguments.json:
             for line in _description(conversation.directory, metadata, generation, records, arguments):
@@ -175,9 +187,9 @@ def _left_of(name: str) -> tuple[Salvage, bool]:
     """What can be read of a conversation, and whether nothing is wrong with it. What is on a place is read in a folder of that moment."""
     from transcript_store import salvage
 
-    if not is_address(name):
+    if not is_backend_address(name):
         left = salvage(name)
-        return left, left.is_whole
+        return left, left.is_intact
     import tempfile
 
     library, own_id = with_id(name)
@@ -187,9 +199,9 @@ def _left_of(name: str) -> tuple[Salvage, bool]:
         complain(f"{finding.path}: {finding.reason}")
     with tempfile.TemporaryDirectory(prefix="transcript-store-show-") as folder:
         path = os.path.join(folder, own_id)
-        there.save_remains(own_id, path)  # type: ignore[attr-defined]  # a library on a place has it
-        left = replace(salvage(path), directory=shown(name))
-    return left, left.is_whole and not found
+        there.export_damaged(own_id, path)  # type: ignore[attr-defined]  # a library on a place has it
+        left = replace(salvage(path), directory=printable_name(name))
+    return left, left.is_intact and not found
 
 
 def _around(seq: int | None, records: Sequence[Record]) -> Sequence[Record]:
@@ -240,16 +252,16 @@ def _place(found: Salvaged) -> dict[str, int]:
     return {"offset_bytes": found.offset_bytes, "length_bytes": found.length_bytes}
 
 
-def _salvaged(found: Salvaged, manner: Manner) -> Iterator[Line]:
+def _salvaged(found: Salvaged, manner: RenderOptions) -> Iterator[Line]:
     where = f"{many(found.length_bytes, 'byte')} at byte {found.offset_bytes}"
     if found.record is None:
-        yield [Piece(f"-- {where} cannot be read: {one_line(found.damage or '')}", ("red",))]
+        yield [TerminalSpan(f"-- {where} cannot be read: {one_line(found.damage or '')}", ("red",))]
         return
     lines = _record(found.record, manner)
     yield next(lines)
     if found.damage is not None:
         said = f"    damaged ({where}), so this may not be what was stored: {one_line(found.damage)}"
-        yield [Piece(said, ("red",))]
+        yield [TerminalSpan(said, ("red",))]
     yield from lines
 
 
@@ -266,7 +278,7 @@ def _print(arguments: Namespace, generation: int, records: Sequence[Record]) -> 
     for is_kept, together in groupby(records, lambda record: not arguments.full and _kept(record) is not None):
         if is_kept:
             say()
-            say_line([Piece(_counted(list(together)), ("quiet",))])
+            say_line([TerminalSpan(_counted(list(together)), ("quiet",))])
             continue
         for record in together:
             say()
@@ -307,7 +319,7 @@ def _description(
         yield _head(directory, metadata, records, many(messages, "message"), updated)
     for name, fact in ({**about, **what_is_missing} if arguments.full else what_is_missing).items():
         if fact:
-            yield Piece(f"{name:<14} ", ("quiet",)), Piece(one_line(fact))
+            yield TerminalSpan(f"{name:<14} ", ("quiet",)), TerminalSpan(one_line(fact))
 
 
 def _head(directory: str, metadata: ConversationMetadata, records: Sequence[Record], length: str, updated: str) -> Line:
@@ -331,7 +343,7 @@ def _head(directory: str, metadata: ConversationMetadata, records: Sequence[Reco
     width = columns()
     if width is not None:
         name = fitting(name, max(_LEAST_NAME, width - columns_of(behind)))
-    return Piece(name, ("strong",)), Piece(behind, ("quiet",))
+    return TerminalSpan(name, ("strong",)), TerminalSpan(behind, ("quiet",))
 
 
 def _first_prompt(directory: str, metadata: ConversationMetadata, records: Sequence[Record]) -> str | None:
@@ -369,14 +381,14 @@ def _counted(events: Sequence[Record]) -> str:
     return f"#{first.seq}–{last.seq}  {many(len(events), 'event')}  {time(first.at)}  {what}"
 
 
-def _record(record: Record, manner: Manner) -> Iterator[Line]:
+def _record(record: Record, manner: RenderOptions) -> Iterator[Line]:
     """The lines for a record. Only its heading begins in the first column, so that no message can imitate a heading."""
     extra, full = record.extra, manner.full
-    number = Piece(f"#{record.seq}  ", ("strong",))
+    number = TerminalSpan(f"#{record.seq}  ", ("strong",))
     if record.message is None:
         note = None if full or extra is None else kind_of_event(extra) or what_was_imported(extra)
         note = note if record.retracts is None else _what_was_taken_back(record.retracts)
-        yield number, Piece(f"event  {time(record.at)}" + (f"  {note}" if note else ""), ("quiet",))
+        yield number, TerminalSpan(f"event  {time(record.at)}" + (f"  {note}" if note else ""), ("quiet",))
         extra = None if note and record.retracts is None else extra
     else:
         length = size(len(json.dumps(record.message, ensure_ascii=False, separators=(",", ":")).encode()))
@@ -385,9 +397,9 @@ def _record(record: Record, manner: Manner) -> Iterator[Line]:
         written = None if full else written_by_the_program(record.message, extra)
         note += "" if written is None or written.typed else "  written by the program"
         role = role_of(record.message)
-        who = Piece(one_line(role), ("strong", _ROLES.get(role, "yellow")))
-        yield number, who, Piece(f"  {time(record.at)}  {length}{note}", ("quiet",))
-        yield from lines_of(record.message, manner) if written is None else lines_of_written(written, manner)
+        who = TerminalSpan(one_line(role), ("strong", _ROLES.get(role, "yellow")))
+        yield number, who, TerminalSpan(f"  {time(record.at)}  {length}{note}", ("quiet",))
+        yield from message_lines(record.message, manner) if written is None else lines_of_written(written, manner)
     if extra is not None and record.message is not None:
         extra = {name: value for name, value in extra.items() if name not in _SHOWN_ABOVE}
     if extra:

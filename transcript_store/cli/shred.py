@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from transcript_store import Shredding
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json
-from transcript_store.cli._shared.places import is_address, library_at, shown, with_id
+from transcript_store.cli._shared.names import is_backend_address, library_at, printable_name, with_id
 from transcript_store.cli._shared.terminal import complain, confirmed, is_at_a_terminal, one_line, say, say_json
 from transcript_store.file_names import is_id
 
@@ -38,7 +38,9 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Ask, shred, and say what it cannot reach."""
-    question = f"destroy the key of {one_line(shown(arguments.directory))}, so that nobody can ever read it again?"
+    question = (
+        f"destroy the key of {one_line(printable_name(arguments.directory))}, so that nobody can ever read it again?"
+    )
     if not arguments.yes and (arguments.json or not confirmed(question)):
         complain("nothing was destroyed" + ("" if is_at_a_terminal() else ": without a terminal --yes does it"))
         return 2
@@ -48,7 +50,9 @@ def run(arguments: Namespace) -> int:
     else:
         say(f"shredded {done.id}: its key was destroyed at {done.shredded_at}")
         kept = "what the server keeps of its key (versions, replicas, backups, a log)"
-        kept = kept if is_address(arguments.directory) else "backups of its key.json, what the medium keeps of it"
+        kept = (
+            kept if is_backend_address(arguments.directory) else "backups of its key.json, what the medium keeps of it"
+        )
         say(f"not reached: {kept}, forks, snapshots and exports of it")
         for path in done.still_readable:
             say(f"not sealed, so still to be read: {one_line(path)}")
@@ -56,7 +60,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _shred(named: str) -> Shredding:
-    if is_address(named):
+    if is_backend_address(named):
         library, own_id = with_id(named)
         return library_at(library).shred(own_id)
     library, name = os.path.split(named)

@@ -17,13 +17,11 @@ from transcript_store import (
     snapshot_of,
     write_key_file,
 )
-from transcript_store.cli._shared.arguments import add_conversation, add_json, count, path
+from transcript_store.cli._shared.arguments import HelpFormatter, add_conversation, add_json, path, whole_number
 from transcript_store.cli._shared.folders import instead_of_a_store
-from transcript_store.cli._shared.helping import HelpFormatter
-from transcript_store.cli._shared.keys import VARIABLE, add_keys, add_retired_keys, key_in, keys_of
-from transcript_store.cli._shared.messages import lines_of, manner_here
-from transcript_store.cli._shared.places import BEGINNING, conversation_at, is_address, snapshots_at, the_only
-from transcript_store.cli._shared.sealed import keys_if_sealed
+from transcript_store.cli._shared.keys import VARIABLE, add_keys, add_retired_keys, command_keys, key_in, keys_if_sealed
+from transcript_store.cli._shared.messages import manner_here, message_lines
+from transcript_store.cli._shared.names import BEGINNING, conversation_at, is_backend_address, snapshots_at, the_only
 from transcript_store.cli._shared.terminal import (
     Misuse,
     complain,
@@ -41,7 +39,7 @@ from transcript_store.messages import role_of
 
 if TYPE_CHECKING:
     from transcript_store import SnapshotSummary
-    from transcript_store.cli._shared.places import Snapshots
+    from transcript_store.cli._shared.names import Snapshots
 
 DESCRIPTION = f"""\
 A snapshot is a copy of a conversation, as one value; a store is a directory of snapshots, sealed with a key or plain. It
@@ -138,7 +136,7 @@ def configure(parser: ArgumentParser) -> None:
     collect.add_argument(
         "--older-than",
         metavar="SECONDS",
-        type=count,
+        type=whole_number,
         default=86_400,
         help="leave what is younger (default 86400, a day)",
     )
@@ -157,9 +155,9 @@ def run(arguments: Namespace) -> int:
 
 
 def _store(arguments: Namespace, *, creates: bool = False) -> Snapshots:
-    if not is_address(arguments.store) and (instead := instead_of_a_store(arguments.store)) is not None:
+    if not is_backend_address(arguments.store) and (instead := instead_of_a_store(arguments.store)) is not None:
         raise _WrongStoreError(f"{os.path.abspath(arguments.store)}: {instead}")
-    return snapshots_at(arguments.store, creates=creates, **keys_of(arguments).options)
+    return snapshots_at(arguments.store, creates=creates, **command_keys(arguments).options)
 
 
 class _WrongStoreError(Exception):
@@ -169,7 +167,7 @@ class _WrongStoreError(Exception):
 def _existing(arguments: Namespace) -> Snapshots:
     store = _store(arguments)
     # a path that exists and is no directory is refused by the store itself
-    if not is_address(arguments.store) and not os.path.exists(store.directory):
+    if not is_backend_address(arguments.store) and not os.path.exists(store.directory):
         raise _WrongStoreError(f"{store.directory}: there is no such directory")
     return store
 
@@ -188,7 +186,7 @@ def _why_not_opened(store: Snapshots, arguments: Namespace) -> str | None:
     """Which key is missing, or not the right one, and what to do; None if the key opens what is there."""
     if store.opens():
         return None
-    if not keys_of(arguments):
+    if not command_keys(arguments):
         return f"{store.directory}: {_NO_KEY}"
     is_plain = snapshots_at(arguments.store).opens()
     return f"{store.directory}: {_KEY_TOO_MANY if is_plain else _OTHER_KEY}"
@@ -197,7 +195,7 @@ def _why_not_opened(store: Snapshots, arguments: Namespace) -> str | None:
 def _save(arguments: Namespace) -> int:
     store = _store(arguments, creates=True)
     _refuse_wrong_key(store, arguments)
-    keys = keys_if_sealed(arguments.directory, keys_of(arguments))
+    keys = keys_if_sealed(arguments.directory, command_keys(arguments))
     with conversation_at(arguments.directory, read_only=True, **keys) as conversation:
         conversation.load()
         snapshot = snapshot_of(conversation)
@@ -268,7 +266,7 @@ def _show(arguments: Namespace) -> int:
     for number, message in enumerate(snapshot.messages, 1):
         say()
         say(f"#{number}  {one_line(role_of(message))}")
-        for line in lines_of(message, manner):
+        for line in message_lines(message, manner):
             say_line(line)
     return 0
 
@@ -276,7 +274,7 @@ def _show(arguments: Namespace) -> int:
 def _restore(arguments: Namespace) -> int:
     store, own_id = _named(arguments)
     snapshot = store.load(own_id)
-    keys = keys_of(arguments)
+    keys = command_keys(arguments)
     options = keys.options if arguments.sealed else keys_if_sealed(arguments.into, keys)
     if arguments.sealed and not keys:
         raise Misuse(f"--sealed needs the key, in --key-file or {VARIABLE}")
@@ -304,7 +302,7 @@ def _verify(arguments: Namespace) -> int:
     findings = store.verify()
     if arguments.json:
         found = [{"path": finding.path, "kind": finding.kind, "reason": finding.reason} for finding in findings]
-        say_json({"directory": store.directory, "is_whole": not findings, "findings": found})
+        say_json({"directory": store.directory, "is_intact": not findings, "findings": found})
     else:
         for finding in findings:
             say(one_line(finding.path))

@@ -6,11 +6,10 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from transcript_store.cli._shared.arguments import NAMES, add_conversation
-from transcript_store.cli._shared.keys import VARIABLE, add_keys, keys_of
-from transcript_store.cli._shared.places import conversation_at, shown, summary_at
-from transcript_store.cli._shared.progress import Working
-from transcript_store.cli._shared.terminal import Misuse, one_line, say
-from transcript_store.cli._shared.whole_libraries import all_of, each_of
+from transcript_store.cli._shared.keys import VARIABLE, add_keys, command_keys
+from transcript_store.cli._shared.names import conversation_at, printable_name, summary_at
+from transcript_store.cli._shared.tally import all_of, each_of
+from transcript_store.cli._shared.terminal import Misuse, Working, one_line, say
 
 DESCRIPTION = f"""\
 Make a sealed conversation, or all those of a library, plain again, as its next generation. From then on everybody who has its
@@ -31,7 +30,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Unseal the conversation."""
-    keys = keys_of(arguments)
+    keys = command_keys(arguments)
     if not keys:
         raise Misuse(f"unseal needs the key, in --key-file or {VARIABLE}")
     if (names := all_of(arguments.directory)) is not None:
@@ -39,7 +38,7 @@ def run(arguments: Namespace) -> int:
     with Working("unsealing"), conversation_at(arguments.directory, **keys.options) as conversation:
         conversation.load()
         conversation.unseal()
-    say(f"plain {one_line(shown(arguments.directory))}")
+    say(f"plain {one_line(printable_name(arguments.directory))}")
     return 0
 
 

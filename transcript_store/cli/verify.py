@@ -8,12 +8,12 @@ from dataclasses import asdict
 from transcript_store import Verification
 from transcript_store import verify as look_at
 from transcript_store.cli._shared.arguments import add_conversation, add_json
-from transcript_store.cli._shared.keys import Keys, add_keys, keys_of
-from transcript_store.cli._shared.places import conversation_at, is_address, library_at, summary_at, with_id
+from transcript_store.cli._shared.hints import as_members, in_the_shell
+from transcript_store.cli._shared.keys import CommandKeys, add_keys, command_keys
+from transcript_store.cli._shared.names import conversation_at, is_backend_address, library_at, summary_at, with_id
+from transcript_store.cli._shared.tally import all_of, each_of
 from transcript_store.cli._shared.terminal import many, one_line, say, say_json
-from transcript_store.cli._shared.ways_out import as_members, in_the_shell
-from transcript_store.cli._shared.whole_libraries import all_of, each_of
-from transcript_store.words import place
+from transcript_store.display import line_location
 
 DESCRIPTION = """\
 Check every line of the conversation in DIR, its archived generations and its metadata, and say what is whole and what
@@ -30,7 +30,7 @@ exit code: 0 if everything is whole, 1 if anything is not
 examples:
   transcript-store verify chats/today
   transcript-store verify chats                                  all of them
-  transcript-store verify chats/today --json | jq '.findings[].way_out'
+  transcript-store verify chats/today --json | jq '.findings[].hint'
 """
 
 
@@ -45,39 +45,39 @@ def run(arguments: Namespace) -> int:
     """Verify, and print the findings. The exit code is 1 if anything is damaged."""
     if (names := all_of(arguments.directory)) is not None:
         return each_of(
-            arguments, names, lambda name: _problem(name, keys_of(arguments), arguments), "verifying", "whole"
+            arguments, names, lambda name: _problem(name, command_keys(arguments), arguments), "verifying", "whole"
         )
-    keys = keys_of(arguments)
+    keys = command_keys(arguments)
     found, is_sealed = _look_at(arguments.directory)
     if arguments.json:
         findings = [as_members(finding, found.directory) for finding in found.findings]
-        say_json({**asdict(found), "is_whole": found.is_whole, "findings": findings, "is_sealed": is_sealed})
+        say_json({**asdict(found), "is_intact": found.is_intact, "findings": findings, "is_sealed": is_sealed})
     else:
         _print(found, is_sealed=is_sealed)
-    if found.is_whole and (keys or is_sealed):
+    if found.is_intact and (keys or is_sealed):
         _open(arguments.directory, found, keys, is_json=arguments.json)
-    return 0 if found.is_whole else 1
+    return 0 if found.is_intact else 1
 
 
-def _problem(name: str, keys: Keys, arguments: Namespace) -> str | None:
+def _problem(name: str, keys: CommandKeys, arguments: Namespace) -> str | None:
     """What is wrong with a conversation of a library, in a line; None if nothing is."""
     found, is_sealed = _look_at(name)
     if arguments.json:
         findings = [as_members(finding, found.directory) for finding in found.findings]
-        say_json({**asdict(found), "is_whole": found.is_whole, "findings": findings, "is_sealed": is_sealed})
-    if found.is_whole:
+        say_json({**asdict(found), "is_intact": found.is_intact, "findings": findings, "is_sealed": is_sealed})
+    if found.is_intact:
         if keys and is_sealed:
             _open(name, found, keys, is_json=True)
         return None
     first, *others = found.findings
-    where = place(first.line_number, first.offset_bytes)
+    where = line_location(first.line_number, first.offset_bytes)
     more = f", and {many(len(others), 'finding')} more" if others else ""
-    return f"{first.path}{where}: {first.kind}: {first.reason}{more}; {in_the_shell(first.way_out, found.directory)}"
+    return f"{first.path}{where}: {first.kind}: {first.reason}{more}; {in_the_shell(first.hint, found.directory)}"
 
 
 def _look_at(name: str) -> tuple[Verification, bool]:
     """What a verification found, and whether the conversation is sealed."""
-    if is_address(name):
+    if is_backend_address(name):
         library, own_id = with_id(name)
         found = library_at(library).verify(own_id)
     else:
@@ -86,7 +86,7 @@ def _look_at(name: str) -> tuple[Verification, bool]:
     return found, summary is not None and summary.sealed
 
 
-def _open(name: str, found: Verification, keys: Keys, *, is_json: bool) -> None:
+def _open(name: str, found: Verification, keys: CommandKeys, *, is_json: bool) -> None:
     """Open every record with the key; raises if the key is another, or what is sealed is not what was sealed here."""
     if keys:
         with conversation_at(name, read_only=True, **keys.options) as conversation:
@@ -117,14 +117,14 @@ def _print(found: Verification, *, is_sealed: bool) -> None:
         say(f"    {one_line(path)}")
     for finding in found.findings:
         say()
-        where = place(finding.line_number, finding.offset_bytes)
+        where = line_location(finding.line_number, finding.offset_bytes)
         length = "" if finding.length_bytes is None else f" ({many(finding.length_bytes, 'byte')})"
         if finding.path != found.directory:  # the first line of the output is the directory
             say(f"{one_line(finding.path)}{where}{length}")
         say(f"  {finding.kind}: {one_line(finding.reason)}")
-        say(f"  way out: {one_line(in_the_shell(finding.way_out, found.directory))}")
+        say(f"  way out: {one_line(in_the_shell(finding.hint, found.directory))}")
     say()
     if any(finding.path == found.directory for finding in found.findings):
         say("nothing was checked")  # there is no conversation that could be whole or not
     else:
-        say("whole: nothing is wrong" if found.is_whole else f"not whole: {many(len(found.findings), 'finding')}")
+        say("whole: nothing is wrong" if found.is_intact else f"not whole: {many(len(found.findings), 'finding')}")

@@ -11,16 +11,19 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from transcript_store import ConversationStore
-from transcript_store.cli._shared.arguments import NAMES, count, path
-from transcript_store.cli._shared.conversations import existing
-from transcript_store.cli._shared.keys import add_keys, keys_of
-from transcript_store.cli._shared.libraries import the_library
-from transcript_store.cli._shared.names import called
-from transcript_store.cli._shared.places import conversation_at, is_address, summary_at, with_id
-from transcript_store.cli._shared.progress import Working
-from transcript_store.cli._shared.queries import say_not_read
-from transcript_store.cli._shared.redaction import add_redact, redacted, redactor_of
-from transcript_store.cli._shared.terminal import Misuse, RawOutput, complain, many, one_line, say
+from transcript_store.cli._shared.arguments import NAMES, add_redact, path, redaction_counts, redactor_of, whole_number
+from transcript_store.cli._shared.filters import say_not_read
+from transcript_store.cli._shared.keys import add_keys, command_keys
+from transcript_store.cli._shared.names import (
+    called,
+    conversation_at,
+    existing,
+    is_backend_address,
+    summary_at,
+    the_library,
+    with_id,
+)
+from transcript_store.cli._shared.terminal import Misuse, RawOutput, Working, complain, many, one_line, say
 from transcript_store.naming import file_name_of
 from transcript_store.view import write_page, write_site
 
@@ -63,7 +66,9 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--open", action="store_true", help="open it in the browser")
     parser.add_argument("--plain", action="store_true", help="a page that needs no scripts: every message is in it")
-    parser.add_argument("--generation", metavar="N", type=count, help="what it was before a replace (see generations)")
+    parser.add_argument(
+        "--generation", metavar="N", type=whole_number, help="what it was before a replace (see generations)"
+    )
     add_redact(parser)
     add_keys(parser)
 
@@ -81,12 +86,12 @@ def run(arguments: Namespace) -> int:
     if arguments.directory is None:
         raise Misuse("which conversation? Its folder, its id, or `last`; --all DIR writes the pages of all of them")
     directory = existing(arguments.directory, arguments.id)
-    keys, redactor = keys_of(arguments), redactor_of(arguments)
+    keys, redactor = command_keys(arguments), redactor_of(arguments)
     output = arguments.output or f"{_file_name(directory)}.html"
     with Working("writing the page"), _without_collections(), ExitStack() as stack:
         source: str | ConversationStore = directory
         options = keys.options
-        if is_address(directory):
+        if is_backend_address(directory):
             there = stack.enter_context(conversation_at(directory, read_only=True, **options))
             there.load()
             source, options = there, {}
@@ -99,7 +104,7 @@ def run(arguments: Namespace) -> int:
             **options,
         )
     if redactor is not None:
-        complain(redacted(written.redacted))
+        complain(redaction_counts(written.redacted))
     return _say_and_open(arguments, written.path)
 
 
@@ -107,18 +112,18 @@ def _file_name(directory: str) -> str:
     """What the page is called: the conversation's name and its last day. That of a sealed one says nothing of it."""
     summary = summary_at(directory)
     if summary is None:
-        return with_id(directory)[1] if is_address(directory) else os.path.basename(directory)
+        return with_id(directory)[1] if is_backend_address(directory) else os.path.basename(directory)
     return file_name_of(called(summary), summary.updated_at)
 
 
 def _write_all(arguments: Namespace) -> int:
     library, redactor = the_library(arguments.directory), redactor_of(arguments)
     with Working("writing the pages"), _without_collections():
-        options = keys_of(arguments).options
+        options = command_keys(arguments).options
         written = write_site(library, arguments.all, plain=arguments.plain, redact=redactor, **options)
     say_not_read(written.failed, "view")
     if redactor is not None:
-        complain(redacted(written.redacted))
+        complain(redaction_counts(written.redacted))
     say(f"{many(written.pages, 'page')}, with an index:", now=True)
     return max(_say_and_open(arguments, written.path), int(bool(written.failed)))
 

@@ -7,10 +7,8 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 
 from transcript_store.cli._shared.arguments import add_json, path
-from transcript_store.cli._shared.libraries import libraries
-from transcript_store.cli._shared.places import library_at, shown
-from transcript_store.cli._shared.progress import Working
-from transcript_store.cli._shared.terminal import one_line, say, say_json
+from transcript_store.cli._shared.names import libraries, library_at, printable_name
+from transcript_store.cli._shared.terminal import Working, one_line, say, say_json
 from transcript_store.library import ConversationWriter
 
 DESCRIPTION = """\
@@ -42,7 +40,7 @@ def run(arguments: Namespace) -> int:
         else:
             say(f"{writer.id}  {one_line(_described(writer))}")
     if not (found or arguments.json):
-        say(f"no conversation of {one_line(shown(library))} has a writer")
+        say(f"no conversation of {one_line(printable_name(library))} has a writer")
     return 0
 
 

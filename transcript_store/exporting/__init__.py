@@ -22,23 +22,21 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from transcript_store.conversation import ConversationMetadata, ConversationStore, Record
-from transcript_store.exported_sessions import MOST, session_id
-from transcript_store.exporting._files import ExportError, json_lines, write_all, write_new
-from transcript_store.exporting._original import original
+from transcript_store.display import many
+from transcript_store.exporting._files import ExportError, json_lines, original_bytes, write_all, write_new
 from transcript_store.file_names import absolute_path
-from transcript_store.formats import Loss, Place, Writer, Written, redacted_extra
-from transcript_store.import_notes import note_of
+from transcript_store.formats import Loss, SessionFolder, SessionWriter, WrittenSession, redacted_extra
+from transcript_store.import_notes import MOST, note_of, session_id
 from transcript_store.library import ConversationLibrary
 from transcript_store.redaction import SecretRedactor, require_redactor
-from transcript_store.temporaries import require_binary
-from transcript_store.view import Stream, render_conversation
-from transcript_store.words import many
+from transcript_store.temporary_files import require_binary
+from transcript_store.view import BinaryStream, render_conversation
 
-__all__ = ["ExportError", "Exported", "Stream", "export", "fork_for", "program_folder", "targets"]
+__all__ = ["BinaryStream", "ExportError", "Exported", "export", "fork_for", "program_folder", "targets"]
 
 _LONGEST_PATH_BYTES = 4096
 """PATH_MAX of Linux, and more than that of macOS: no system opens a longer path."""
-_OF_OURS = ("original", "jsonl", "markdown", "html")
+_OF_OURS = ("original_bytes", "jsonl", "markdown", "html")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +86,7 @@ def export(
     id: str | None = None,
     *,
     to: str,
-    output: str | os.PathLike[str] | Stream | None = None,
+    output: str | os.PathLike[str] | BinaryStream | None = None,
     generation: int | None = None,
     through_seq: int | None = None,
     cwd: str | os.PathLike[str] | None = None,
@@ -107,7 +105,7 @@ def export(
     Args:
         conversation: a store that is loaded, or a library.
         id: the conversation's id in the library.
-        to: ``original``, the bytes that it was imported from; ``jsonl``, a line a record as ``show --json`` prints it;
+        to: ``original_bytes``, the bytes that it was imported from; ``jsonl``, a line a record as ``show --json`` prints it;
             ``markdown``, to read; ``html``, a page to look at, which needs the extra ``view``; or the name of a program
             (:func:`targets`), which may be one that an installed package adds.
         output: for a program the folder to use instead of the program's own; else the file to write, or a binary stream.
@@ -149,9 +147,9 @@ def export(
         kind = type(conversation).__name__
         raise TypeError(f"conversation must be a ConversationStore that is loaded, or a library with an id, not {kind}")
     require_binary(output)
-    if to == "original" and redact is not None:
+    if to == "original_bytes" and redact is not None:
         raise ValueError("the original is every byte as it was: it cannot be redacted; --to jsonl can")
-    if to == "original" and (generation is not None or through_seq is not None):
+    if to == "original_bytes" and (generation is not None or through_seq is not None):
         raise ValueError("the original is the whole file: it has no generation and no last record")
     records, metadata = _records(conversation, generation, through_seq), conversation.get_metadata()
     clean = None if redact is None else _Clean(redact)
@@ -176,7 +174,7 @@ def export(
     elif to == "jsonl":
         pieces = json_lines(records, metadata.generation if generation is None else generation)
     else:
-        pieces = original(conversation)
+        pieces = original_bytes(conversation)
     if before_writing is not None:
         before_writing(())
     if isinstance(output, str | os.PathLike):
@@ -259,8 +257,8 @@ class _Clean:
 class _Target(NamedTuple):
     """A program for which sessions are written."""
 
-    writer: Writer
-    place: Place | None
+    writer: SessionWriter
+    place: SessionFolder | None
     """Where it keeps them; None if that is not known."""
 
 
@@ -328,7 +326,7 @@ def _folder(target: _Target, output: str | os.PathLike[str] | None, environ: Map
     return folder_of(target.place, environ=environ)
 
 
-def _written(write: Callable[[str], Written], folder: str) -> tuple[str, Written]:
+def _written(write: Callable[[str], WrittenSession], folder: str) -> tuple[str, WrittenSession]:
     """A session under an id that its file can be known by, and that no earlier export has: an import leaves it alone as it is."""
     visible = write(str(uuid.uuid4())).files[-1][1]
     for number in range(MOST):

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from heapq import heappop, heappush
+from itertools import chain as chain_of
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import orjson
 
-from transcript_store.conversation import Record
-from transcript_store.errors import TranscriptStoreError
-from transcript_store.temporaries import temporary
+from transcript_store.conversation import ConversationStore, Record
+from transcript_store.errors import GenerationNotFoundError, TranscriptStoreError
+from transcript_store.formats import unpack_line
+from transcript_store.import_notes import first_shown, note_of
+from transcript_store.temporary_files import temporary
 
 
 class ExportError(TranscriptStoreError):
@@ -129,3 +140,137 @@ def _sync_folder(folder: str) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+# ---- original ----
+#
+# The source's own bytes, from the lines that an import packed into the records (F3).
+
+_NUMBER_BITS, _PART_BITS = 36, 28
+"""A source has fewer lines, and a line fewer pieces, than two to this power."""
+
+
+def original_bytes(conversation: ConversationStore) -> Iterator[bytes]:
+    """The bytes of the file that the conversation was imported from, as it was at the last import, in pieces.
+
+    What was added here is not in them. On return they are known to have the SHA-256 that the import noted: the records are read
+    once to see in which order the lines come, once to check the sum, and once more for whoever takes the pieces. In memory
+    are eight bytes for each line, and the lines whose records come before those of an earlier line.
+
+    Raises:
+        ExportError: no import wrote the conversation; or the import took secrets out of it; or the source was no file of lines of
+            which this was the only session; or lines are missing, because a reader left them out or somebody removed a generation.
+    """
+    path = conversation.directory
+    chain = _generations(conversation)
+    if not chain:
+        raise ExportError(
+            path=path, reason="was not imported, so there is no original of it; the form jsonl has all that is stored"
+        )
+    note = chain[-1][1]
+    expected = (note.get("file") or {}).get("sha256")
+    if not isinstance(expected, str):
+        reason = (
+            "was imported from a database, from a file with several sessions, or from a file whose bytes changed meanwhile: "
+            "the bytes of its file are not known. If its bytes changed, import the file again; if you went on with the conversation here, "
+            "export it as jsonl"
+        )
+        raise ExportError(path=path, reason=reason)
+    generations, tail = [number for number, _ in chain], [_tail(note)]
+    order = array("Q", sorted(line.key for line in _packed(conversation, generations)))
+    again = Counter(key for key, next_key in pairwise(order) if key == next_key)
+    """How often each line that is on record more than once is there before its last record: the last one counts."""
+    if again:
+        order = array("Q", sorted({*order}))
+    if (lines := note.get("lines")) is not None:  # those behind are of an earlier export, which had more
+        del order[bisect_left(order, (lines + 1) << _PART_BITS) :]
+    if _sha256(chain_of(_lines(conversation, generations, order, again), tail)) != expected:
+        if any("redaction" in note for _, note in chain):
+            reason = "was redacted when it was imported: its original bytes are not kept here, and nothing was written"
+            raise ExportError(path=path, reason=reason)
+        reason = "what is on record does not make up the file that was imported; nothing was written"
+        raise ExportError(path=path, reason=reason)
+    return chain_of(_lines(conversation, generations, order, again), tail)
+
+
+def _generations(conversation: ConversationStore) -> list[tuple[int, dict[str, Any]]]:
+    """The conversation's generations that hold the source's, in the source's order, each with its last note.
+
+    A source that was rewritten began anew somewhere: from the newest backwards, each generation of the source counts once.
+    """
+    found: list[tuple[int, dict[str, Any]]] = []
+    wanted: int | None = None
+    live = conversation.get_metadata().generation
+    for number in reversed(range(first_shown(conversation), live + 1)):
+        try:
+            notes = [note for record in conversation.iter_records(generation=number) if (note := note_of(record))]
+        except GenerationNotFoundError:
+            continue
+        if notes and (wanted is None or notes[-1]["generation"] == wanted):
+            found.append((number, notes[-1]))
+            wanted = notes[-1]["generation"] - 1
+    return found[::-1]
+
+
+class _PackedLine(NamedTuple):
+    """A packed line, or one piece of it."""
+
+    key: int
+    """Where it stands in the source: its number, and behind it the number of the piece."""
+    packed: dict[str, Any]
+    message: dict[str, Any] | None
+
+    def unpacked(self) -> bytes:
+        try:
+            return unpack_line(self.packed, self.message)
+        except (KeyError, ValueError):
+            return b""  # it could not be stored: the sum will say so
+
+
+def _packed(conversation: ConversationStore, generations: list[int]) -> Iterator[_PackedLine]:
+    """The packed lines, as their records come. What a generation took over from an earlier one counts once."""
+    earlier = array("Q")  # the numbers of the lines that earlier generations have, sorted
+    for generation in generations:
+        new = array("Q")
+        for record in conversation.iter_records(generation=generation):
+            source = (record.extra or {}).get("source")
+            for packed in source.get("lines", ()) if isinstance(source, dict) else ():
+                number, part = packed["n"], packed.get("part", 0)
+                if not (0 <= number < 1 << _NUMBER_BITS and 0 <= part < 1 << _PART_BITS):
+                    continue  # no import wrote it
+                place = bisect_left(earlier, number)
+                if place < len(earlier) and earlier[place] == number:
+                    continue
+                if generation != generations[-1]:
+                    new.append(number)
+                yield _PackedLine(number << _PART_BITS | part, packed, record.message)
+        if new:
+            earlier = array("Q", sorted({*earlier, *new}))
+
+
+def _lines(
+    conversation: ConversationStore, generations: list[int], order: Sequence[int], again: Counter[int]
+) -> Iterator[bytes]:
+    """The lines in the source's order, the pieces of a line in theirs. One whose record comes too early waits for the others."""
+    waiting: list[tuple[int, int, bytes]] = []
+    written = 0
+    earlier = Counter(again)
+    for count, line in enumerate(_packed(conversation, generations)):
+        if earlier[line.key] > 0:
+            earlier[line.key] -= 1
+            continue
+        heappush(waiting, (line.key, count, line.unpacked()))
+        while waiting and written < len(order) and waiting[0][0] == order[written]:
+            written += 1
+            yield heappop(waiting)[2]
+
+
+def _sha256(pieces: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _tail(note: dict[str, Any]) -> bytes:
+    return base64.b64decode(note.get("tail_base64") or "")

@@ -23,30 +23,149 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
-from transcript_store.formats._blocks import objects, text_in
 from transcript_store.formats._claude_code_lines import (
     IN_THE_TREE,
     SPEAKERS,
     SYNTHETIC,
-    Look,
-    Node,
+    FirstPass,
+    TreeLine,
     is_injected,
     is_streamed,
     look_at,
     message_of,
     typed_command,
 )
-from transcript_store.formats._claude_code_tree import generations_of, with_side_lines
-from transcript_store.formats._kept import KeptLines
-from transcript_store.formats._left import left_finding
-from transcript_store.formats._members import obj
-from transcript_store.formats._original import pack
-from transcript_store.formats._plan import Entry, Finding, Head, Loss, Plan, Source
+from transcript_store.formats._document import obj
+from transcript_store.formats._lines import KeptLines
+from transcript_store.formats._neutral import objects, text_in
+from transcript_store.formats._packing import pack_line
+from transcript_store.formats._plan import ImportFinding, Loss, PlannedRecord, SessionPlan, Source, SourceHead
+from transcript_store.formats._rows import file_of, object_beside
 from transcript_store.formats._scaffolding import marked
-from transcript_store.formats._sidecars import file_of, object_beside
-from transcript_store.formats._trees import Said, told, way_through, way_to
+from transcript_store.formats._trees import Segment, TreeMessage, left_finding, planned_records, way_through, way_to
+
+# ---- claude code tree ----
+#
+# What hangs beside the way through Claude Code's tree, and where its compactions cut it.
+
+
+def with_side_lines(look: FirstPass, way: list[TreeLine]) -> list[TreeLine]:
+    """The way, and the lines of its replies that it misses, the results that hang on them, and what was asked behind those.
+
+    Tools that run side by side are calls on lines of their own, and each result names its own call as its parent: only one of
+    them is on the way.
+    """
+    seen = {node.place for node in way}
+    lines: dict[tuple[str, str], list[TreeLine]] = defaultdict(list)
+    results: dict[str, list[TreeLine]] = defaultdict(list)
+    queued: dict[str, list[TreeLine]] = defaultdict(list)
+    for node in look.nodes:
+        if node.reply is not None:
+            lines[node.reply].append(node)
+        elif node.answers:
+            results[node.parent if node.anchor is None else node.anchor.id].append(node)
+        elif node.is_queued:
+            queued[node.parent].append(node)
+    last = {node.reply: node.place for node in way if node.reply is not None}
+    found: list[TreeLine] = []
+    for node in way:
+        found.append(node)
+        if node.reply is None or last[node.reply] != node.place:
+            continue
+        whole = lines[node.reply]
+        hanging = (result for line in whole if line.id for result in results[line.id])
+        beside = [one for one in (*whole, *hanging) if one.place not in seen]
+        beside += [asked for one in beside for asked in queued[one.id] if asked.place not in seen]
+        seen.update(one.place for one in beside)
+        found += beside
+    return found
+
+
+def generations_of(look: FirstPass, way: list[TreeLine], findings: list[ImportFinding]) -> list[Segment[TreeLine]]:
+    """The way cut at its compactions."""
+    found: list[Segment[TreeLine]] = [Segment(begins=0)]
+    segments: list[list[TreeLine]] = [[]]
+    says = False  # whether the last segment says anything
+    positions: dict[str, int] = {}  # on the way: where each line is
+    for at, node in enumerate(way):
+        if node.boundary or (node.summary and says):
+            segments.append([])
+            found.append(Segment(max(node.place, found[-1].begins)))
+            says = False
+        segments[-1].append(node)
+        says = says or node.says
+        if node.kept is not None:
+            found[-1].taken_over = _kept_of(look, way, positions, node, findings)
+        positions[node.id] = at
+    for generation, segment in zip(found, segments, strict=True):
+        generation.said = _said(segment)
+        generation.taken_at = _taken_at(generation.said, segment[0].kept if segment else None)
+    return found
+
+
+def _taken_at(said: list[TreeMessage[TreeLine]], kept: tuple[str, str, str] | None) -> int:
+    """Behind the line that a compaction names; else behind its summary."""
+    anchor = None if kept is None else kept[2]
+    behind = [at for at, one in enumerate(said, 1) if any(node.id == anchor for node in one.nodes)]
+    summaries = [at for at, one in enumerate(said, 1) if one.nodes[0].summary]
+    return next(iter((*behind, *summaries)), 0)
+
+
+def _kept_of(
+    look: FirstPass, way: list[TreeLine], positions: dict[str, int], boundary: TreeLine, findings: list[ImportFinding]
+) -> list[TreeMessage[TreeLine]]:
+    """What a compaction kept: the lines from the first to the last that it names."""
+    assert boundary.kept is not None
+    head, tail, _ = boundary.kept
+    first, last = positions.get(head), positions.get(tail)
+    if first is None or last is None or first > last:
+        told = "what this compaction kept is not among what stood before it: nothing was taken over"
+        findings.append(look.lines.finding("kept-missing", told, boundary.place))
+        return []
+    return _said(way[first : last + 1])
+
+
+def _said(nodes: list[TreeLine]) -> list[TreeMessage[TreeLine]]:
+    """The messages of these lines, in order; the lines of a reply are one. Side by side calls and results are in the order of the file."""
+    found: list[TreeMessage[TreeLine]] = []
+    replies: dict[tuple[str, str], TreeMessage[TreeLine]] = {}
+    for node in nodes:
+        if not node.says:
+            continue
+        if node.reply is not None and node.reply in replies:
+            replies[node.reply].nodes.append(node)
+            continue
+        found.append(TreeMessage([node]))
+        if node.reply is not None:
+            replies[node.reply] = found[-1]
+    for one in replies.values():
+        one.nodes.sort(key=attrgetter("place"))
+    runs = groupby(found, key=lambda one: one.nodes[0].answers)
+    ordered = (
+        one for answers, run in runs for one in (sorted(run, key=lambda one: one.nodes[0].place) if answers else run)
+    )
+    return [*_behind_results(ordered)]
+
+
+def _behind_results(said: Iterable[TreeMessage[TreeLine]]) -> Iterator[TreeMessage[TreeLine]]:
+    """What the user said between a call and its results stands behind them: nothing may be sent in between."""
+    queued: list[TreeMessage[TreeLine]] = []
+    for one in said:
+        if one.nodes[0].is_queued:
+            queued.append(one)
+            continue
+        if not one.nodes[0].answers:
+            yield from queued
+            queued.clear()
+        yield one
+    yield from queued
+
+
+# ---- claude code ----
 
 _MOST_LINES = 100
 """Of a reply whose lines are kept with holes: each is looked for in the whole message."""
@@ -64,10 +183,10 @@ class ClaudeCode:
     def __init__(self, *, branches: bool = False) -> None:
         self._branches = branches
 
-    def recognizes(self, head: Head) -> bool:
+    def recognizes(self, head: SourceHead) -> bool:
         return any(map(_is_ours, head.objects)) and not any(map(_is_anothers, head.objects))
 
-    def plans(self, source: Source) -> Iterable[Plan]:
+    def plans(self, source: Source) -> Iterable[SessionPlan]:
         look = look_at(KeptLines(source))
         if not look.lines.count:
             return
@@ -96,13 +215,13 @@ class ClaudeCode:
 
     def _plan(
         self,
-        look: Look,
+        look: FirstPass,
         session: str,
-        way: list[Node],
-        findings: list[Finding],
+        way: list[TreeLine],
+        findings: list[ImportFinding],
         only: set[int] | None = None,
         **labels: str,
-    ) -> Plan:
+    ) -> SessionPlan:
         """The conversation of this way. It accounts for every line of the file, or ``only`` for these places."""
         generations = generations_of(look, way, findings)
         places = range(len(look.lines)) if only is None else sorted(only)
@@ -116,11 +235,11 @@ class ClaudeCode:
         }
         findings += left_finding(len(left))
         found = {"title": _title(look) if only is None else "", "cwd": look.cwd, "git_branch": look.branch}
-        return Plan(
+        return SessionPlan(
             format=self.name,
             session=session,
             lines=look.lines.count if only is None else len({look.lines.number(place) for place in places}),
-            generations=told(look.lines, generations, places, partial(_message, look), left),
+            generations=planned_records(look.lines, generations, places, partial(_message, look), left),
             version=look.version,
             provider="claude" if any(one.said or one.taken_over for one in generations) else None,
             model=next((node.model for node in reversed(way) if node.model and node.says), None),
@@ -162,7 +281,7 @@ def _is_anothers(value: dict[str, Any]) -> bool:
     )
 
 
-def _session(look: Look, name: str) -> str:
+def _session(look: FirstPass, name: str) -> str:
     """The session's id. Lines that were taken over from another session keep its id: the file's name, or the last one, counts.
 
     What the program printed of a session is not the session's own file: the two have different lines.
@@ -173,7 +292,7 @@ def _session(look: Look, name: str) -> str:
     return stem if stem in look.sessions else next(reversed(look.sessions), look.first.hex())
 
 
-def _learn_beside(look: Look, source: Source) -> None:
+def _learn_beside(look: FirstPass, source: Source) -> None:
     """Titles that stand beside a session: what the user called it, what the program's list says, and what a sub-agent was asked for."""
     stem = file_of(source).removesuffix(".jsonl")
     if custom := text_in(object_beside(source, f"{stem}/custom-title.json"), "customTitle"):
@@ -186,7 +305,7 @@ def _learn_beside(look: Look, source: Source) -> None:
         look.summaries[""] = text_in(its, "customTitle") or text_in(its, "summary")
 
 
-def _title(look: Look) -> str:
+def _title(look: FirstPass) -> str:
     for name in ("custom-title", "agent-name", "ai-title"):
         if name in look.titles:
             return look.titles[name]
@@ -194,7 +313,7 @@ def _title(look: Look) -> str:
     return next(reversed(ours or [*look.summaries.values()]), "")
 
 
-def _way(look: Look, nodes: list[Node], findings: list[Finding]) -> list[Node]:
+def _way(look: FirstPass, nodes: list[TreeLine], findings: list[ImportFinding]) -> list[TreeLine]:
     if not nodes:
         return []
     may_be = [node for node in nodes if node.kind != "progress"] or nodes
@@ -207,16 +326,16 @@ def _way(look: Look, nodes: list[Node], findings: list[Finding]) -> list[Node]:
     return with_side_lines(look, way)
 
 
-def _losses(look: Look, way: list[Node]) -> tuple[Loss, ...]:
+def _losses(look: FirstPass, way: list[TreeLine]) -> tuple[Loss, ...]:
     given = sum(node.place in look.given for node in way)
     why = "files that were attached stand in events, not in what is sent: the program gives them in a form of its own"
     return (Loss("attachments", given, why),) if given else ()
 
 
-def _sub_agents(look: Look) -> Iterator[list[Node]]:
+def _sub_agents(look: FirstPass) -> Iterator[list[TreeLine]]:
     """The lines of each sub-agent that are in its parent's file: by their ``agentId``, else by the root that they lead to."""
     roots: dict[str, str] = {}
-    found: dict[str, list[Node]] = defaultdict(list)
+    found: dict[str, list[TreeLine]] = defaultdict(list)
     for node in look.nodes:
         if not node.sidechain:
             continue
@@ -227,14 +346,14 @@ def _sub_agents(look: Look) -> Iterator[list[Node]]:
     yield from found.values()
 
 
-def _left_leaves(main: list[Node], way: list[Node]) -> list[Node]:
+def _left_leaves(main: list[TreeLine], way: list[TreeLine]) -> list[TreeLine]:
     """The last message of each branch that was left."""
     parents = {node.parent for node in main}
     kept = {node.place for node in way}
     return [node for node in main if node.says and node.id not in parents and node.place not in kept]
 
 
-def _message(look: Look, said: Said[Node], taken_over: bool) -> Iterator[Entry]:
+def _message(look: FirstPass, said: TreeMessage[TreeLine], taken_over: bool) -> Iterator[PlannedRecord]:
     lines = [look.lines[node.place] for node in said.nodes]
     values = [line.value for line in lines if line.value is not None]
     messages = [message for value in values if (message := message_of(value)) is not None]
@@ -250,10 +369,10 @@ def _message(look: Look, said: Said[Node], taken_over: bool) -> Iterator[Entry]:
     numbers: tuple[int, ...] = ()
     packed: list[dict[str, Any]] = []
     if not taken_over:
-        packed = [pack(li.number, li.raw, li.value, shared, part=li.part) for li in lines]
+        packed = [pack_line(li.number, li.raw, li.value, shared, part=li.part) for li in lines]
         numbers = tuple([line.number for line in lines])
     extra["source"] = {"lines": packed}
-    yield Entry(message, extra, text_in(values[0], "timestamp") or None, numbers)
+    yield PlannedRecord(message, extra, text_in(values[0], "timestamp") or None, numbers)
 
 
 def _blocks(message: dict[str, Any]) -> list[Any]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from transcript_store.formats._blocks import objects, text_in
-from transcript_store.formats._kept import KeptLines
-from transcript_store.formats._plan import Finding
+from transcript_store.conversation import ConversationMetadata, Record
+from transcript_store.formats._arranging import form_family, messages_of, to_neutral
+from transcript_store.formats._lines import KeptLines
+from transcript_store.formats._neutral import Losses, objects, text_in
+from transcript_store.formats._outgoing import id_within, json_line, outgoing_records
+from transcript_store.formats._plan import ImportFinding, WrittenSession
 from transcript_store.formats._scaffolding import CLAUDE_CODE, texts_in
 
 IN_THE_TREE = frozenset({"user", "assistant", "system", "attachment", "progress"})
@@ -24,7 +29,7 @@ _OWN_WORDS = frozenset({"No response requested.", "(no content)"})
 
 
 @dataclass(slots=True)
-class Node:
+class TreeLine:
     """A line of the tree."""
 
     place: int
@@ -56,7 +61,7 @@ class Node:
     """Whether the user began anew here, if it has no parent: the command itself, or what the program says about it."""
     after_rewind: bool = False
     """Whether a rewind stands right before it."""
-    anchor: Node | None = None
+    anchor: TreeLine | None = None
     """The nearest line above it that is said."""
     call: tuple[str, str] | None = None
     """Of a block of a reply, of a result, and of what was said between them: the reply that it belongs to. What hangs on one of them hangs
@@ -64,13 +69,13 @@ class Node:
 
 
 @dataclass(slots=True)
-class Look:
+class FirstPass:
     """What a first look at the lines finds."""
 
     lines: KeptLines
-    by_place: dict[int, Node] = field(default_factory=dict)
+    by_place: dict[int, TreeLine] = field(default_factory=dict)
     """In the order of the lines."""
-    by_id: dict[str, Node] = field(default_factory=dict)
+    by_id: dict[str, TreeLine] = field(default_factory=dict)
     titles: dict[str, str] = field(default_factory=dict)
     summaries: dict[str, str] = field(default_factory=dict)
     """By the uuid of the line that a summary names as its leaf."""
@@ -89,16 +94,16 @@ class Look:
     """Places of lines whose attachment is sent and is no message."""
     rewound: str | None = None
     """The uuid that a rewind went back to, if it stands behind all other lines; empty for the beginning. None without such a rewind."""
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[ImportFinding] = field(default_factory=list)
 
     @property
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[TreeLine]:
         return [*self.by_place.values()]
 
 
-def look_at(lines: KeptLines) -> Look:
+def look_at(lines: KeptLines) -> FirstPass:
     """Read every line once."""
-    look = Look(lines)
+    look = FirstPass(lines)
     for place, line in enumerate(lines.read()):
         look.first = look.first or hashlib.sha256(line.raw).digest()
         if line.value is not None:
@@ -127,7 +132,7 @@ def _is_said(kind: Any, role: Any, content: Any) -> bool:
     return kind in SPEAKERS and role in SPEAKERS and (content.__class__ is list or content.__class__ is str)
 
 
-def _take(look: Look, place: int, value: dict[str, Any]) -> None:
+def _take(look: FirstPass, place: int, value: dict[str, Any]) -> None:
     kind = value.get("type")
     if kind is None and "uuid" in value and isinstance(value.get("message"), dict):
         kind = value["message"].get("role")  # a tool took the type away
@@ -170,7 +175,7 @@ def _take(look: Look, place: int, value: dict[str, Any]) -> None:
 class _Said:
     """How far a conversation came, or that of a sub-agent."""
 
-    tip: Node | None = None
+    tip: TreeLine | None = None
     """Its last line."""
     prompts: set[int] = field(default_factory=set)
     """The places of what its prompts follow; -1 for the beginning. A prompt that follows the same as an earlier one was typed after a
@@ -179,7 +184,7 @@ class _Said:
     """The place of its last compaction. Nobody goes back behind it."""
 
 
-def _link(look: Look) -> None:
+def _link(look: FirstPass) -> None:
     """Find what each line follows: its parent, unless the program named one that the user never went back to.
 
     Retries, hooks, resumed sessions and compactions of several versions name a parent far above the line before them. A user
@@ -197,7 +202,7 @@ def _link(look: Look) -> None:
             _link_one(look, of_agents[node.agent if node.sidechain else None], node, parent)
 
 
-def _link_one(look: Look, far: _Said, node: Node, parent: Node | None) -> None:
+def _link_one(look: FirstPass, far: _Said, node: TreeLine, parent: TreeLine | None) -> None:
     tip = far.tip
     if not node.parent and tip is not None and (node.boundary or node.kind == "progress"):
         parent, node.parent = tip, tip.id  # some say what they follow, and some leave it at the line before them
@@ -228,7 +233,7 @@ def _link_one(look: Look, far: _Said, node: Node, parent: Node | None) -> None:
         far.tip = node
 
 
-def _leaves_out(far: _Said, node: Node, said: Node | None) -> bool:
+def _leaves_out(far: _Said, node: TreeLine, said: TreeLine | None) -> bool:
     """Whether what was said last would be left out, although no user went back."""
     above = node.anchor
     if said is None or node.after_rewind or (node.reply is not None and node.reply == said.call):
@@ -241,16 +246,16 @@ def _leaves_out(far: _Said, node: Node, said: Node | None) -> bool:
     return place < far.compacted or not node.is_prompt or place not in far.prompts
 
 
-def _is_side_by_side(one: Node | None, other: Node | None) -> bool:
+def _is_side_by_side(one: TreeLine | None, other: TreeLine | None) -> bool:
     """Whether the two are of one reply: a call of it, or the result of one."""
     return one is not None and other is not None and one.call is not None and one.call == other.call
 
 
-def _said_at(node: Node) -> Node | None:
+def _said_at(node: TreeLine) -> TreeLine | None:
     return node if node.says else node.anchor
 
 
-def _take_aside(look: Look, kind: Any, value: dict[str, Any]) -> None:
+def _take_aside(look: FirstPass, kind: Any, value: dict[str, Any]) -> None:
     """A line that is not in the tree: a title, a rewind, or nothing that is asked for."""
     # The program writes the line also where nothing was taken back; then it is not explicit.
     if kind == "last-prompt" and "leafUuid" in value and True in (value.get("explicit"), value.get("rewound")):
@@ -262,7 +267,7 @@ def _take_aside(look: Look, kind: Any, value: dict[str, Any]) -> None:
             look.titles[name] = text_in(value, member)
 
 
-def _node(place: int, kind: str, value: dict[str, Any]) -> Node:
+def _node(place: int, kind: str, value: dict[str, Any]) -> TreeLine:
     get = value.get
     boundary = kind == "system" and get("subtype") == "compact_boundary"
     given = get("message")
@@ -282,7 +287,7 @@ def _node(place: int, kind: str, value: dict[str, Any]) -> Node:
         answers = any(block.get("type") == "tool_result" for block in objects(content))
     says = not hidden and not by_the_program and message_of(value) is not None
     is_prompt = says and kind == "user" and not answers and typed_command(value) != ""
-    return Node(
+    return TreeLine(
         place,
         kind,
         text_in(value, "uuid"),
@@ -335,3 +340,117 @@ def _kept(value: dict[str, Any]) -> tuple[str, str, str] | None:
     if not isinstance(segment, dict):
         return None
     return text_in(segment, "headUuid"), text_in(segment, "tailUuid"), text_in(segment, "anchorUuid")
+
+
+# ---- claude code writer ----
+#
+# A conversation as a new session of Claude Code: a file in the project's folder, which ``claude --resume`` goes on with.
+#
+# A session was taken up by the real program (2.1.330) only with the whole envelope, a chain of parents from a first line that is a
+# message, and in the folder whose name it makes of the directory. The last line ends in a line end: the next one is appended.
+
+_VERSION = "2.1.112"
+"""Of the program whose form this is."""
+_LONGEST_NAME = 200
+
+
+class ClaudeCodeWriter:
+    """Writes sessions of Claude Code."""
+
+    name = "claude-code"
+
+    def write(
+        self, records: Iterable[Record], metadata: ConversationMetadata, *, session: str, cwd: str, now: str
+    ) -> WrittenSession:
+        """See :class:`formats.Writer`."""
+        losses = Losses()
+        said = outgoing_records(records, metadata, losses)
+        provider = metadata.provider or "openai"
+        turns = to_neutral((one.message for one in said), provider)
+        handed = messages_of(turns, "claude", join=form_family(provider) != "claude")
+        losses.add(handed.losses)
+        if not handed.messages:
+            raise ValueError("the conversation has no message that could be sent")
+        envelope = {
+            "isSidechain": False,
+            "userType": "external",
+            "cwd": cwd,
+            "sessionId": session,
+            "version": _VERSION,
+            "gitBranch": metadata.labels.get("git_branch", ""),
+        }
+        lines: list[dict[str, Any]] = []
+        parent = None
+        replies: set[str] = set()
+        at = said[0].at if said else now
+        for number, (message, origins) in enumerate(zip(handed.messages, handed.origins, strict=True)):
+            origin = said[origins[0]] if origins else None
+            at = at if origin is None else origin.at
+            own = id_within(session, number)
+            line = {
+                "parentUuid": parent,
+                **envelope,
+                "type": message["role"],
+                "message": message,
+                "uuid": own,
+                "timestamp": at,
+            }
+            if message["role"] == "assistant":
+                extra = {} if origin is None else origin.extra
+                line["message"] = _reply(message, extra, metadata, own, replies)
+                line["requestId"] = f"req_{own.replace('-', '')}"
+            lines.append(line)
+            parent = own
+        if title := metadata.labels.get("title"):
+            lines.append({"type": "custom-title", "customTitle": title, "sessionId": session})
+        path = f"projects/{_folder(cwd)}/{session}.jsonl"
+        data = b"".join(map(json_line, lines))
+        return WrittenSession(((path, data),), f"claude --resume {session}", losses.found())
+
+
+def _reply(
+    message: dict[str, Any], extra: dict[str, Any], metadata: ConversationMetadata, own: str, replies: set[str]
+) -> dict[str, Any]:
+    """A reply as the API gave it. Two of them never have one id: the program would join them."""
+    number = text_in(extra, "response_id") or text_in(message, "id")
+    if not number or number in replies:
+        number = f"msg_{own.replace('-', '')}"
+    replies.add(number)
+    usage = extra.get("usage")
+    counted = (
+        isinstance(usage, dict) and type(usage.get("input_tokens")) is int and type(usage.get("output_tokens")) is int
+    )
+    content = message["content"]
+    calls = isinstance(content, list) and any(block.get("type") == "tool_use" for block in content)
+    return {
+        "id": number,
+        "type": "message",
+        "role": "assistant",
+        "model": text_in(extra, "model") or metadata.model or "unknown",
+        "content": content if isinstance(content, list) else [{"type": "text", "text": content}],
+        "stop_reason": "tool_use" if calls else "end_turn",
+        "stop_sequence": None,
+        "usage": usage if counted else {"input_tokens": 0, "output_tokens": 0},
+    }
+
+
+def _folder(cwd: str) -> str:
+    """The name of a project's folder, as the program makes it of a directory (2.1)."""
+    name = re.sub(r"[^a-zA-Z0-9]", lambda found: "-" * (1 + (found[0] > "\uffff")), cwd)  # JavaScript counts halves
+    if len(name) <= _LONGEST_NAME:
+        return name
+    number = 0
+    units = cwd.encode("utf-16-le", "surrogatepass")
+    for at in range(0, len(units), 2):  # Java's hash of a text: 31 times the sum so far, in 32 bits with a sign
+        number = (number * 31 + int.from_bytes(units[at : at + 2], "little")) & 0xFFFFFFFF
+    number = abs(number - (1 << 32) if number >= 1 << 31 else number)
+    return f"{name[:_LONGEST_NAME]}-{_in_base_36(number)}"
+
+
+def _in_base_36(number: int) -> str:
+    digits = ""
+    while True:
+        number, digit = divmod(number, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+        if not number:
+            return digits

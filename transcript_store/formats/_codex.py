@@ -22,14 +22,16 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from transcript_store.formats._blocks import Losses, objects
-from transcript_store.formats._generations import Begins, Draft, Steps, told
-from transcript_store.formats._items import Items
-from transcript_store.formats._lines import Line, Lines
-from transcript_store.formats._members import Json, count, first_text, labels, obj, text
-from transcript_store.formats._plan import Entry, Head, Plan, Source
+from transcript_store.conversation import ConversationMetadata, Record
+from transcript_store.formats._document import Json, count_member, first_text, labels, obj, text_member
+from transcript_store.formats._forms import Items
+from transcript_store.formats._lines import SourceLine, SourceLines
+from transcript_store.formats._neutral import Losses, objects
+from transcript_store.formats._outgoing import handed, json_line
+from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead, WrittenSession
+from transcript_store.formats._replay import Draft, Restart, Steps, replayed
+from transcript_store.formats._rows import lines_beside
 from transcript_store.formats._scaffolding import CODEX, marked, texts_in
-from transcript_store.formats._sidecars import lines_beside
 from transcript_store.messages import typed_of
 
 _EARLY_ITEMS = frozenset({"message", "reasoning", "function_call", "function_call_output", "local_shell_call"})
@@ -45,26 +47,26 @@ class Codex:
     name = "codex"
     revision = 2
 
-    def recognizes(self, head: Head) -> bool:
+    def recognizes(self, head: SourceHead) -> bool:
         first = head.objects[0] if head.objects else {}
         return _kind(first) == "session_meta" or {"timestamp", "type", "payload"} <= first.keys()
 
-    def plans(self, source: Source) -> Iterable[Plan]:
+    def plans(self, source: Source) -> Iterable[SessionPlan]:
         for hears in (False, True):
-            lines, session = Lines(source), _Session(hears=hears)
-            said = told(source, _walk(lines, session), partial(_walked, source, hears=hears))
+            lines, session = SourceLines(source), _Session(hears=hears)
+            said = replayed(source, _walk(lines, session), partial(_walked, source, hears=hears))
             if session.speaks or not session.is_heard:
                 break
         if not lines.count:
             return
         meta = session.meta
-        named = session.title or _title_beside(source, text(meta.get("id")))
-        yield Plan(
+        named = session.title or _title_beside(source, text_member(meta.get("id")))
+        yield SessionPlan(
             format=self.name,
-            session=text(meta.get("id")) or hashlib.sha256(session.first).hexdigest(),
+            session=text_member(meta.get("id")) or hashlib.sha256(session.first).hexdigest(),
             lines=lines.count,
             generations=said.generations,
-            version=text(meta.get("cli_version")),
+            version=text_member(meta.get("cli_version")),
             provider="openai" if session.speaks else None,
             model=session.model,
             system_prompt=first_text(obj(meta.get("base_instructions")).get("text"), meta.get("instructions")),
@@ -84,8 +86,8 @@ def _title_beside(source: Source, session: str | None) -> str | None:
     """The name that ``session_index.jsonl`` in the program's folder has for a session: the last one counts."""
     for folder in ("../../../../", "../"):  # of sessions/<year>/<month>/<day>, and of archived_sessions
         for value in reversed(lines_beside(source, f"{folder}session_index.jsonl")):
-            if session is not None and value.get("id") == session and text(value.get("thread_name")):
-                return text(value["thread_name"])
+            if session is not None and value.get("id") == session and text_member(value.get("thread_name")):
+                return text_member(value["thread_name"])
     return None
 
 
@@ -103,7 +105,7 @@ class _Session:
         self.title: str | None = None
         self.speaks = False
         self.items = Items()
-        self.context: list[Entry] = []
+        self.context: list[PlannedRecord] = []
         self.total: Any = None
         self.unmetered: Draft | None = None
         """The last reply, until it is known what it cost."""
@@ -112,9 +114,9 @@ class _Session:
         if kind == "session_meta" and not self.meta:
             self.meta = payload
         elif kind == "turn_context":
-            self.model = text(payload.get("model")) or self.model
+            self.model = text_member(payload.get("model")) or self.model
         elif kind == "event_msg" and payload.get("type") == "thread_name_updated":
-            self.title = text(payload.get("thread_name")) or self.title
+            self.title = text_member(payload.get("thread_name")) or self.title
 
     def awaits(self, payload: Json) -> bool:
         """Whether the reply before is still going on, or its cost may still come: behind the results of its calls."""
@@ -122,7 +124,7 @@ class _Session:
             return True
         return self.items.open and payload.get("role", "assistant") == "assistant"
 
-    def item(self, payload: Json, line: Line, at: str | None) -> None:
+    def item(self, payload: Json, line: SourceLine, at: str | None) -> None:
         reply = self.items.item(payload, line, at, _extra(payload))
         if reply is not None:
             self.unmetered = reply
@@ -132,7 +134,7 @@ class _Session:
     def meter(self, usage: object, response_id: object = None) -> None:
         if self.unmetered is not None and obj(usage):
             self.unmetered.extra["usage"] = usage
-            if text(response_id):
+            if text_member(response_id):
                 self.unmetered.extra["response_id"] = response_id
             self.unmetered = None
 
@@ -145,24 +147,24 @@ class _Session:
                 self.context.append(draft.carried())
             yield draft
 
-    def anew(self, kept: list[Entry], *, taken_back: int = 0) -> Steps:
+    def anew(self, kept: list[PlannedRecord], *, taken_back: int = 0) -> Steps:
         yield from self.settled()
         self.context = kept
         self.speaks = self.speaks or bool(kept)
-        yield Begins(partial(islice, kept, len(kept)), taken_back)
+        yield Restart(partial(islice, kept, len(kept)), taken_back)
 
 
 def _walked(source: Source, *, hears: bool) -> Steps:
-    return _walk(Lines(source), _Session(hears=hears))
+    return _walk(SourceLines(source), _Session(hears=hears))
 
 
-def _walk(lines: Iterable[Line], session: _Session) -> Steps:
+def _walk(lines: Iterable[SourceLine], session: _Session) -> Steps:
     for line in lines:
         if not line.raw:
             continue
         session.first = session.first or line.raw
         value = line.value or {}
-        kind, payload, at = _kind(value), obj(value.get("payload", value)), text(value.get("timestamp"))
+        kind, payload, at = _kind(value), obj(value.get("payload", value)), text_member(value.get("timestamp"))
         session.learn(kind, payload)
         if kind == "event_msg" and (heard := _heard(payload)) is not None:
             session.is_heard = True
@@ -179,7 +181,7 @@ def _walk(lines: Iterable[Line], session: _Session) -> Steps:
         elif kind == "event_msg" and payload.get("type") == "thread_rolled_back":
             yield from session.settled()
             said = len(session.context)
-            kept = _rolled_back(session.context, count(payload.get("num_turns")) or 0)
+            kept = _rolled_back(session.context, count_member(payload.get("num_turns")) or 0)
             yield from session.anew(kept, taken_back=said - len(kept))
         elif kind == "token_usage_record":
             session.items.close()
@@ -196,7 +198,7 @@ def _walk(lines: Iterable[Line], session: _Session) -> Steps:
 def _heard(payload: Json) -> Json | None:
     """The message that an event says, as an item; None if it says none. Since 0.147 an event has the item itself."""
     said = obj(payload.get("item")) if payload.get("type") == "item_completed" else payload
-    role = _SPEAKERS.get(text(said.get("type")) or "")
+    role = _SPEAKERS.get(text_member(said.get("type")) or "")
     texts = texts_in(said.get("content")) or texts_in(first_text(said.get("message"), said.get("text")))
     if role is None or not texts:
         return None
@@ -207,20 +209,20 @@ def _heard(payload: Json) -> Json | None:
 def _kind(value: Json) -> str | None:
     """The line's type. A line of early 2025 is the session or an item itself."""
     if "payload" in value:
-        return text(value.get("type"))
-    if text(value.get("type")) in _EARLY_ITEMS:
+        return text_member(value.get("type"))
+    if text_member(value.get("type")) in _EARLY_ITEMS:
         return "response_item"
-    return "session_meta" if text(value.get("id")) and "timestamp" in value and "instructions" in value else None
+    return "session_meta" if text_member(value.get("id")) and "timestamp" in value and "instructions" in value else None
 
 
-def _compacted(payload: Json, context: list[Entry], losses: Losses) -> list[Entry]:
+def _compacted(payload: Json, context: list[PlannedRecord], losses: Losses) -> list[PlannedRecord]:
     """What a compaction leaves: its own history; of the versions before, the user's messages and the summary."""
     history = payload.get("replacement_history")
     if not isinstance(history, list):
         said = [entry for entry in context if _begins_turn(entry)]
-        summary = text(payload.get("message"))
+        summary = text_member(payload.get("message"))
         return said + (
-            [Entry({"role": "user", "content": summary}, {"compaction": True, **marked("", is_said=True)})]
+            [PlannedRecord({"role": "user", "content": summary}, {"compaction": True, **marked("", is_said=True)})]
             if summary
             else []
         )
@@ -230,7 +232,7 @@ def _compacted(payload: Json, context: list[Entry], losses: Losses) -> list[Entr
     return [draft.carried() for draft in items.take() if draft.message is not None]
 
 
-def _rolled_back(context: list[Entry], turns: int) -> list[Entry]:
+def _rolled_back(context: list[PlannedRecord], turns: int) -> list[PlannedRecord]:
     """The same list, without its last turns. Only what is taken away is looked at: a file may hold nothing but rollbacks."""
     cut = len(context)
     for place in range(len(context) - 1, -1, -1):
@@ -242,7 +244,7 @@ def _rolled_back(context: list[Entry], turns: int) -> list[Entry]:
     return context
 
 
-def _begins_turn(entry: Entry) -> bool:
+def _begins_turn(entry: PlannedRecord) -> bool:
     return obj(entry.message).get("role") == "user" and typed_of(entry.extra, "said") != ""
 
 
@@ -255,3 +257,78 @@ def _parent(meta: Json) -> str | None:
     """The session that began this one as a part of its work."""
     spawned = obj(obj(obj(meta.get("source")).get("subagent")).get("thread_spawn"))
     return first_text(spawned.get("parent_thread_id"), meta.get("parent_thread_id"))
+
+
+# ---- codex writer ----
+#
+# A conversation as a rollout of Codex: the session, its items, and what the terminal shows of them.
+#
+# Codex sends the items. It shows, and lists, what ``event_msg`` says again. With ``session_meta`` it wants ``id``, ``timestamp``, ``cwd``,
+# ``originator``, ``cli_version`` and ``source``. Which model of which provider is called it takes from the user's settings.
+
+_ORIGINATOR = "transcript_store"
+_OWN = "codex"
+
+
+class CodexWriter:
+    """Writes sessions for Codex."""
+
+    name = "codex"
+
+    def write(
+        self, records: Iterable[Record], metadata: ConversationMetadata, *, session: str, cwd: str, now: str
+    ) -> WrittenSession:
+        """See :class:`formats.Writer`."""
+        was_codex = metadata.labels.get("source") == _OWN
+        found = handed(records, metadata, "openai-responses", now, keeps_prompt=was_codex)
+        meta: dict[str, Any] = {
+            "id": session,
+            "timestamp": _milliseconds(now),
+            "cwd": cwd,
+            "originator": _ORIGINATOR,
+            "cli_version": "0.0.0",
+            "source": "cli",  # and no model_provider: Codex resumes with no other than the one that is recorded
+        }
+        if was_codex and metadata.system_prompt:
+            meta["base_instructions"] = {"text": metadata.system_prompt}
+        lines = [_line(now, "session_meta", meta)]
+        if title := metadata.labels.get("title"):
+            named = {"type": "thread_name_updated", "thread_id": session, "thread_name": title}
+            lines.append(_line(now, "event_msg", named))
+        for message, at in found.messages:
+            item = _item(message)
+            lines.append(_line(at, "response_item", item))
+            lines += [_line(at, "event_msg", event) for event in _shown(item)]
+        day, _, second = now.partition("T")
+        name = f"rollout-{day}T{second[:8].replace(':', '-')}-{session}.jsonl"
+        path = f"sessions/{day.replace('-', '/')}/{name}"
+        return WrittenSession(((path, b"".join(lines)),), f"codex resume {session}", found.losses)
+
+
+def _line(at: str, kind: str, payload: dict[str, Any]) -> bytes:
+    return json_line({"timestamp": _milliseconds(at), "type": kind, "payload": payload})
+
+
+def _item(message: dict[str, Any]) -> dict[str, Any]:
+    """A message always says that it is one; what we know as a system message is the developer's."""
+    if "role" not in message:
+        return message
+    role = "developer" if message["role"] == "system" else message["role"]
+    content = message.get("content")
+    kind = "output_text" if role == "assistant" else "input_text"
+    parts = [{"type": kind, "text": content}] if isinstance(content, str) else content
+    return {"type": "message", **message, "role": role, "content": parts}
+
+
+def _shown(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    said = "\n".join(part["text"] for part in objects(item.get("content")) if text_member(part.get("text")))
+    if said and item.get("role") == "user":
+        yield {"type": "user_message", "message": said, "images": []}
+    elif said and item.get("role") == "assistant":
+        yield {"type": "agent_message", "message": said}
+
+
+def _milliseconds(at: str) -> str:
+    """Ours has six digits, JavaScript's and Codex's times have three."""
+    head, dot, fraction = at.rstrip("Z").partition(".")
+    return f"{head}{dot}{fraction[:3]}Z"

@@ -5,26 +5,30 @@ pydantic-ai's messages are only read: no program takes them from a file, so noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from transcript_store.formats._blocks import (
+from transcript_store.formats._document import Json
+from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._neutral import (
     Block,
     Call,
+    Losses,
     Media,
+    NeutralMessage,
     Other,
     Result,
     Role,
     Text,
     Thinking,
-    Turn,
     arguments_of,
     media_at,
     objects,
     own_of,
     text_in,
 )
+from transcript_store.formats._replay import Draft
 from transcript_store.messages import PROMPT_ROLES, as_text, document_in, pydantic_ai_in_claude_form
 
 _DOCUMENTS = frozenset({"application/pdf", "text/plain"})
@@ -38,15 +42,15 @@ class Claude:
     marks_failures = True
     id_length = 64
 
-    def turn_of(self, message: dict[str, Any]) -> Turn:
+    def turn_of(self, message: dict[str, Any]) -> NeutralMessage:
         role: Role = "assistant" if message.get("role") == "assistant" else "user"
         if message.get("role") == "system":
             role = "system"
         content = message.get("content")
         if not isinstance(content, list):
-            return Turn(role, (Text(content),) if isinstance(content, str) else (), message, self.name)
+            return NeutralMessage(role, (Text(content),) if isinstance(content, str) else (), message, self.name)
         blocks = tuple(self._block(block) for block in content)
-        return Turn(role, blocks, message if all(block.own for block in blocks) else None, self.name)
+        return NeutralMessage(role, blocks, message if all(block.own for block in blocks) else None, self.name)
 
     def holds(self, block: Block, role: Role) -> bool:
         if own_of(block, self.name) is not None:
@@ -57,7 +61,7 @@ class Claude:
             return role == "user" and _source(block) is not None
         return not isinstance(block, Other)
 
-    def messages_of(self, turn: Turn) -> list[dict[str, Any]]:
+    def messages_of(self, turn: NeutralMessage) -> list[dict[str, Any]]:
         return [{"role": turn.role, "content": [self._written(block) for block in turn.blocks]}]
 
     def _block(self, block: object) -> Block:
@@ -143,13 +147,13 @@ class ChatCompletions:
     marks_failures = False
     id_length = 40
 
-    def turn_of(self, message: dict[str, Any]) -> Turn:
+    def turn_of(self, message: dict[str, Any]) -> NeutralMessage:
         role = message.get("role")
         if role in ("tool", "function"):
             number = text_in(message, "tool_call_id")
             content = tuple(b for b in self._content(message.get("content")) if isinstance(b, (Text, Media)))
             result = Result(number, text_in(message, "name"), content, own=message, provider=self.name)
-            return Turn("user", (result,))
+            return NeutralMessage("user", (result,))
         blocks = [*self._thinking(message), *self._content(message.get("content"))]
         if refusal := text_in(message, "refusal"):
             blocks.append(Text(refusal))
@@ -158,7 +162,7 @@ class ChatCompletions:
             blocks.append(Call("", text_in(call, "name"), arguments_of(call.get("arguments"))))
         speaker: Role = "assistant" if role == "assistant" else "system" if role in PROMPT_ROLES else "user"
         sound = all(block.own for block in blocks if isinstance(block, Call))
-        return Turn(speaker, tuple(blocks), message if sound else None, self.name)
+        return NeutralMessage(speaker, tuple(blocks), message if sound else None, self.name)
 
     def holds(self, block: Block, role: Role) -> bool:
         if isinstance(block, Thinking):
@@ -167,7 +171,7 @@ class ChatCompletions:
             return role == "user" and self._part(block) is not None
         return own_of(block, self.name) is not None or not isinstance(block, Other)
 
-    def messages_of(self, turn: Turn) -> list[dict[str, Any]]:
+    def messages_of(self, turn: NeutralMessage) -> list[dict[str, Any]]:
         results = [block for block in turn.blocks if isinstance(block, Result)]
         messages = [self._result(result) for result in results]
         # A result holds text alone, so what it shows is said by the user behind it.
@@ -273,34 +277,36 @@ class Responses:
     marks_failures = False
     id_length = 64
 
-    def turn_of(self, message: dict[str, Any]) -> Turn:
+    def turn_of(self, message: dict[str, Any]) -> NeutralMessage:
         kind = text_in(message, "type")
         own: dict[str, Any] = {"own": message, "provider": self.name}
         if "role" in message and kind in ("", "message"):
             role = message["role"]
             speaker: Role = "assistant" if role == "assistant" else "system" if role in PROMPT_ROLES else "user"
-            return Turn(speaker, tuple(self._content(message.get("content"))), **own)
+            return NeutralMessage(speaker, tuple(self._content(message.get("content"))), **own)
         number, name = text_in(message, "call_id", "id"), text_in(message, "name")
         if kind == "agent_message":  # another agent's: to this one it is what it is asked
-            return Turn("user", tuple(self._content(message.get("content"))), **own)
+            return NeutralMessage("user", tuple(self._content(message.get("content"))), **own)
         if kind in _OUTPUTS or kind.endswith("_call_output"):
             content = tuple(self._shown(message.get("output", message.get("tools"))))
-            return Turn("user", (Result(number, name, content, **own),))
+            return NeutralMessage("user", (Result(number, name, content, **own),))
         if kind == "function_call":
             spelled = isinstance(message.get("arguments"), str)
             arguments = arguments_of(message.get("arguments"))
-            return Turn("assistant", (Call(number, name, arguments, **(own if spelled else {})),))
+            return NeutralMessage("assistant", (Call(number, name, arguments, **(own if spelled else {})),))
         if kind == "custom_tool_call":
-            return Turn("assistant", (Call(number, name, {"input": message.get("input")}, **own),))
+            return NeutralMessage("assistant", (Call(number, name, {"input": message.get("input")}, **own),))
         # A call whose result is another item. What the provider did itself has no call_id, and its result in it.
         if kind == "local_shell_call" or (kind.endswith("_call") and text_in(message, "call_id")):
             given = next((message[member] for member in _ARGUMENTS if member in message), None)
-            return Turn("assistant", (Call(number, name or kind.removesuffix("_call"), arguments_of(given), **own),))
+            return NeutralMessage(
+                "assistant", (Call(number, name or kind.removesuffix("_call"), arguments_of(given), **own),)
+            )
         if kind == "reasoning":
             said = objects(message.get("content")) or objects(message.get("summary"))
             text = "\n".join(text_in(part, "text") for part in said)
-            return Turn("assistant", (Thinking(text, text_in(message, "encrypted_content"), **own),))
-        return Turn("assistant", (Other(**own),))
+            return NeutralMessage("assistant", (Thinking(text, text_in(message, "encrypted_content"), **own),))
+        return NeutralMessage("assistant", (Other(**own),))
 
     def holds(self, block: Block, role: Role) -> bool:
         if isinstance(block, (Thinking, Other)):
@@ -309,7 +315,7 @@ class Responses:
             return role == "user" and _item_part(block, role) is not None
         return True
 
-    def messages_of(self, turn: Turn) -> list[dict[str, Any]]:
+    def messages_of(self, turn: NeutralMessage) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = []
         said: list[dict[str, Any]] = []  # by the message item that is last
         for block in turn.blocks:
@@ -382,10 +388,10 @@ class Gemini:
     marks_failures = True
     id_length = 64
 
-    def turn_of(self, message: dict[str, Any]) -> Turn:
+    def turn_of(self, message: dict[str, Any]) -> NeutralMessage:
         role: Role = "assistant" if message.get("role") in ("model", "assistant") else "user"
         blocks = tuple(self._block(part) for part in objects(message.get("parts")))
-        return Turn("system" if message.get("role") == "system" else role, blocks, message, self.name)
+        return NeutralMessage("system" if message.get("role") == "system" else role, blocks, message, self.name)
 
     def holds(self, block: Block, role: Role) -> bool:  # noqa: ARG002 (the model may say all that the user may)
         if own_of(block, self.name) is not None:
@@ -394,7 +400,7 @@ class Gemini:
             return block.data is not None or block.url is not None
         return not isinstance(block, (Thinking, Other))
 
-    def messages_of(self, turn: Turn) -> list[dict[str, Any]]:
+    def messages_of(self, turn: NeutralMessage) -> list[dict[str, Any]]:
         parts = [self._part(block) for block in turn.blocks]
         seen = [m for b in turn.blocks if isinstance(b, Result) and not own_of(b, self.name) for m in b.media]
         parts += [self._part(media) for media in seen]
@@ -459,14 +465,97 @@ class PydanticAi:
 
     name = "pydantic-ai"
 
-    def turn_of(self, message: dict[str, Any]) -> Turn:
+    def turn_of(self, message: dict[str, Any]) -> NeutralMessage:
         read = pydantic_ai_in_claude_form(message)
         if read is None:
-            return Turn("user", (Other(own=message, provider=self.name),))
+            return NeutralMessage("user", (Other(own=message, provider=self.name),))
         turn = _CLAUDE.turn_of(read)
         # No provider has said these objects, and no signature of thinking is left: so none is sent as its own.
         blocks = (
             replace(block, own=block.own if isinstance(block, Other) else None, provider=self.name)
             for block in turn.blocks
         )
-        return Turn(turn.role, tuple(blocks))
+        return NeutralMessage(turn.role, tuple(blocks))
+
+
+# ---- items ----
+#
+# OpenAI's Responses items → the messages of chat completions, which our client speaks.
+#
+# What the assistant says until somebody else speaks is one reply: reasoning, text and calls are an item each, and a reply of chat
+# completions has them all. Reasoning is encrypted for Responses alone. It is kept with the lines of its reply, and not sent.
+
+_ITEM, _CHAT = Responses(), ChatCompletions()
+
+
+class Items:
+    """Joins items to messages, in order. ``drafts`` has what was joined; whoever takes them out empties it."""
+
+    def __init__(self, losses: Losses | None = None) -> None:
+        self.drafts: list[Draft] = []
+        self.losses = Losses() if losses is None else losses
+        self._reply: Draft | None = None
+        self._said: list[Block] = []
+
+    @property
+    def open(self) -> bool:
+        """Whether a reply is under way."""
+        return self._reply is not None
+
+    def event(self, line: SourceLine, at: str | None = None) -> None:
+        """A line that no model is sent."""
+        self.drafts.append(Draft(at=at, lines=[line]))
+
+    def item(
+        self, item: dict[str, Any], line: SourceLine | None, at: str | None = None, extra: Json | None = None
+    ) -> Draft | None:
+        """The reply that this item is part of; None if it is of nobody's reply."""
+        lines, extra = [] if line is None else [line], dict(extra or {})
+        turn = _ITEM.turn_of(item)
+        if all(isinstance(block, Other) for block in turn.blocks):
+            self._lose(turn.blocks)
+            self.drafts.append(Draft(at=at, lines=lines))
+            return None
+        if turn.role != "assistant":
+            self.close()
+            messages = self._messages(turn.role, turn.blocks)
+            self.drafts.append(Draft(messages[0] if messages else None, extra, at, lines))
+            self.drafts += [Draft(message, {}, at) for message in messages[1:]]
+            return None
+        if self._reply is None:
+            self._reply = Draft(at=at)
+            self.drafts.append(self._reply)
+        self._reply.lines += lines
+        self._reply.extra.update(extra)
+        self._said += turn.blocks
+        return self._reply
+
+    def close(self) -> None:
+        """The reply that is open has ended: what comes is of another."""
+        if self._reply is not None:
+            self._reply.message = next(iter(self._messages("assistant", tuple(self._said))), None)
+            self._reply, self._said = None, []
+
+    def take(self) -> Iterator[Draft]:
+        """The drafts, closed."""
+        self.close()
+        taken, self.drafts = self.drafts, []
+        yield from taken
+
+    def _messages(self, role: Role, blocks: tuple[Block, ...]) -> list[dict[str, Any]]:
+        shown = (media for block in blocks if isinstance(block, Result) for media in block.media)
+        self._lose(
+            [*(b for b in blocks if not _CHAT.holds(b, role)), *(m for m in shown if not _CHAT.holds(m, "user"))]
+        )
+        return _CHAT.messages_of(NeutralMessage(role, tuple(block for block in blocks if _CHAT.holds(block, role))))
+
+    def _lose(self, blocks: Iterable[Block]) -> None:
+        for block in blocks:
+            if isinstance(block, Thinking):
+                self.losses.note("thinking", "reasoning that only OpenAI's Responses can be sent is kept, and not sent")
+            elif "compaction" in text_in(block.own or {}, "type"):
+                self.losses.note(
+                    "compaction", "the summary of a compaction is encrypted for OpenAI alone: it is kept, and not sent"
+                )
+            else:
+                self.losses.note("own", "what chat completions have no place for is kept, and not sent")

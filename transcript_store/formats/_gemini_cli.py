@@ -18,24 +18,31 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
-from transcript_store.formats._blocks import objects
+from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.formats._document import (
     LONGEST_BYTES,
     TOO_DEEP,
+    Json,
     Span,
+    count_member,
     is_too_deep,
+    labels,
+    obj,
     pieces_within,
     read_all,
     read_object,
+    text_member,
 )
-from transcript_store.formats._generations import Allowance, Begins, Draft, Steps, told
-from transcript_store.formats._lines import Line, Lines
-from transcript_store.formats._members import Json, count, labels, obj, text
-from transcript_store.formats._plan import Finding, Head, Plan, Source
+from transcript_store.formats._lines import SourceLine, SourceLines
+from transcript_store.formats._neutral import objects
+from transcript_store.formats._outgoing import handed, id_within, json_line
+from transcript_store.formats._plan import ImportFinding, Loss, SessionPlan, Source, SourceHead, WrittenSession
+from transcript_store.formats._replay import Allowance, Draft, Restart, Steps, replayed
+from transcript_store.formats._rows import text_beside
 from transcript_store.formats._scaffolding import GEMINI_CLI, marked, texts_in
-from transcript_store.formats._sidecars import text_beside
 
 _LONGEST_SCENE = 50
 """How many of its lines are looked at: the directories stand in the first ten."""
@@ -59,27 +66,27 @@ class GeminiCli:
     name = "gemini-cli"
     revision = 2
 
-    def recognizes(self, head: Head) -> bool:
+    def recognizes(self, head: SourceHead) -> bool:
         if head.objects:
             return any(map(_is_ours, head.objects))
         starts = head.start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{"
         return starts and b'"sessionId"' in head.start and b'"projectHash"' in head.start
 
-    def plans(self, source: Source) -> Iterable[Plan]:
+    def plans(self, source: Source) -> Iterable[SessionPlan]:
         session = _Session()
-        lines = None if _is_document(source) else Lines(source)
+        lines = None if _is_document(source) else SourceLines(source)
 
         def walk(session: _Session) -> Steps:
-            given = _of_document(source, session) if lines is None else Lines(source)
+            given = _of_document(source, session) if lines is None else SourceLines(source)
             return _walk(given, session, Allowance(source))
 
         first = walk(session) if lines is None else _walk(lines, session, Allowance(source))
-        said = told(source, first, lambda: walk(_Session()))
+        said = replayed(source, first, lambda: walk(_Session()))
         if session.taken_back:
             message = f"messages are taken back very often: {session.taken_back:,} times this began no generation"
-            session.findings.append(Finding("many-generations", message))
+            session.findings.append(ImportFinding("many-generations", message))
         if session.lines:
-            yield Plan(
+            yield SessionPlan(
                 format=self.name,
                 session=session.id or hashlib.sha256(session.first).hexdigest(),
                 lines=session.lines,
@@ -115,19 +122,19 @@ class _Session:
         self.title: str | None = None
         self.cwd: str | None = None
         self.model: str | None = None
-        self.findings: list[Finding] = []
+        self.findings: list[ImportFinding] = []
         self._project: str | None = None
         """The SHA-256 of the path of the directory."""
         self.taken_back = 0
         """How often messages were taken back without a new generation."""
 
     def learn(self, about: Json) -> None:
-        self.id = self.id or text(about.get("sessionId"))
-        self.title = text(about.get("summary")) or self.title
-        self._project = self._project or text(about.get("projectHash"))
+        self.id = self.id or text_member(about.get("sessionId"))
+        self.title = text_member(about.get("summary")) or self.title
+        self._project = self._project or text_member(about.get("projectHash"))
         directories = about.get("directories")
         if isinstance(directories, list) and directories:
-            self.cwd = text(directories[0]) or self.cwd
+            self.cwd = text_member(directories[0]) or self.cwd
 
     def look_for_directory(self, scene: str) -> None:
         """The file names its directory by a hash alone. What the program tells the model of the scene has a line with the path."""
@@ -138,7 +145,7 @@ class _Session:
                 return
 
 
-def _walk(lines: Iterable[Line], session: _Session, allowance: Allowance) -> Steps:
+def _walk(lines: Iterable[SourceLine], session: _Session, allowance: Allowance) -> Steps:
     context = _Context(session)
     anew = True
     for line in lines:
@@ -172,7 +179,7 @@ def _walk(lines: Iterable[Line], session: _Session, allowance: Allowance) -> Ste
             else:
                 context.event(line)
     session.model = next(
-        (m["model"] for m in reversed(context.current.values()) if text(m.get("model"))), session.model
+        (m["model"] for m in reversed(context.current.values()) if text_member(m.get("model"))), session.model
     )
     yield from context.entries()
 
@@ -188,10 +195,10 @@ class _Context:
         self.sizes: dict[str, int] = {}
         """Of the messages, about: how many bytes of lines have them."""
 
-    def event(self, line: Line) -> None:
-        self._slots.append((None, Draft(lines=[line], at=text(obj(line.value).get("timestamp")))))
+    def event(self, line: SourceLine) -> None:
+        self._slots.append((None, Draft(lines=[line], at=text_member(obj(line.value).get("timestamp")))))
 
-    def message(self, name: str, value: Json, line: Line | None) -> None:
+    def message(self, name: str, value: Json, line: SourceLine | None) -> None:
         self.current[name] = value
         self._session.speaks = self._session.speaks or value.get("type") in ("user", *_REPLIES)
         if value.get("type") == "user" and self._session.cwd is None:
@@ -230,7 +237,7 @@ class _Context:
         self.current, self._slots, self._places = {}, [], {}
         for name, value in kept.items():
             self.message(name, value, None)
-        yield Begins(
+        yield Restart(
             taken_back=taken_back
         )  # what was kept comes with the other entries, for a later line may change it
 
@@ -247,13 +254,13 @@ class _Context:
                 yield from _entries(self.current[name], draft.lines, answered, given)
 
 
-def _entries(value: Json, lines: list[Line], answered: set[str], given: set[str]) -> Iterator[Draft]:
+def _entries(value: Json, lines: list[SourceLine], answered: set[str], given: set[str]) -> Iterator[Draft]:
     """A message as the API has it, and the results of its calls that no other message has.
 
     A message that only repeats results which were ``given`` before is an event: 0.61.0 writes them twice when it resumes, and
     the API refuses a request that has a result twice.
     """
-    at = text(value.get("timestamp"))
+    at = text_member(value.get("timestamp"))
     parts = _parts(value.get("content", value.get("parts")))
     extra: Json = {}
     if value.get("type") == "user":
@@ -287,26 +294,26 @@ def _reply_parts(value: Json, content: list[Json]) -> list[Json]:
     calls = [
         {
             "functionCall": {
-                **({"id": call["id"]} if text(call.get("id")) else {}),
+                **({"id": call["id"]} if text_member(call.get("id")) else {}),
                 "name": call["name"],
                 "args": call["args"],
             }
         }
         for call in objects(value.get("toolCalls"))
-        if text(call.get("name")) and isinstance(call.get("args"), dict)
+        if text_member(call.get("name")) and isinstance(call.get("args"), dict)
     ]
     return [*_thoughts(value), *content, *calls]
 
 
 def _thoughts(value: Json) -> Iterator[Json]:
     for thought in objects(value.get("thoughts")):
-        subject, said = text(thought.get("subject")), text(thought.get("description")) or ""
+        subject, said = text_member(thought.get("subject")), text_member(thought.get("description")) or ""
         if subject or said:
             yield {"text": f"**{subject}** {said}" if subject else said, "thought": True}
 
 
 def _result(call: Json, answered: set[str]) -> Iterator[Json]:
-    result, name, known_as = call.get("result"), text(call.get("name")), text(call.get("id"))
+    result, name, known_as = call.get("result"), text_member(call.get("name")), text_member(call.get("id"))
     if name is None or not isinstance(call.get("args"), dict) or known_as in answered or not result:
         return
     if isinstance(result, str):
@@ -319,7 +326,7 @@ def _result(call: Json, answered: set[str]) -> Iterator[Json]:
 def _answers(message: Json) -> Iterator[str]:
     """The ids of the calls whose results it holds."""
     for part in _parts(message.get("content")):
-        if known_as := text(obj(part.get("functionResponse")).get("id")):
+        if known_as := text_member(obj(part.get("functionResponse")).get("id")):
             yield known_as
 
 
@@ -334,9 +341,9 @@ def _parts(content: Any) -> list[Json]:
 
 
 def _about(value: Json) -> Iterator[tuple[str, Any]]:
-    yield "model", text(value.get("model"))
+    yield "model", text_member(value.get("model"))
     tokens = obj(value.get("tokens"))
-    yield "usage", {name: tokens[own] for own, name in _USAGE.items() if count(tokens.get(own)) is not None}
+    yield "usage", {name: tokens[own] for own, name in _USAGE.items() if count_member(tokens.get(own)) is not None}
 
 
 def _is_document(source: Source) -> bool:
@@ -344,32 +351,113 @@ def _is_document(source: Source) -> bool:
     return _OPENED.match(source.read(0, _OPENING_BYTES)) is not None
 
 
-def _of_document(source: Source, session: _Session) -> Iterator[Line]:
+def _of_document(source: Source, session: _Session) -> Iterator[SourceLine]:
     """Its pieces, as if they were lines: first what is known of the session, then a message each."""
     if source.size > LONGEST_BYTES:
         session.findings.append(
-            Finding("too-long", f"a document longer than {LONGEST_BYTES:,} bytes was left out", 1, 0)
+            ImportFinding("too-long", f"a document longer than {LONGEST_BYTES:,} bytes was left out", 1, 0)
         )
-        yield Line(1, 0, b"", None)
+        yield SourceLine(1, 0, b"", None)
         return
     raw = read_all(source, Span(0, source.size))
     value, odd = read_object(raw.removeprefix(b"\xef\xbb\xbf"))
     if value is None:
         session.findings.append(
-            Finding("too-deep", f"the document is {TOO_DEEP}", 1, 0)
+            ImportFinding("too-deep", f"the document is {TOO_DEEP}", 1, 0)
             if is_too_deep(raw)
-            else Finding("not-json", "the document is no JSON object, or is cut", 1, 0)
+            else ImportFinding("not-json", "the document is no JSON object, or is cut", 1, 0)
         )
-        yield Line(1, 0, raw, None)
+        yield SourceLine(1, 0, raw, None)
         return
-    session.findings += [Finding(kind, message, 1, 0) for kind, message in odd]
+    session.findings += [ImportFinding(kind, message, 1, 0) for kind, message in odd]
     messages = objects(value.get("messages"))
     about = {name: member for name, member in value.items() if name != "messages"}
     pieces = pieces_within(raw, "messages")
     if len(pieces) != 1 + len(messages):
         message = "the document has its messages twice: the last of the two were read, as JSON's readers do; its bytes are kept"
-        session.findings.append(Finding("twice", message, 1, 0))
-        yield Line(1, 0, raw, value)
+        session.findings.append(ImportFinding("twice", message, 1, 0))
+        yield SourceLine(1, 0, raw, value)
         return
     for number, ((offset, piece), found) in enumerate(zip(pieces, [about, *messages], strict=True), 1):
-        yield Line(number, offset, piece, found)
+        yield SourceLine(number, offset, piece, found)
+
+
+# ---- gemini cli writer ----
+#
+# A conversation as a session of Gemini CLI: the log that it resumes, and the file by which it finds the folder of a project.
+#
+# The project's folder below ``tmp`` is named after the directory, as the program names it. Whose folder it is says ``.project_root``.
+# A call stands with its result in ``toolCalls``; the program makes the user's turn of it, so none is written.
+
+_PASSED_OVER = "a message begins with / or ?: it is in the session, but the program does not send it to the model"
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
+
+
+class GeminiCliWriter:
+    """Writes sessions for Gemini CLI."""
+
+    name = "gemini-cli"
+
+    def write(
+        self, records: Iterable[Record], metadata: ConversationMetadata, *, session: str, cwd: str, now: str
+    ) -> WrittenSession:
+        """See :class:`formats.Writer`."""
+        found = handed(records, metadata, "gemini", now)
+        about: dict[str, Any] = {
+            "sessionId": session,
+            "projectHash": hashlib.sha256(cwd.encode()).hexdigest(),
+            "startTime": now,
+            "lastUpdated": now,
+            "kind": "main",
+        }
+        if title := metadata.labels.get("title"):
+            about["summary"] = title
+        messages = [
+            {"id": id_within(session, number), "timestamp": at, **message}
+            for number, (message, at) in enumerate(_messages(found.messages))
+        ]
+        folder = f"tmp/{_NOT_IN_NAMES.sub('-', cwd.rstrip('/').rpartition('/')[2].lower()).strip('-') or 'project'}"
+        name = f"session-{now[:16].replace(':', '-')}-{session[:8]}.jsonl"
+        files = (
+            (f"{folder}/.project_root", cwd.encode()),
+            (f"{folder}/chats/{name}", b"".join(map(json_line, (about, *messages)))),
+        )
+        passed_over = sum(map(_is_passed_over, messages))
+        losses = (*found.losses, Loss("commands", passed_over, _PASSED_OVER)) if passed_over else found.losses
+        return WrittenSession(files, f"gemini --resume {session}", losses)
+
+
+def _messages(given: tuple[tuple[dict[str, Any], str], ...]) -> Iterator[tuple[dict[str, Any], str]]:
+    nobody: tuple[dict[str, Any], str] = ({}, "")
+    for (turn, at), (following, _) in pairwise((*given, nobody)):
+        parts = objects(turn.get("parts"))
+        if turn.get("role") == "model":
+            calls = [obj(part.get("functionCall")) for part in parts if "functionCall" in part]
+            results = [part for part in objects(following.get("parts")) if "functionResponse" in part]
+            made = [_call(call, results[number : number + 1], at) for number, call in enumerate(calls)]
+            yield {"type": "gemini", "content": parts, "thoughts": [], **({"toolCalls": made} if made else {})}, at
+        elif said := [part for part in parts if "functionResponse" not in part]:
+            # What begins like a command is passed over with all that is in its message: so it has one of its own.
+            together = not _is_passed_over({"type": "user", "content": said})
+            for content in [said] if together else [[part] for part in said]:
+                yield {"type": "user", "content": content}, at
+
+
+def _is_passed_over(message: dict[str, Any]) -> bool:
+    """``isIgnoredUserContent`` of 0.61.0: what looks like a command to the program itself."""
+    said = "".join(text_member(part.get("text")) or "" for part in objects(message["content"]))
+    return message["type"] == "user" and said.strip().startswith(("/", "?"))
+
+
+def _call(call: dict[str, Any], result: list[dict[str, Any]], at: str) -> dict[str, Any]:
+    name = text_member(call.get("name")) or "tool"
+    failed = any("error" in obj(obj(part.get("functionResponse")).get("response")) for part in result)
+    known_as = text_member(call.get("id")) or hashlib.sha256(f"{at}/{name}".encode()).hexdigest()[:24]
+    return {
+        "id": known_as,
+        "name": name,
+        "args": obj(call.get("args")),
+        "result": result,
+        "status": "error" if failed else "success",
+        "timestamp": at,
+    }

@@ -16,13 +16,12 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from transcript_store.formats._blocks import objects, text_in
-from transcript_store.formats._forms import is_item
-from transcript_store.formats._generations import Draft
-from transcript_store.formats._items import Items
-from transcript_store.formats._lines import Lines
-from transcript_store.formats._members import time_of
-from transcript_store.formats._plan import Entry, Head, Plan, Source
+from transcript_store.formats._document import time_member
+from transcript_store.formats._forms import Items, is_item
+from transcript_store.formats._lines import SourceLines
+from transcript_store.formats._neutral import objects, text_in
+from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
+from transcript_store.formats._replay import Draft
 from transcript_store.messages import PROMPT_ROLES
 
 _WRAPPED = frozenset({"message", "extra", "at", "seq", "generation"})
@@ -42,14 +41,14 @@ class JsonLines:
     name = "jsonl"
     revision = 2
 
-    def recognizes(self, head: Head) -> bool:
+    def recognizes(self, head: SourceHead) -> bool:
         if not head.objects:
             return False
         first = head.objects[0]
         return _message(first) is not None or ({"message", "extra", "seq"} <= first.keys() <= _WRAPPED)
 
-    def plans(self, source: Source) -> Iterable[Plan]:
-        lines = Lines(source)
+    def plans(self, source: Source) -> Iterable[SessionPlan]:
+        lines = SourceLines(source)
         provider, has_items = None, False
         for line in lines:
             message = None if line.value is None else _message(line.value)
@@ -62,7 +61,7 @@ class JsonLines:
         if has_items:
             deque(_entries(source, items), maxlen=0)  # what is lost is known when it was read
         session, former_session = jsonl_sessions(source)
-        yield Plan(
+        yield SessionPlan(
             format=self.name,
             session=session,
             former_session=former_session,
@@ -78,7 +77,7 @@ class JsonLines:
 def jsonl_sessions(source: Source, most_lines: int | None = None) -> tuple[str, str]:
     """The id of the session that a file of JSON lines is, and the one that an earlier version gave it. Reads the file's beginning."""
     first, beginning = b"", hashlib.sha256()
-    for line in islice(Lines(source), most_lines):
+    for line in islice(SourceLines(source), most_lines):
         first = first or line.raw
         beginning.update(_whole(line.raw))
         message = None if line.value is None else _message(line.value)
@@ -99,9 +98,9 @@ def _whole(raw: bytes) -> bytes:
     return raw if not raw or raw.endswith(b"\n") else raw + b"\n"
 
 
-def _entries(source: Source, items: Items | None = None) -> Iterator[Entry]:
+def _entries(source: Source, items: Items | None = None) -> Iterator[PlannedRecord]:
     items = items or Items()
-    for line in Lines(source):
+    for line in SourceLines(source):
         if not line.raw:
             continue
         message = None if line.value is None else _message(line.value)
@@ -131,7 +130,7 @@ def _time(value: object) -> str | None:
     if isinstance(value, (int, float)) and value < _SECONDS_FROM:
         return None
     is_milliseconds = isinstance(value, (int, float)) and value >= _MILLISECONDS_FROM
-    return time_of(value, per_second=1000 if is_milliseconds else 1)
+    return time_member(value, per_second=1000 if is_milliseconds else 1)
 
 
 def _message(value: dict[str, Any]) -> dict[str, Any] | None:

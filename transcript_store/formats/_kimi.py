@@ -20,15 +20,62 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from transcript_store.formats._blocks import Losses, objects
-from transcript_store.formats._generations import Begins, Draft, Steps, told
-from transcript_store.formats._kimi_python import record_of
-from transcript_store.formats._lines import Line, Lines
-from transcript_store.formats._members import Json, count, first_text, labels, obj, text, time_of
-from transcript_store.formats._plan import Entry, Head, Plan, Source
+from transcript_store.formats._document import Json, count_member, first_text, labels, obj, text_member, time_member
+from transcript_store.formats._lines import SourceLine, SourceLines
+from transcript_store.formats._neutral import Losses, objects
+from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
+from transcript_store.formats._replay import Draft, Restart, Steps, replayed
+from transcript_store.formats._rows import object_beside
 from transcript_store.formats._scaffolding import KIMI, marked, texts_in
-from transcript_store.formats._sidecars import object_beside
 from transcript_store.messages import as_text
+
+# ---- kimi python ----
+#
+# The wire log of Kimi CLI in Python, in the records of the one that followed it: ``{"timestamp", "message": {"type", "payload"}}``.
+#
+# It does not say what a compaction left: the conversation goes on as if there had been none.
+#
+# Source: ``src/kimi_cli/wire`` of MoonshotAI/kimi-cli, protocol 1.1 to 1.3.
+
+
+def record_of(value: Json) -> Json:
+    """The record, with its time in seconds under ``timestamp``. One of another type has no type."""
+    message = obj(value.get("message"))
+    kind, payload = text_member(message.get("type")), obj(message.get("payload"))
+    event: Json | None = None
+    if kind in ("TurnBegin", "SteerInput"):
+        said = payload.get("user_input")
+        content = [{"type": "text", "text": said}] if isinstance(said, str) else said
+        return {"type": "context.append_message", "message": {"role": "user", "content": content}}
+    if kind == "StepBegin":
+        event = {"type": "step.begin"}
+    elif kind == "ContentPart":
+        event = {"type": "content.part", "part": payload}
+    elif kind == "ToolCall":
+        function = obj(payload.get("function"))
+        event = {"type": "tool.call", "toolCallId": payload.get("id"), "name": function.get("name")}
+        event["args"] = function.get("arguments")
+    elif kind == "ToolResult":
+        returned = obj(payload.get("return_value"))
+        result = {"output": returned.get("output") or returned.get("message"), "isError": returned.get("is_error")}
+        event = {"type": "tool.result", "toolCallId": payload.get("tool_call_id"), "result": result}
+    elif kind in ("StatusUpdate", "StepInterrupted", "TurnEnd"):
+        used = obj(payload.get("token_usage"))
+        if used or kind != "StatusUpdate":
+            event = {"type": "step.end", "usage": {_USAGE[name]: used[name] for name in _USAGE if name in used}}
+            event["messageId"] = payload.get("message_id")
+    return {} if event is None else {"type": "context.append_loop_event", "event": event}
+
+
+_USAGE = {
+    "input_other": "inputOther",
+    "output": "output",
+    "input_cache_read": "inputCacheRead",
+    "input_cache_creation": "inputCacheCreation",
+}
+
+
+# ---- kimi ----
 
 _MILLISECONDS = 1000
 _USERS_OWN = ("user", "skill_activation", "plugin_command")
@@ -44,16 +91,16 @@ class Kimi:
     name = "kimi"
     revision = 2
 
-    def recognizes(self, head: Head) -> bool:
+    def recognizes(self, head: SourceHead) -> bool:
         return any(map(_is_ours, head.objects))
 
-    def plans(self, source: Source) -> Iterable[Plan]:
-        lines, session = Lines(source), _Session()
-        said = told(source, _walk(lines, session), lambda: _walk(Lines(source), _Session()))
+    def plans(self, source: Source) -> Iterable[SessionPlan]:
+        lines, session = SourceLines(source), _Session()
+        said = replayed(source, _walk(lines, session), lambda: _walk(SourceLines(source), _Session()))
         if not lines.count:
             return
         about, part_of = _beside(source)
-        yield Plan(
+        yield SessionPlan(
             format=self.name,
             session=session.beginning.hexdigest() if session.is_begun else session.former,
             former_session=session.former,
@@ -105,7 +152,7 @@ class _Session:
         self.cwd: str | None = None
         self.speaks = False
         self.losses = Losses()
-        self.context: list[tuple[Entry, Json]] = []
+        self.context: list[tuple[PlannedRecord, Json]] = []
         """The messages in force, each with its origin."""
         self._drafts: list[tuple[Draft, Json]] = []
         self._later: list[tuple[Draft, Json]] = []
@@ -113,7 +160,7 @@ class _Session:
         self._step: Draft | None = None
         self._missing: set[str] = set()
 
-    def begin(self, line: Line, at: str | None) -> None:
+    def begin(self, line: SourceLine, at: str | None) -> None:
         """The id of a session is its beginning, through the first line with a time: all of a version may have the same first line."""
         if not self.is_begun:
             self.beginning.update(line.raw.removesuffix(b"\n") if self.former else line.raw)
@@ -122,18 +169,18 @@ class _Session:
 
     def learn(self, value: Json) -> None:
         if value.get("type") == "metadata":
-            self.version = self.version or text(value.get("protocol_version"))
+            self.version = self.version or text_member(value.get("protocol_version"))
         elif value.get("type") in ("config.update", "profile.bind"):
-            self.model = text(value.get("modelAlias")) or self.model
-            self.prompt = text(value.get("systemPrompt")) or self.prompt
+            self.model = text_member(value.get("modelAlias")) or self.model
+            self.prompt = text_member(value.get("systemPrompt")) or self.prompt
             self.cwd = first_text(value.get("cwd"), obj(value.get("environmentDisclosure")).get("cwd")) or self.cwd
 
-    def event(self, line: Line, at: str | None) -> None:
+    def event(self, line: SourceLine, at: str | None) -> None:
         self._drafts.append((Draft(at=at, lines=[line]), {}))
 
-    def append(self, message: Json, line: Line, at: str | None) -> None:
+    def append(self, message: Json, line: SourceLine, at: str | None) -> None:
         origin = obj(message.get("origin"))
-        kind = text(origin.get("kind"))
+        kind = text_member(origin.get("kind"))
         extra: Json = {"origin": kind} if kind not in (None, "user") else {}
         if message.get("role") == "user":
             extra |= _injected(message, origin)
@@ -141,13 +188,13 @@ class _Session:
         draft = Draft(_message(message), extra, at, [line])
         (self._later if self._missing else self._drafts).append((draft, origin))
 
-    def loop(self, event: Json, line: Line, at: str | None) -> None:
+    def loop(self, event: Json, line: SourceLine, at: str | None) -> None:
         kind = event.get("type")
         if kind == "step.begin":
             self.settle()
             self._step = Draft({"role": "assistant", "content": ""}, {}, at, [line])
             self._drafts.append((self._step, {}))
-        elif kind == "tool.result" and text(event.get("toolCallId")) in self._missing:
+        elif kind == "tool.result" and text_member(event.get("toolCallId")) in self._missing:
             self._missing.discard(event["toolCallId"])
             output = obj(event.get("result")).get("output")
             self._count_lost(output)
@@ -189,10 +236,10 @@ class _Session:
             yield draft
         self._drafts = []
 
-    def anew(self, kept: list[tuple[Entry, Json]], *, taken_back: int = 0) -> Steps:
+    def anew(self, kept: list[tuple[PlannedRecord, Json]], *, taken_back: int = 0) -> Steps:
         self.context = kept
         self.speaks = self.speaks or bool(kept)
-        yield Begins(lambda: [entry for entry, _ in kept], taken_back)
+        yield Restart(lambda: [entry for entry, _ in kept], taken_back)
 
     def _end_step(self, event: Json) -> None:
         step, self._step = self._step, None
@@ -200,9 +247,9 @@ class _Session:
         message = obj(step.message)
         if self.model:
             step.extra["model"] = self.model
-        about = {"usage": _usage(obj(event.get("usage"))), "stop_reason": text(event.get("finishReason"))}
+        about = {"usage": _usage(obj(event.get("usage"))), "stop_reason": text_member(event.get("finishReason"))}
         step.extra |= {name: found for name, found in about.items() if found}
-        step.extra |= {"response_id": event["messageId"]} if text(event.get("messageId")) else {}
+        step.extra |= {"response_id": event["messageId"]} if text_member(event.get("messageId")) else {}
         if not (message["content"] or message.get("tool_calls")):
             step.message = None
         elif not message["content"]:
@@ -219,16 +266,16 @@ class _Session:
             self._later = []
 
 
-def _walk(lines: Iterable[Line], session: _Session) -> Steps:
+def _walk(lines: Iterable[SourceLine], session: _Session) -> Steps:
     for line in lines:
         if not line.raw:
             continue
         value = line.value or {}
         if "message" in value and "type" not in value:
-            at, value = time_of(value.get("timestamp")), record_of(value)
+            at, value = time_member(value.get("timestamp")), record_of(value)
         else:
-            at = time_of(value.get("time", value.get("created_at")), per_second=_MILLISECONDS)
-        kind = text(value.get("type"))
+            at = time_member(value.get("time", value.get("created_at")), per_second=_MILLISECONDS)
+        kind = text_member(value.get("type"))
         session.begin(line, at)
         session.learn(value)
         if kind == "context.append_message":
@@ -249,12 +296,12 @@ def _walk(lines: Iterable[Line], session: _Session) -> Steps:
     yield from session.settled()
 
 
-Context = list[tuple[Entry, Json]]
+Context = list[tuple[PlannedRecord, Json]]
 
 
 def _undone(value: Json, context: Context) -> Context | None:
     """Without the last prompts of the user, and what followed each. Not past a summary: then the program does nothing."""
-    left = count(value.get("count")) or 0
+    left = count_member(value.get("count")) or 0
     for place in range(len(context) - 1, -1, -1):
         entry, origin = context[place]
         if origin.get("kind") == "compaction_summary":
@@ -275,20 +322,20 @@ def _compacted(value: Json, context: Context) -> Context | None:
     summary = (
         [
             (
-                Entry({"role": "user", "content": said}, {"compaction": True, **marked("", is_said=True)}),
+                PlannedRecord({"role": "user", "content": said}, {"compaction": True, **marked("", is_said=True)}),
                 {"kind": "compaction_summary"},
             )
         ]
         if said
         else []
     )
-    kept = count(value.get("keptUserMessageCount"))
+    kept = count_member(value.get("keptUserMessageCount"))
     if kept is None or value.get("legacyTail") is True:
-        gone = count(value.get("compactedCount", value.get("count")))
+        gone = count_member(value.get("compactedCount", value.get("count")))
         counted = [place for place, (_, origin) in enumerate(context) if origin.get("kind") != _SHOWN]
         return summary + ([] if gone is None or gone >= len(counted) else context[counted[gone] :])
     users = [each for each in context if obj(each[0].message).get("role") == "user" and _is_the_users(each[1])]
-    head = min(count(value.get("keptHeadUserMessageCount")) or 0, kept)
+    head = min(count_member(value.get("keptHeadUserMessageCount")) or 0, kept)
     tail = users[max(len(users) - (kept - head), head) :]
     return users[:head] + tail + summary
 
@@ -318,15 +365,15 @@ def _message(given: Json) -> Json | None:
     if isinstance(given.get("content"), str):
         message["content"] = given["content"]
     if role == "tool":
-        return {**message, "tool_call_id": given["toolCallId"]} if text(given.get("toolCallId")) else None
+        return {**message, "tool_call_id": given["toolCallId"]} if text_member(given.get("toolCallId")) else None
     calls = [
         {
             "id": call["id"],
             "type": "function",
-            "function": {"name": call["name"], "arguments": text(call.get("arguments")) or "{}"},
+            "function": {"name": call["name"], "arguments": text_member(call.get("arguments")) or "{}"},
         }
         for call in objects(given.get("toolCalls"))
-        if text(call.get("id")) and text(call.get("name"))
+        if text_member(call.get("id")) and text_member(call.get("name"))
     ]
     if role == "assistant" and calls:
         return {**message, "content": message["content"] or None, "tool_calls": calls}
@@ -336,9 +383,9 @@ def _message(given: Json) -> Json | None:
 def _add_part(message: Json, part: Json) -> None:
     kind = part.get("type")
     content = message["content"]
-    if kind == "think" and text(part.get("think")):
+    if kind == "think" and text_member(part.get("think")):
         message["reasoning_content"] = message.get("reasoning_content", "") + part["think"]
-    elif kind == "text" and text(part.get("text")):
+    elif kind == "text" and text_member(part.get("text")):
         if isinstance(content, str):
             message["content"] = content + part["text"] if content else part["text"]
         else:
@@ -349,12 +396,16 @@ def _add_part(message: Json, part: Json) -> None:
 
 
 def _picture(part: Json) -> Json | None:
-    url = text(obj(part.get("imageUrl", part.get("image_url"))).get("url")) if part.get("type") == "image_url" else None
+    url = (
+        text_member(obj(part.get("imageUrl", part.get("image_url"))).get("url"))
+        if part.get("type") == "image_url"
+        else None
+    )
     return {"type": "image_url", "image_url": {"url": url}} if url else None
 
 
 def _call(event: Json) -> Json | None:
-    known_as, name, given = text(event.get("toolCallId")), text(event.get("name")), event.get("args")
+    known_as, name, given = text_member(event.get("toolCallId")), text_member(event.get("name")), event.get("args")
     if known_as is None or name is None:
         return None
     arguments = given if isinstance(given, str) else "{}" if given is None else json.dumps(given, ensure_ascii=False)
@@ -366,9 +417,9 @@ def _result(event: Json) -> Json:
     output: Any = result.get("output")
     if isinstance(output, list):
         texts = (part for part in objects(output) if _picture(part) is None and part.get("type") not in _NOT_SENT)
-        output = "\n".join(text(part.get("text")) or as_text(part) for part in texts)
+        output = "\n".join(text_member(part.get("text")) or as_text(part) for part in texts)
     said = output if isinstance(output, str) else "" if output is None else as_text(output)
-    note = text(result.get("note"))
+    note = text_member(result.get("note"))
     said = f"{said}\n{note}" if note else said
     return {
         "role": "tool",
@@ -379,7 +430,7 @@ def _result(event: Json) -> Json:
 
 def _usage(given: Json) -> Json:
     """Under the names that tokens are counted by; what was read from a cache is part of the input."""
-    parts = [count(given.get(name)) for name in ("inputOther", "inputCacheRead", "inputCacheCreation")]
-    if all(part is None for part in parts) or count(given.get("output")) is None:
+    parts = [count_member(given.get(name)) for name in ("inputOther", "inputCacheRead", "inputCacheCreation")]
+    if all(part is None for part in parts) or count_member(given.get("output")) is None:
         return {}
     return {"prompt_tokens": sum(part or 0 for part in parts), "completion_tokens": given["output"]}

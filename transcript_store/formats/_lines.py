@@ -1,4 +1,4 @@
-r"""Bytes → lines with their place: what a program, a crash or a hand left in a file of JSON lines.
+"""Bytes → lines with their place: what a program, a crash or a hand left in a file of JSON lines.
 
 A line ends at LF and nowhere else: a text may hold U+2028 or a form feed. What stands on a line is told apart as far as that
 can be done without guessing:
@@ -6,7 +6,7 @@ can be done without guessing:
 * one JSON object, also behind a byte order mark or a run of NUL bytes (a power loss leaves those), and before CR LF;
 * several objects glued together, or the beginning of one and then a whole one (a writer was killed, the next one went on):
   each is a piece of its own, and the pieces' bytes joined are the line;
-* an object that is no strict JSON, or none that can be stored: half a character (``\ud83d``), a control character, bytes that are not
+* an object that is no strict JSON, or none that can be stored: half a character (``\\ud83d``), a control character, bytes that are not
   UTF-8, ``NaN``. It is read with U+FFFD, or null, in place of those;
 * anything else: a piece without a value. Empty lines that follow one another are one such piece: they say nothing, and a run of them
   may be as long as the file.
@@ -17,14 +17,17 @@ What stands behind the last LF is taken only if it is a whole object. Otherwise 
 from __future__ import annotations
 
 import json
+import re
+from array import array
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 import orjson
 
-from transcript_store.formats._document import TOO_DEEP, is_too_deep, parsed, read_object
-from transcript_store.formats._plan import Finding, Head, Source
+from transcript_store.formats._document import TOO_DEEP, is_too_deep, parse_object, read_object
+from transcript_store.formats._packing import pack_line
+from transcript_store.formats._plan import ImportFinding, PlannedRecord, Source, SourceHead
 
 PIECE_BYTES = 64 << 10
 """Small enough that the processor's cache holds a piece until its lines are parsed."""
@@ -44,7 +47,7 @@ _BRACE = ord("{")
 _DECODER = json.JSONDecoder(strict=False)
 
 
-class Line(NamedTuple):
+class SourceLine(NamedTuple):
     """A line, or a piece of one on which several things stand."""
 
     number: int
@@ -71,7 +74,7 @@ class Line(NamedTuple):
         return self.number + self.lines - 1
 
 
-class Lines:
+class SourceLines:
     """The lines of a source, read in pieces. After an iteration ``count``, ``tail`` and ``findings`` are those of the whole."""
 
     def __init__(self, source: Source, *, max_line_bytes: int = DEFAULT_MAX_LINE_BYTES) -> None:
@@ -79,16 +82,16 @@ class Lines:
         self._limit = max_line_bytes
         self.count = 0
         self.tail = b""
-        self.findings: list[Finding] = []
+        self.findings: list[ImportFinding] = []
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[SourceLine]:
         self.count, self.tail, self.findings = 0, b"", []
         for offset, raw, count in self._raw_lines():
             if raw is not None and count:
                 self.count += count
                 said = "an empty line" if count == 1 else f"{count:,} empty lines"
                 self._find("empty", said, offset, 1 - count)
-                yield Line(self.count - count + 1, offset, raw, None, lines=count)
+                yield SourceLine(self.count - count + 1, offset, raw, None, lines=count)
                 continue
             value = None if raw is None else _object(raw)
             if value is None and raw is not None and not raw.endswith(b"\n") and object_on(raw) is None:
@@ -98,14 +101,14 @@ class Lines:
             self.count += 1
             if raw is None:
                 self._find("too-long", f"a line longer than {self._limit:,} bytes was left out", offset)
-                yield Line(self.count, offset, b"", None)
+                yield SourceLine(self.count, offset, b"", None)
                 continue
             if value is not None and raw[0] == _BRACE:
-                yield Line(self.count, offset, raw, value)
+                yield SourceLine(self.count, offset, raw, value)
                 continue
             yield from self._unusual(offset, raw, value)
 
-    def _unusual(self, offset: int, raw: bytes, value: dict[str, Any] | None) -> Iterator[Line]:
+    def _unusual(self, offset: int, raw: bytes, value: dict[str, Any] | None) -> Iterator[SourceLine]:
         start = 0
         if raw.startswith(_MARK) and offset == 0:
             self._find("byte-order-mark", "the file begins with a byte order mark", offset)
@@ -118,7 +121,7 @@ class Lines:
             for kind, message in odd:
                 self._find(kind, message, offset)
         if value is not None or not text:
-            yield Line(self.count, offset, raw, value)
+            yield SourceLine(self.count, offset, raw, value)
             return
         pieces = _apart(raw)
         if len(pieces) > 1:
@@ -131,7 +134,7 @@ class Lines:
         else:
             self._find("not-json", f"this is no JSON that can be read: {why}", offset)
         for part, (piece, found) in enumerate(pieces):
-            yield Line(self.count, offset, piece, found, part)
+            yield SourceLine(self.count, offset, piece, found, part)
             offset += len(piece)
 
     def _raw_lines(self) -> Iterator[tuple[int, bytes | None, int]]:
@@ -176,10 +179,10 @@ class Lines:
             yield offset, None if length > self._limit else b"".join(held), 0
 
     def _find(self, kind: str, message: str, offset: int, later: int = 0) -> None:
-        self.findings.append(Finding(kind, message, self.count + later, offset))
+        self.findings.append(ImportFinding(kind, message, self.count + later, offset))
 
 
-def head_of(source: Source) -> Head:
+def head_of(source: Source) -> SourceHead:
     """How a source begins."""
     start = source.read(0, min(HEAD_BYTES, source.size))
     whole = start if len(start) == source.size else start[: start.rfind(b"\n") + 1]
@@ -189,14 +192,14 @@ def head_of(source: Source) -> Head:
     found = [value for line in lines if (value := object_on(line)) is not None]
     if not found and len(start) < source.size and start.removeprefix(_MARK).lstrip(b"\x00 \t\r\n")[:1] in (b"{", b""):
         # The first line is longer than the head: a message with a picture, or a run of NUL. The first object stands for all.
-        later = (line.value for line in islice(Lines(source), _HEAD_LINES))
+        later = (line.value for line in islice(SourceLines(source), _HEAD_LINES))
         found = [*islice((value for value in later if value is not None), 1)]
-    return Head(source.name, start, tuple(found))
+    return SourceHead(source.name, start, tuple(found))
 
 
 def object_on(raw: bytes) -> dict[str, Any] | None:
-    """The object on a line, or on a piece of one, as ``Lines`` finds it there; None if it holds none."""
-    return parsed(raw.removeprefix(_MARK).strip(_AROUND))
+    """The object on a line, or on a piece of one, as ``SourceLines`` finds it there; None if it holds none."""
+    return parse_object(raw.removeprefix(_MARK).strip(_AROUND))
 
 
 def _object(raw: bytes) -> dict[str, Any] | None:
@@ -256,7 +259,9 @@ def _apart(raw: bytes) -> list[tuple[bytes, dict[str, Any] | None]]:
             pieces.append((text[done:at].encode(), None))
             done = at
         whole = text[done:end].encode()
-        pieces.append((whole, parsed(whole)))  # not what Python's decoder says: it takes NaN, and halves of characters
+        pieces.append(
+            (whole, parse_object(whole))
+        )  # not what Python's decoder says: it takes NaN, and halves of characters
         done = end
         at = text.find("{", end)
     rest = text[done:]
@@ -266,3 +271,133 @@ def _apart(raw: bytes) -> list[tuple[bytes, dict[str, Any] | None]]:
     else:
         pieces.append((rest.encode(), None))
     return pieces
+
+
+# ---- kept ----
+#
+# The lines of a source, to be asked for again in any order: a tree is walked from its last leaf, and told from its root.
+
+_IN_MEMORY_BYTES = 16 << 20
+"""The bytes of a source up to this size are held. Of a larger one only the places of its lines are, and each is read again.
+
+What a line says is decoded anew each time: that takes less time than to hold it, for Python's collector looks through all that is held.
+"""
+_WITH_VALUES_BYTES = 256 << 10
+"""Of a source up to this size what its lines say is held too: the collector has little to look through, and most sessions are small."""
+
+
+class KeptLines:
+    """All pieces of all lines, by their place from 0. Nothing is known before :meth:`read` was gone through."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._lines = SourceLines(source)
+        self._whole: list[SourceLine] | None = [] if source.size <= _WITH_VALUES_BYTES else None
+        self._held: list[bytes] | None = [] if source.size <= _IN_MEMORY_BYTES else None
+        self._places = array("q")  # number, part, offset, length of each: four of them take less than one object
+
+    def read(self) -> Iterator[SourceLine]:
+        """Every piece, in order. Once only."""
+        for line in self._lines:
+            if self._whole is not None:
+                self._whole.append(line)
+            else:
+                self._places.extend((line.number, line.part, line.offset, len(line.raw)))
+                if self._held is not None:
+                    self._held.append(line.raw)
+            yield line
+
+    def __len__(self) -> int:
+        return len(self._places) // 4 if self._whole is None else len(self._whole)
+
+    def __getitem__(self, place: int) -> SourceLine:
+        if self._whole is not None:
+            return self._whole[place]
+        number, part, offset, length = self._places[4 * place : 4 * place + 4]
+        raw = self._source.read(offset, length) if self._held is None else self._held[place]
+        if raw.isspace():
+            return SourceLine(number, offset, raw, None, part, raw.count(b"\n"))
+        return SourceLine(number, offset, raw, object_on(raw), part)
+
+    def number(self, place: int) -> int:
+        """Of its line, from 1."""
+        return self._places[4 * place] if self._whole is None else self._whole[place].number
+
+    def offset(self, place: int) -> int:
+        """Of its first byte."""
+        return self._places[4 * place + 2] if self._whole is None else self._whole[place].offset
+
+    @property
+    def count(self) -> int:
+        """How many lines there are."""
+        return self._lines.count
+
+    @property
+    def tail(self) -> bytes:
+        """What stands behind the last whole line."""
+        return self._lines.tail
+
+    @property
+    def findings(self) -> list[ImportFinding]:
+        """What is wrong with the lines themselves."""
+        return self._lines.findings
+
+    def finding(self, kind: str, message: str, place: int) -> ImportFinding:
+        return ImportFinding(kind, message, self.number(place), self.offset(place))
+
+    def event(self, place: int) -> Iterator[PlannedRecord]:
+        """A line that no model is sent. Nothing if nothing of it was kept: then a finding says so."""
+        line = self[place]
+        if not line.raw:
+            return
+        at = line.value.get("timestamp") if line.value is not None else None
+        packed = pack_line(line.number, line.raw, line.value, part=line.part)
+        yield PlannedRecord(None, {"source": {"lines": [packed]}}, at if isinstance(at, str) else None, line.numbers)
+
+
+# ---- nearly ----
+#
+# Text that is nearly lines of JSON objects: what it is, and what makes a file of it that can be imported.
+#
+# People have such files: a tool printed them anew, an old program or another system wrote them. None is read as it is, for a line
+# ends at LF and holds one object, and what came in has to come out again (F3).
+
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_ARRAY = re.compile(rb"\[\s*\{")
+_SPREAD = re.compile(rb'\{\s*\n\s*"[^"\n]*"\s*:')
+_MAKES = "makes a file of it that can be imported"
+
+
+def in_another_encoding(head: SourceHead) -> str | None:
+    """What a source is whose first line is not UTF-8, and a command that helps; None if it is UTF-8, or if other lines can be read."""
+    first, end, _ = head.start.partition(b"\n")
+    is_whole = bool(end) or len(head.start) < HEAD_BYTES
+    if head.objects or not is_whole or (at := not_utf8_at(first)) is None:
+        return None
+    return (
+        f"is not UTF-8 (byte 0x{first[at]:02x} on its first line): if it is Latin-1, iconv -f LATIN1 -t UTF-8 {_MAKES}"
+    )
+
+
+def nearly_json_lines(head: SourceHead) -> str | None:
+    """What a source is whose beginning nearly is lines of objects, and the way out; None if it is lines of them, or nothing like them."""
+    if head.start.startswith(_UTF16):
+        return f"is text in UTF-16, and JSON is UTF-8: iconv -f UTF-16 -t UTF-8 {_MAKES}"
+    text = head.start.removeprefix(b"\xef\xbb\xbf").lstrip(b"\x00 \t\r\n")
+    if not text and len(head.start) < HEAD_BYTES:
+        return "holds nothing but NUL bytes, as a power loss leaves them" if b"\x00" in head.start else "is empty"
+    if head.objects or text[:1] not in (b"{", b"["):
+        return None
+    if _ARRAY.match(text):
+        return "is one JSON array, and not an object a line: jq -c '.[]' makes lines of it"
+    if _SPREAD.match(text):
+        return f"has JSON over several lines, as jq prints it, and not an object a line: jq -c . {_MAKES}"
+    if (said := in_another_encoding(head)) is not None:
+        return said
+    first, end, _ = text.partition(b"\n")
+    if object_on(first.partition(b"\r")[0]) is not None:
+        return f"has lines that end in CR alone, and not in LF: tr '\\r' '\\n' {_MAKES}"
+    is_whole = bool(end) or len(head.start) < HEAD_BYTES
+    if text[:1] == b"{" and is_whole and (why := why_no_json(first)) is not None:
+        return f"has no object on its first lines that can be read; of the first it is said: {why}"
+    return None

@@ -20,27 +20,36 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from transcript_store.formats._blocks import (
+from transcript_store.formats._arranging import FORMS
+from transcript_store.formats._document import (
+    TOO_DEEP,
+    Json,
+    count_member,
+    first_text,
+    is_too_deep,
+    labels,
+    obj,
+    parse_object,
+    text_member,
+)
+from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._neutral import (
     Block,
     Call,
     Form,
     Losses,
     Media,
+    NeutralMessage,
     Result,
     Role,
     Text,
     Thinking,
-    Turn,
     arguments_of,
     objects,
 )
-from transcript_store.formats._document import TOO_DEEP, is_too_deep, parsed
-from transcript_store.formats._generations import Draft
-from transcript_store.formats._lines import Line
-from transcript_store.formats._members import Json, count, first_text, labels, obj, text
-from transcript_store.formats._plan import Entry, Finding, Head, Plan, Tables
-from transcript_store.formats._rows import plain, row_line, rows_of, sql_time
-from transcript_store.formats._turns import FORMS
+from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead, Tables
+from transcript_store.formats._replay import Draft
+from transcript_store.formats._rows import row_line, rows_of, sql_time, sql_value
 
 _RESPONSE = (
     *("id", "conversation_id", "model", "resolved_model", "system", "prompt", "response", "reasoning"),
@@ -66,11 +75,11 @@ class LlmLogs:
     name = "llm"
     revision = 2
 
-    def recognizes(self, head: Head) -> bool:
+    def recognizes(self, head: SourceHead) -> bool:
         threads = {"id", "tip_message_hash"} <= set(head.tables.get("threads", ()))
         return threads or {"prompt", "response", "conversation_id"} <= set(head.tables.get("responses", ()))
 
-    def plans(self, source: Tables) -> Iterable[Plan]:
+    def plans(self, source: Tables) -> Iterable[SessionPlan]:
         stored = _Stored(source)
         yield from (_thread(stored, row) for row in rows_of(source, "threads", _THREAD, ("id",)))
         # Whose response each is, for all of them; what they say, a conversation at a time.
@@ -80,7 +89,7 @@ class LlmLogs:
         for session, numbers in sessions.items():
             rows = [row for number in numbers for row in stored.having("responses", _RESPONSE, id=number)]
             names = stored.having("conversations", ("name",), id=session)
-            yield _conversation(stored, session, text(names[-1]["name"]) if names else None, rows)
+            yield _conversation(stored, session, text_member(names[-1]["name"]) if names else None, rows)
 
 
 class _Stored:
@@ -140,7 +149,7 @@ class _Stored:
 
     def fragment(self, number: object) -> str:
         found = self.having("fragments", ("content",), id=number) if isinstance(number, (int, str)) else ()
-        return next((text(row["content"]) or "" for row in found), "")
+        return next((text_member(row["content"]) or "" for row in found), "")
 
     def media(self, name: object) -> Media | None:
         columns = ("type", "path", "url", "content")
@@ -151,10 +160,12 @@ class _Stored:
         data = base64.b64encode(row["content"]).decode() if isinstance(row["content"], bytes) else None
         # A path says where the file lies on that machine: nobody else finds it there, and it is no address to be sent.
         own = {"path": row["path"]}
-        return Media(text(row["type"]) or "image/*", data, text(row["url"]), own=own, provider=LlmLogs.name)
+        return Media(
+            text_member(row["type"]) or "image/*", data, text_member(row["url"]), own=own, provider=LlmLogs.name
+        )
 
 
-def _thread(stored: _Stored, thread: Json) -> Plan:
+def _thread(stored: _Stored, thread: Json) -> SessionPlan:
     chain, findings = _chain(stored, thread["tip_message_hash"])
     turns = [turn for row in chain if (turn := stored.turn(row["hash"])) is not None]
     times = [sql_time(turn["datetime_utc"]) for turn in _next(stored, chain)]
@@ -162,10 +173,12 @@ def _thread(stored: _Stored, thread: Json) -> Plan:
         _message_step(stored, number, row, at, findings)
         for number, (row, at) in enumerate(zip(chain, times, strict=True), 1)
     ]
-    return _plan(str(thread["id"]), text(thread["name"]), text(thread["forked_from"]), turns, steps, findings)
+    return _plan(
+        str(thread["id"]), text_member(thread["name"]), text_member(thread["forked_from"]), turns, steps, findings
+    )
 
 
-def _chain(stored: _Stored, tip: Any) -> tuple[list[Json], list[Finding]]:
+def _chain(stored: _Stored, tip: Any) -> tuple[list[Json], list[ImportFinding]]:
     """The messages back from the tip, the oldest first."""
     chain: list[Json] = []
     seen: set[Any] = set()
@@ -174,7 +187,7 @@ def _chain(stored: _Stored, tip: Any) -> tuple[list[Json], list[Finding]]:
         if row is None:
             what = "comes again: the chain is a circle" if tip in seen else "is not there"
             return chain[::-1], [
-                Finding("broken-chain", f"the message {tip}, which another names as its parent, {what}")
+                ImportFinding("broken-chain", f"the message {tip}, which another names as its parent, {what}")
             ]
         seen.add(tip)
         chain.append(row)
@@ -182,7 +195,7 @@ def _chain(stored: _Stored, tip: Any) -> tuple[list[Json], list[Finding]]:
     return chain[::-1], []
 
 
-Step = tuple[Line, list[tuple[Role, list[Block]]], Json, str | None]
+Step = tuple[SourceLine, list[tuple[Role, list[Block]]], Json, str | None]
 """A line, what it says (several times: the prompt, the reply), what is known of the reply, and when."""
 
 
@@ -196,7 +209,7 @@ def _next(stored: _Stored, chain: list[Json]) -> list[Json]:
     return found[::-1]
 
 
-def _message_step(stored: _Stored, number: int, row: Json, at: str | None, findings: list[Finding]) -> Step:
+def _message_step(stored: _Stored, number: int, row: Json, at: str | None, findings: list[ImportFinding]) -> Step:
     parts = stored.parts(row["hash"])
     findings += _unreadable(parts, number)
     turn = stored.turn(row["hash"]) or {}
@@ -206,7 +219,7 @@ def _message_step(stored: _Stored, number: int, row: Json, at: str | None, findi
     return line, [(roles.get(row["role"], "user"), blocks)], _about(turn), at
 
 
-def _unreadable(parts: list[Json], number: int) -> Iterator[Finding]:
+def _unreadable(parts: list[Json], number: int) -> Iterator[ImportFinding]:
     """The parts of a message whose payload says nothing: such a part is its text alone, or it is left out of the message."""
     for part in parts:
         if _json(part["payload"]) is None:
@@ -214,20 +227,23 @@ def _unreadable(parts: list[Json], number: int) -> Iterator[Finding]:
             given = part["payload"]
             raw = given.encode(errors="surrogatepass") if isinstance(given, str) else given
             yield (
-                Finding("too-deep", f"{where} is {TOO_DEEP}", number)
+                ImportFinding("too-deep", f"{where} is {TOO_DEEP}", number)
                 if isinstance(raw, bytes) and is_too_deep(raw)
-                else Finding("not-json", f"{where} holds no JSON object: it is kept, and not sent", number)
+                else ImportFinding("not-json", f"{where} holds no JSON object: it is kept, and not sent", number)
             )
 
 
 def _part(stored: _Stored, part: Json) -> Iterator[Block]:
     payload = _json(part["payload"])
     if payload is None:
-        if said := text(part["text"]):
+        if said := text_member(part["text"]):
             yield Thinking(said) if part["type"] == "reasoning" else Text(said)
         return
-    name, number = first_text(payload.get("name"), part["tool_name"]) or "", text(payload.get("tool_call_id")) or ""
-    said = text(part["text"]) or _joined(stored, payload)
+    name, number = (
+        first_text(payload.get("name"), part["tool_name"]) or "",
+        text_member(payload.get("tool_call_id")) or "",
+    )
+    said = text_member(part["text"]) or _joined(stored, payload)
     if part["type"] == "text":
         yield Text(said)
     elif part["type"] == "reasoning":
@@ -244,17 +260,20 @@ def _part(stored: _Stored, part: Json) -> Iterator[Block]:
 def _joined(stored: _Stored, payload: Json) -> str:
     """A text of which pieces stand in fragments."""
     pieces = objects(payload.get("text_ref"))
-    return "".join(text(piece.get("literal")) or stored.fragment(piece.get("fragment")) for piece in pieces)
+    return "".join(text_member(piece.get("literal")) or stored.fragment(piece.get("fragment")) for piece in pieces)
 
 
 def _result(number: str, name: str, row: Json, media: list[Media]) -> Result:
-    said = text(row.get("output")) or ""
+    said = text_member(row.get("output")) or ""
     return Result(
-        number, name, (Text(said), *media) if said else tuple(media), failed=text(row.get("exception")) is not None
+        number,
+        name,
+        (Text(said), *media) if said else tuple(media),
+        failed=text_member(row.get("exception")) is not None,
     )
 
 
-def _conversation(stored: _Stored, session: str, name: str | None, rows: list[Json]) -> Plan:
+def _conversation(stored: _Stored, session: str, name: str | None, rows: list[Json]) -> SessionPlan:
     return _plan(
         session, name, None, rows, [_response_step(stored, number, row) for number, row in enumerate(rows, 1)], []
     )
@@ -265,17 +284,22 @@ def _response_step(stored: _Stored, number: int, row: Json) -> Step:
     calls, results, fragments = stored.calls(key), stored.results(key), stored.fragments("prompt_fragments", key)
     hangs = {"tool_calls": calls, "tool_results": results, "fragments": fragments}
     line = row_line(number, {**row, **{kind: found for kind, found in hangs.items() if found}})
-    asked: list[Block] = [_result(text(r["tool_call_id"]) or "", text(r["name"]) or "", r, []) for r in results]
+    asked: list[Block] = [
+        _result(text_member(r["tool_call_id"]) or "", text_member(r["name"]) or "", r, []) for r in results
+    ]
     pieces = [stored.fragment(each["fragment_id"]) for each in fragments]
-    asked.append(Text("\n".join(piece for piece in (*pieces, text(row["prompt"]) or "") if piece)))
+    asked.append(Text("\n".join(piece for piece in (*pieces, text_member(row["prompt"]) or "") if piece)))
     shown = [stored.media(each["attachment_id"]) for each in stored.shown(key)]
     asked += [media for media in shown if media is not None]
-    said: list[Block] = [Thinking(text(row["reasoning"]) or ""), Text(text(row["response"]) or "")]
+    said: list[Block] = [Thinking(text_member(row["reasoning"]) or ""), Text(text_member(row["response"]) or "")]
     said += [
-        Call(text(c["tool_call_id"]) or "", text(c["name"]) or "", arguments_of(plain(c["arguments"]))) for c in calls
+        Call(
+            text_member(c["tool_call_id"]) or "", text_member(c["name"]) or "", arguments_of(sql_value(c["arguments"]))
+        )
+        for c in calls
     ]
     system = [stored.fragment(each["fragment_id"]) for each in stored.fragments("system_fragments", key)]
-    prompt = "\n".join(piece for piece in (*system, text(row["system"]) or "") if piece)
+    prompt = "\n".join(piece for piece in (*system, text_member(row["system"]) or "") if piece)
     return (
         line,
         [("system", [Text(prompt)]), ("user", asked), ("assistant", said)],
@@ -285,12 +309,17 @@ def _response_step(stored: _Stored, number: int, row: Json) -> Step:
 
 
 def _plan(
-    session: str, name: str | None, parent: str | None, turns: list[Json], steps: list[Step], findings: list[Finding]
-) -> Plan:
+    session: str,
+    name: str | None,
+    parent: str | None,
+    turns: list[Json],
+    steps: list[Step],
+    findings: list[ImportFinding],
+) -> SessionPlan:
     model = next(
         (found for turn in reversed(turns) if (found := first_text(turn["resolved_model"], turn["model"]))), None
     )
-    provider = provider_of(model or "")
+    provider = provider_of_model(model or "")
     losses = Losses()
     said = sum(entry.message is not None for entry in _entries(steps, provider, losses))
     prompts = (
@@ -301,7 +330,7 @@ def _plan(
         for block in said
         if isinstance(block, Text)
     )
-    return Plan(
+    return SessionPlan(
         format=LlmLogs.name,
         session=session,
         lines=len(steps),
@@ -315,7 +344,7 @@ def _plan(
     )
 
 
-def _entries(steps: list[Step], provider: str, losses: Losses | None = None) -> Iterator[Entry]:
+def _entries(steps: list[Step], provider: str, losses: Losses | None = None) -> Iterator[PlannedRecord]:
     form = FORMS[provider]
     losses = losses or Losses()
     for line, said, about, at in steps:
@@ -323,7 +352,7 @@ def _entries(steps: list[Step], provider: str, losses: Losses | None = None) -> 
         for role, blocks in said:
             held = [one for block in blocks for one in _held(block, role, form, losses)]
             if held and role != "system":
-                made = form.messages_of(Turn(role, tuple(held)))
+                made = form.messages_of(NeutralMessage(role, tuple(held)))
                 drafts += [Draft(message, about if role == "assistant" else {}, at) for message in made]
         drafts = drafts or [Draft(at=at)]
         drafts[0].lines.append(line)
@@ -346,17 +375,17 @@ def _held(block: Block, role: Role, form: Form, losses: Losses) -> Iterator[Bloc
             "media",
             "a file that stands in the logs by its path alone, or in no form of the model's, is not sent: its name is",
         )
-        named = re.split(r"[/\\]", text(obj(block.own).get("path")) or "")[-1] or block.url
+        named = re.split(r"[/\\]", text_member(obj(block.own).get("path")) or "")[-1] or block.url
         yield Text(f"[{block.type}: {named}]" if named else f"[{block.type}]")
 
 
-def provider_of(model: str) -> str:
+def provider_of_model(model: str) -> str:
     """Whose form a model speaks, by its name. ``llm`` knows a hundred plugins; most servers speak chat completions."""
     return next((provider for provider in ("claude", "gemini") if provider in model.lower()), "openai")
 
 
 def _about(row: Json) -> Json:
-    usage = {name: row[name] for name in ("input_tokens", "output_tokens") if count(row.get(name)) is not None}
+    usage = {name: row[name] for name in ("input_tokens", "output_tokens") if count_member(row.get(name)) is not None}
     about = {"model": first_text(row.get("resolved_model"), row.get("model")), "usage": usage}
     return {name: value for name, value in about.items() if value}
 
@@ -366,5 +395,5 @@ def _json(value: object) -> Json | None:
     if value is None or value == "":
         return {}
     if isinstance(value, (str, bytes)):
-        return parsed(value if isinstance(value, bytes) else value.encode(errors="surrogatepass"))
+        return parse_object(value if isinstance(value, bytes) else value.encode(errors="surrogatepass"))
     return value if isinstance(value, dict) else None

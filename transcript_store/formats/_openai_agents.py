@@ -13,8 +13,8 @@ from itertools import groupby
 from typing import Any
 
 from transcript_store.formats._document import TOO_DEEP, is_too_deep, read_object
-from transcript_store.formats._items import Items
-from transcript_store.formats._plan import Entry, Finding, Head, Plan, Tables
+from transcript_store.formats._forms import Items
+from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead, Tables
 from transcript_store.formats._rows import rows_of, sql_time, text_line
 
 _COLUMNS = ("session_id", "id", "message_data", "created_at")
@@ -28,19 +28,19 @@ class OpenAIAgents:
     name = "openai-agents"
     revision = 2
 
-    def recognizes(self, head: Head) -> bool:
+    def recognizes(self, head: SourceHead) -> bool:
         return {"session_id", "message_data"} <= set(head.tables.get("agent_messages", ()))
 
-    def plans(self, source: Tables) -> Iterable[Plan]:
+    def plans(self, source: Tables) -> Iterable[SessionPlan]:
         rows = rows_of(source, "agent_messages", _COLUMNS, ("session_id", "id"))
         for session, found in groupby(rows, key=lambda row: str(row["session_id"])):
             yield self._plan(session, list(found))
 
-    def _plan(self, session: str, rows: list[Row]) -> Plan:
+    def _plan(self, session: str, rows: list[Row]) -> SessionPlan:
         items = Items()
         said = sum(entry.message is not None for entry in _entries(rows, items))
-        generation: Callable[[], Iterator[Entry]] = partial(_entries, rows)
-        return Plan(
+        generation: Callable[[], Iterator[PlannedRecord]] = partial(_entries, rows)
+        return SessionPlan(
             format=self.name,
             session=session,
             lines=len(rows),
@@ -51,7 +51,7 @@ class OpenAIAgents:
         )
 
 
-def _entries(rows: list[Row], items: Items | None = None) -> Iterator[Entry]:
+def _entries(rows: list[Row], items: Items | None = None) -> Iterator[PlannedRecord]:
     items = items or Items()
     for number, row in enumerate(rows, 1):
         line, at = text_line(number, row["message_data"]), sql_time(row["created_at"])
@@ -64,17 +64,17 @@ def _entries(rows: list[Row], items: Items | None = None) -> Iterator[Entry]:
     yield from (draft.entry() for draft in items.take())
 
 
-def _findings(rows: list[Row]) -> Iterator[Finding]:
+def _findings(rows: list[Row]) -> Iterator[ImportFinding]:
     for number, row in enumerate(rows, 1):
         where, kept = f"the row {row['id']} of agent_messages", text_line(number, row["message_data"]).raw
         value, odd = read_object(kept)
-        yield from (Finding(kind, f"{where} has {message}", number) for kind, message in odd)
+        yield from (ImportFinding(kind, f"{where} has {message}", number) for kind, message in odd)
         if value is None:
             yield (
-                Finding("too-deep", f"{where} is {TOO_DEEP}", number)
+                ImportFinding("too-deep", f"{where} is {TOO_DEEP}", number)
                 if is_too_deep(kept)
-                else Finding("not-json", f"{where} holds no JSON object", number)
+                else ImportFinding("not-json", f"{where} holds no JSON object", number)
             )
         elif "__enc__" in value:
             message = f"{where} is encrypted with a key of its application: it cannot be read"
-            yield Finding("encrypted", message, number)
+            yield ImportFinding("encrypted", message, number)

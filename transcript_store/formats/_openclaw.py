@@ -15,8 +15,8 @@ from typing import Any
 
 import orjson
 
-from transcript_store.formats._plan import Finding, Head, Tables
-from transcript_store.formats._rows import plain, rows_of
+from transcript_store.formats._plan import ImportFinding, SourceHead, Tables
+from transcript_store.formats._rows import rows_of, sql_value
 
 _TABLE = "transcript_events"
 _COLUMNS = ("session_id", "seq", "event_json", "event_zstd")
@@ -30,7 +30,7 @@ class SessionLines:
 
     name: str
     data: bytes
-    findings: tuple[Finding, ...]
+    findings: tuple[ImportFinding, ...]
     """Of rows that are no line: each is one all the same, of an entry that pi does not know."""
 
     @property
@@ -41,7 +41,7 @@ class SessionLines:
         return self.data[offset : offset + size]
 
 
-def is_openclaw(head: Head) -> bool:
+def is_openclaw(head: SourceHead) -> bool:
     """Whether a database has OpenClaw's sessions."""
     return {"session_id", "seq", "event_json"} <= set(head.tables.get(_TABLE, ()))
 
@@ -56,7 +56,7 @@ def sessions_of(tables: Tables) -> Iterator[SessionLines]:
             lines.append(line + b"\n")
             if why_not is not None:
                 told = f"the row {row['seq']} of {_TABLE} {why_not}"
-                findings.append(Finding("unreadable-row", told, number))
+                findings.append(ImportFinding("unreadable-row", told, number))
         yield SessionLines(f"{tables.name}: {session}", b"".join(lines), tuple(findings))
 
 
@@ -71,9 +71,9 @@ def _line(row: dict[str, Any]) -> tuple[bytes, str | None]:
     kept = (
         {"base64": base64.b64encode(raw).decode()}
         if isinstance(raw, bytes)
-        else plain(packed if said is None else said)
+        else sql_value(packed if said is None else said)
     )
-    return orjson.dumps({"type": "unreadable_row", "seq": str(plain(row["seq"])), "row": kept}), why_not
+    return orjson.dumps({"type": "unreadable_row", "seq": str(sql_value(row["seq"])), "row": kept}), why_not
 
 
 def _unpacked(packed: bytes) -> tuple[bytes | None, str]:

@@ -14,23 +14,189 @@ One session may have replies of several providers. It has the form of the provid
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from datetime import datetime
+from functools import lru_cache, partial
 from typing import Any
 
-from transcript_store.formats._blocks import Form, Losses, Text, Thinking, Turn, objects, text_in
-from transcript_store.formats._kept import KeptLines
-from transcript_store.formats._left import left_finding
+from transcript_store.conversation import ConversationMetadata, Record
+from transcript_store.errors import InvalidMessageError
+from transcript_store.formats._arranging import FORMS, arranged_for, as_said, form_family, to_neutral
+from transcript_store.formats._lines import KeptLines
+from transcript_store.formats._neutral import (
+    Block,
+    Call,
+    Form,
+    Losses,
+    Media,
+    NeutralMessage,
+    Other,
+    Result,
+    Role,
+    Text,
+    Thinking,
+    arguments_of,
+    objects,
+    text_in,
+)
 from transcript_store.formats._openclaw import is_openclaw, sessions_of
-from transcript_store.formats._original import pack
-from transcript_store.formats._pi_blocks import is_said, provider_of, turn_in_pi
-from transcript_store.formats._plan import Entry, Finding, Head, Loss, Plan, Source
+from transcript_store.formats._outgoing import OutgoingRecord, json_line, outgoing_records
+from transcript_store.formats._packing import pack_line
+from transcript_store.formats._plan import (
+    ImportFinding,
+    Loss,
+    PlannedRecord,
+    SessionPlan,
+    Source,
+    SourceHead,
+    WrittenSession,
+)
 from transcript_store.formats._scaffolding import PI, marked
-from transcript_store.formats._trees import Generation, Said, told, way_through
-from transcript_store.formats._turns import FORMS, as_said
-from transcript_store.messages import cost_in, provider_family
+from transcript_store.formats._trees import Segment, TreeMessage, left_finding, planned_records, way_through
+from transcript_store.messages import cost_in, parse_message, provider_family, tokens_in
+
+# ---- pi blocks ----
+#
+# pi's messages: one form for every provider, from which each provider's own is built.
+
+COMPACTED = (
+    "The conversation history before this point was compacted into the following summary:\n\n<summary>\n{}\n</summary>"
+)
+CAME_BACK = "The following is a summary of a branch that this conversation came back from:\n\n<summary>\n{}</summary>"
+"""What pi itself makes of a summary before it sends it (0.73)."""
+
+_SAID = ("user", "custom", "hookMessage", "toolResult", "compactionSummary", "branchSummary")
+_ODD = re.compile(r"[^A-Za-z0-9_-]")
+_OF_OPENAI = frozenset({"openai", "openai-codex", "azure-openai-responses"})
+_FORMS = {"claude": "claude", "gemini": "gemini", "openai": "openai", "openai-compatible": "openai"}
+
+
+def provider_of_replies(reply: dict[str, Any]) -> str:
+    """Whose form a conversation with such replies has: pi names the API, and in its first files the provider alone."""
+    return _provider(text_in(reply, "api"), text_in(reply, "provider"), text_in(reply, "model"))
+
+
+@lru_cache(maxsize=64)  # a session has few models, and thousands of replies
+def _provider(api: str, provider: str, model: str) -> str:
+    api, provider, model = api.lower(), provider.lower(), model.lower()
+    if "anthropic" in (api or provider) or ("bedrock" in api and ("claude" in model or "anthropic" in model)):
+        return "claude"
+    if (api or provider).startswith("google"):
+        return "gemini"
+    return "openai" if provider in _OF_OPENAI else "openai-compatible"
+
+
+def is_said(message: dict[str, Any]) -> bool:
+    """Whether somebody said it. A reply that failed or was stopped says what was written of it; a command that the user kept for
+    himself is said to nobody.
+    """
+    role = message.get("role")
+    if role == "assistant":
+        return not _is_cut(message) or any(text_in(block, "text").strip() for block in objects(message.get("content")))
+    if role == "bashExecution":
+        return message.get("excludeFromContext") is not True
+    return role in _SAID
+
+
+def _is_cut(reply: dict[str, Any]) -> bool:
+    """Whether it failed, or the user stopped it."""
+    return reply.get("stopReason") in ("aborted", "error")
+
+
+def turn_in_pi(message: dict[str, Any]) -> NeutralMessage | None:
+    """What a message says; None if pi has no such role."""
+    content = message.get("content")
+    match message.get("role"):
+        case "user" | "custom" | "hookMessage":
+            return NeutralMessage("user", tuple(_said(content)))
+        case "assistant":
+            blocks = tuple(_block(block, message) for block in objects(content))
+            # A call of a reply that was cut has no result, and its thinking no signature.
+            cut = tuple(block for block in blocks if isinstance(block, Text) and block.text.strip())
+            return NeutralMessage("assistant", cut if _is_cut(message) else blocks)
+        case "toolResult":
+            number, name = _id(text_in(message, "toolCallId")), text_in(message, "toolName")
+            parts = tuple(block for block in _said(content) if isinstance(block, (Text, Media)))
+            return NeutralMessage("user", (Result(number, name, parts, failed=message.get("isError") is True),))
+        case "bashExecution":
+            return NeutralMessage("user", (Text(_ran(message)),))
+        case "compactionSummary":
+            return NeutralMessage("user", (Text(COMPACTED.format(text_in(message, "summary"))),))
+        case "branchSummary":
+            return NeutralMessage("user", (Text(CAME_BACK.format(text_in(message, "summary"))),))
+    return None
+
+
+def _said(content: object) -> Iterator[Block]:
+    if isinstance(content, str):
+        yield Text(content)
+    for block in objects(content):
+        yield _block(block, {})
+
+
+def _block(block: dict[str, Any], reply: dict[str, Any]) -> Block:
+    match block.get("type"):
+        case "text":
+            return _text(block, reply)
+        case "thinking":
+            return _thinking(block, reply)
+        case "toolCall":
+            return _call(block, reply)
+        case "image":
+            return Media(text_in(block, "mimeType") or "image/*", text_in(block, "data"))
+    return Other()
+
+
+def _text(block: dict[str, Any], reply: dict[str, Any]) -> Text:
+    text = text_in(block, "text")
+    if (signature := text_in(block, "textSignature")) and provider_of_replies(reply) == "gemini":
+        return Text(text, own={"text": text, "thoughtSignature": signature}, provider="gemini")
+    return Text(text)
+
+
+def _thinking(block: dict[str, Any], reply: dict[str, Any]) -> Thinking:
+    text, signature = text_in(block, "thinking"), text_in(block, "thinkingSignature")
+    provider = _FORMS[provider_of_replies(reply)]
+    if provider == "gemini" and signature:
+        own = {"text": text, "thought": True, "thoughtSignature": signature}
+        return Thinking(text, signature, own=own, provider=provider)
+    if provider == "openai" and signature.startswith("{"):  # an item of the responses API
+        try:
+            return Thinking(text, signature, own=parse_message(signature.encode()), provider="openai-responses")
+        except (InvalidMessageError, UnicodeEncodeError):
+            pass
+    return Thinking(text, signature, redacted=block.get("redacted") is True, provider=provider)
+
+
+def _call(block: dict[str, Any], reply: dict[str, Any]) -> Call:
+    number, name = _id(text_in(block, "id")), text_in(block, "name")
+    arguments = arguments_of(block.get("arguments"))
+    signature = text_in(block, "thoughtSignature")
+    if signature and provider_of_replies(reply) == "gemini":
+        own = {"functionCall": {"id": number, "name": name, "args": arguments}, "thoughtSignature": signature}
+        return Call(number, name, arguments, own=own, provider="gemini")
+    return Call(number, name, arguments)
+
+
+def _id(given: str) -> str:
+    """An id that every provider takes; a call and its result get the same. The responses API's has its item's id behind a bar."""
+    return _ODD.sub("_", given.partition("|")[0])[:64]
+
+
+def _ran(message: dict[str, Any]) -> str:
+    """A command that the user ran, as pi tells it to the model."""
+    output = text_in(message, "output")
+    text = f"Ran `{text_in(message, 'command')}`\n" + (f"```\n{output}\n```" if output else "(no output)")
+    if message.get("cancelled") is True:
+        return text + "\n\n(command cancelled)"
+    return f"{text}\n\nCommand exited with code {code}" if (code := message.get("exitCode")) else text
+
+
+# ---- pi ----
 
 _ENTRIES = frozenset(
     {"message", "compaction", "model_change", "thinking_level_change", "branch_summary", "custom_message"}
@@ -62,7 +228,7 @@ class _Node:
 
 
 @dataclass(slots=True)
-class _Look:
+class _FirstPass:
     """What a first look at the lines finds."""
 
     lines: KeptLines
@@ -76,7 +242,7 @@ class _Look:
     title: str = ""
     chosen: dict[str, Any] = field(default_factory=dict)
     """The last model that the user chose: before a reply it says whose form a conversation has."""
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[ImportFinding] = field(default_factory=list)
 
 
 class Pi:
@@ -85,16 +251,16 @@ class Pi:
     name = "pi"
     revision = 2
 
-    def recognizes(self, head: Head) -> bool:
+    def recognizes(self, head: SourceHead) -> bool:
         return is_openclaw(head) or (any(map(_is_ours, head.objects)) and not any(map(_is_anothers, head.objects)))
 
-    def plans(self, source: Any) -> Iterable[Plan]:
+    def plans(self, source: Any) -> Iterable[SessionPlan]:
         yield from self._of_lines(source)
         for session in sessions_of(source) if hasattr(source, "columns") else ():
             for plan in self._of_lines(session):
                 yield replace(plan, findings=(*session.findings, *plan.findings))
 
-    def _of_lines(self, source: Source) -> Iterable[Plan]:
+    def _of_lines(self, source: Source) -> Iterable[SessionPlan]:
         look = _look_at(KeptLines(source))
         if not look.lines.count:
             return
@@ -105,14 +271,16 @@ class Pi:
         left = {node.place: node for node in look.nodes if node.says and node.place not in on_the_way}
         findings += left_finding(len(left))
         last = next((node for node in reversed(way) if node.says and node.provider), None)
-        provider = last.provider if last is not None else provider_of(look.chosen or look.header)
+        provider = last.provider if last is not None else provider_of_replies(look.chosen or look.header)
         form = FORMS[provider_family(provider)]
         labels = {"title": look.title, "cwd": text_in(look.header, "cwd"), "forked_from": _parent_session(look.header)}
-        yield Plan(
+        yield SessionPlan(
             format=self.name,
             session=text_in(look.header, "id") or look.first,
             lines=look.lines.count,
-            generations=told(look.lines, generations, range(len(look.lines)), partial(_made, look, form), left),
+            generations=planned_records(
+                look.lines, generations, range(len(look.lines)), partial(_made, look, form), left
+            ),
             version=str(version) if isinstance(version := look.header.get("version"), int) else None,
             provider=provider if any(generation.said for generation in generations) else None,
             model=last.model if last is not None and last.model else None,
@@ -138,8 +306,8 @@ def _is_anothers(value: dict[str, Any]) -> bool:
     return value.get("type") == "session_start" or any(block.get("type") in _OF_CLAUDE for block in blocks)
 
 
-def _look_at(lines: KeptLines) -> _Look:
-    look = _Look(lines)
+def _look_at(lines: KeptLines) -> _FirstPass:
+    look = _FirstPass(lines)
     for place, line in enumerate(lines.read()):
         look.first = look.first or hashlib.sha256(line.raw).hexdigest()
         if line.value is None:
@@ -177,7 +345,7 @@ def _node(place: int, value: dict[str, Any]) -> _Node:
         id=text_in(value, "id"),
         parent=text_in(value, "parentId"),
         says=_is_said(value),
-        provider=provider_of(reply) if reply else "",
+        provider=provider_of_replies(reply) if reply else "",
         model=text_in(reply, "model"),
         thinks=any(block.get("type") == "thinking" for block in objects(reply.get("content"))),
         compacts=value.get("type") == "compaction",
@@ -194,7 +362,7 @@ def _is_said(value: dict[str, Any]) -> bool:
     return kind in ("custom_message", "compaction") or (kind == "branch_summary" and bool(value.get("summary")))
 
 
-def _turn(value: dict[str, Any]) -> Turn | None:
+def _turn(value: dict[str, Any]) -> NeutralMessage | None:
     """What an entry says to a model; None if it says nothing to it."""
     match value.get("type"):
         case "message" if isinstance(value.get("message"), dict):
@@ -208,24 +376,26 @@ def _turn(value: dict[str, Any]) -> Turn | None:
     return None
 
 
-def _generations_of(look: _Look, way: list[_Node], findings: list[Finding]) -> list[Generation[_Node]]:
+def _generations_of(look: _FirstPass, way: list[_Node], findings: list[ImportFinding]) -> list[Segment[_Node]]:
     """The way cut at its compactions: the summary, then what it kept, then what came after."""
-    found: list[Generation[_Node]] = [Generation(begins=0)]
+    found: list[Segment[_Node]] = [Segment(begins=0)]
     positions: dict[str | int, int] = {}  # on the way: by an entry's id, and by its place
     for at, node in enumerate(way):
         if node.compacts:
             first = _first_kept(look, positions, node, findings)
-            kept = [Said([one]) for one in way[first:at] if one.says and not one.compacts]
-            found.append(Generation(max(node.place, found[-1].begins), taken_over=kept, taken_at=1))
+            kept = [TreeMessage([one]) for one in way[first:at] if one.says and not one.compacts]
+            found.append(Segment(max(node.place, found[-1].begins), taken_over=kept, taken_at=1))
         if node.says:
-            found[-1].said.append(Said([node]))
+            found[-1].said.append(TreeMessage([node]))
         positions[node.place] = at
         if node.id:
             positions[node.id] = at
     return found
 
 
-def _first_kept(look: _Look, positions: dict[str | int, int], compaction: _Node, findings: list[Finding]) -> int:
+def _first_kept(
+    look: _FirstPass, positions: dict[str | int, int], compaction: _Node, findings: list[ImportFinding]
+) -> int:
     """Where on the way what a compaction kept begins; behind all that was if nothing was kept."""
     number = compaction.kept_number
     place = look.numbers[number] if 0 <= number < len(look.numbers) else -1
@@ -237,7 +407,7 @@ def _first_kept(look: _Look, positions: dict[str | int, int], compaction: _Node,
     return len(look.nodes)
 
 
-def _made(look: _Look, form: Form, said: Said[_Node], taken_over: bool) -> Iterator[Entry]:
+def _made(look: _FirstPass, form: Form, said: TreeMessage[_Node], taken_over: bool) -> Iterator[PlannedRecord]:
     """The messages of an entry; an event if this provider has no place for anything in it."""
     (node,) = said.nodes
     line = look.lines[node.place]
@@ -250,13 +420,13 @@ def _made(look: _Look, form: Form, said: Said[_Node], taken_over: bool) -> Itera
     given = line.value.get("message")
     about = _about(given) if node.provider and isinstance(given, dict) else _injected(line.value, turn)
     at = text_in(line.value, "timestamp") or None
-    packed = [] if taken_over else [pack(line.number, line.raw, line.value, messages[0], part=line.part)]
-    yield Entry(messages[0], {**about, "source": {"lines": packed}}, at, () if taken_over else (line.number,))
+    packed = [] if taken_over else [pack_line(line.number, line.raw, line.value, messages[0], part=line.part)]
+    yield PlannedRecord(messages[0], {**about, "source": {"lines": packed}}, at, () if taken_over else (line.number,))
     for message in messages[1:]:  # what a result shows, where the provider's results hold text alone
-        yield Entry(message, {"source": {"lines": []}}, at)
+        yield PlannedRecord(message, {"source": {"lines": []}}, at)
 
 
-def _injected(value: dict[str, Any], turn: Turn | None) -> dict[str, Any]:
+def _injected(value: dict[str, Any], turn: NeutralMessage | None) -> dict[str, Any]:
     """The mark of what pi or an extension wrote in the user's name, and of a compaction's summary."""
     kind = value.get("type")
     role = value["message"].get("role") if isinstance(value.get("message"), dict) else kind
@@ -283,7 +453,7 @@ def _about(reply: dict[str, Any]) -> dict[str, Any]:
     return about
 
 
-def _losses(look: _Look, way: list[_Node], form: Form) -> tuple[Loss, ...]:
+def _losses(look: _FirstPass, way: list[_Node], form: Form) -> tuple[Loss, ...]:
     losses = Losses()
     for node in way:
         value = look.lines[node.place].value if node.thinks and node.says else None
@@ -300,3 +470,140 @@ def _parent_session(header: dict[str, Any]) -> str:
     """The id in the name of the file that a session was branched from: ``<time>_<id>.jsonl``."""
     path = text_in(header, "parentSession", "branchedFrom")
     return path.replace("\\", "/").rpartition("/")[2].removesuffix(".jsonl").rpartition("_")[2]
+
+
+# ---- pi writer ----
+#
+# A conversation as a new session of pi, which ``pi --session`` goes on with: the third version of its files.
+
+_APIS = {
+    "claude": ("anthropic-messages", "anthropic"),
+    "gemini": ("google-generative-ai", "google"),
+    "openai": ("openai-completions", "openai"),
+    "openai-responses": ("openai-responses", "openai"),
+}
+_STOPS = ("stop", "length", "toolUse")
+
+
+class PiForm:
+    """What pi's messages have a place for. Whose thinking it is they say themselves, so it is kept whoever thought it."""
+
+    name = "pi"
+    alternates = False
+    marks_failures = True
+    id_length = 64
+
+    def turn_of(self, message: dict[str, Any]) -> NeutralMessage:
+        raise NotImplementedError("_pi_blocks reads them: they stand in entries")
+
+    def holds(self, block: Block, role: Role) -> bool:
+        if isinstance(block, Thinking):
+            return role == "assistant" and bool(block.text or block.signature)
+        if isinstance(block, Media):
+            return role == "user" and block.data is not None and block.type.startswith("image/")
+        return not isinstance(block, Other)
+
+    def messages_of(self, turn: NeutralMessage) -> Sequence[dict[str, Any]]:
+        if turn.role == "assistant":
+            return [{"role": "assistant", "content": [_written_block(block) for block in turn.blocks]}]
+        results = [block for block in turn.blocks if isinstance(block, Result)]
+        rest = [_written_block(block) for block in turn.blocks if not isinstance(block, Result)]
+        messages = [self._result(result) for result in results]
+        return [*messages, {"role": "user", "content": rest}] if rest else messages
+
+    def _result(self, result: Result) -> dict[str, Any]:
+        content = [_written_block(part) for part in result.content if self.holds(part, "user")]
+        about = {"role": "toolResult", "toolCallId": result.id, "toolName": result.name}
+        return {**about, "content": content, "isError": result.failed}
+
+
+class PiWriter:
+    """Writes sessions of pi."""
+
+    name = "pi"
+
+    def write(
+        self, records: Iterable[Record], metadata: ConversationMetadata, *, session: str, cwd: str, now: str
+    ) -> WrittenSession:
+        """See :class:`formats.Writer`."""
+        losses = Losses()
+        said = outgoing_records(records, metadata, losses)
+        turns = [
+            _user_instead_of_system(turn, losses)
+            for turn in to_neutral((one.message for one in said), metadata.provider or "")
+        ]
+        form = PiForm()
+        arranged = arranged_for(turns, form, join=False)
+        losses.add(arranged.losses)
+        lines: list[dict[str, Any]] = []
+        at = said[0].at if said else now
+        for turn, origins in zip(arranged.turns, arranged.origins, strict=True):
+            origin = said[origins[0]] if origins else None
+            at = at if origin is None else origin.at
+            for message in form.messages_of(turn):
+                about = _about_reply(turn, origin, metadata) if turn.role == "assistant" else {}
+                moment = {"timestamp": int(datetime.fromisoformat(at).timestamp() * 1000)}
+                lines.append({"type": "message", "timestamp": at, "message": {**message, **about, **moment}})
+        if not lines:
+            raise ValueError("the conversation has no message that could be sent")
+        if title := metadata.labels.get("title"):
+            lines.append({"type": "session_info", "timestamp": at, "name": title})
+        header = {"type": "session", "version": 3, "id": session, "timestamp": now, "cwd": cwd}
+        entries = [{**line, **_place(number)} for number, line in enumerate(lines)]
+        data = b"".join(map(json_line, (header, *entries)))
+        folder = cwd.removeprefix("/").replace("/", "-").replace("\\", "-").replace(":", "-")
+        name = f"{now.replace(':', '-').replace('.', '-')}_{session}.jsonl"
+        return WrittenSession(((f"sessions/--{folder}--/{name}", data),), f"pi --session {session}", losses.found())
+
+
+def _user_instead_of_system(turn: NeutralMessage, losses: Losses) -> NeutralMessage:
+    if turn.role != "system":
+        return turn
+    losses.note("system", "a system message in the conversation was handed on as the user's")
+    return NeutralMessage("user", turn.blocks)
+
+
+def _place(number: int) -> dict[str, Any]:
+    return {"id": f"{number:08x}", "parentId": f"{number - 1:08x}" if number else None}
+
+
+def _about_reply(turn: NeutralMessage, origin: OutgoingRecord | None, metadata: ConversationMetadata) -> dict[str, Any]:
+    extra = {} if origin is None else origin.extra
+    family = form_family(metadata.provider or "")
+    items = any(block.provider == "openai-responses" for block in turn.blocks)
+    api, provider = _APIS["openai-responses" if items else family] if family in _APIS else _APIS["openai"]
+    usage = extra.get("usage")
+    tokens = tokens_in(usage if isinstance(usage, dict) else {})
+    counts = {"input": tokens.input or 0, "output": tokens.output or 0, "cacheRead": 0, "cacheWrite": 0}
+    stop = text_in(extra, "stop_reason")
+    calls = any(isinstance(block, Call) for block in turn.blocks)
+    return {
+        "api": api,
+        "provider": metadata.provider if metadata.provider == "openai-compatible" else provider,
+        "model": text_in(extra, "model") or metadata.model or "unknown",
+        "usage": {**counts, "totalTokens": tokens.total or 0, "cost": dict.fromkeys((*counts, "total"), 0)},
+        "stopReason": stop if stop in _STOPS else "toolUse" if calls else "stop",
+    }
+
+
+def _written_block(block: Block) -> dict[str, Any]:
+    own = block.own if block.provider == "gemini" and block.own is not None else {}
+    signature = text_in(own, "thoughtSignature", "thought_signature")
+    match block:
+        case Text(text=text):
+            return {"type": "text", "text": text, **({"textSignature": signature} if signature else {})}
+        case Thinking(text=text):
+            return {"type": "thinking", "thinking": text, **_signed(block)}
+        case Call():
+            call = {"type": "toolCall", "id": block.id, "name": block.name, "arguments": block.arguments}
+            return {**call, "thoughtSignature": signature} if signature else call
+        case Media(type=kind, data=data):
+            return {"type": "image", "data": data, "mimeType": kind}
+    raise TypeError(f"pi has no place for {type(block).__name__}")  # holds() was not asked
+
+
+def _signed(thinking: Thinking) -> dict[str, Any]:
+    if thinking.provider == "openai-responses" and thinking.own is not None:
+        return {"thinkingSignature": json.dumps(thinking.own, ensure_ascii=False, separators=(",", ":"))}
+    signed: dict[str, Any] = {"thinkingSignature": thinking.signature} if thinking.signature else {}
+    return {**signed, "redacted": True} if thinking.redacted else signed

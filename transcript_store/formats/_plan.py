@@ -60,7 +60,7 @@ class Tables(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ImportFinding:
     """What is not as it should be in a source, and where; nothing of it is dropped in silence."""
 
     kind: str
@@ -84,7 +84,7 @@ class Loss:
     """A plain sentence of one of them, without the count: "thinking was left out: …"."""
 
 
-class Entry(NamedTuple):
+class PlannedRecord(NamedTuple):
     """One record to be stored: a message as its provider has it, or an event."""
 
     message: dict[str, Any] | None
@@ -98,7 +98,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SessionPlan:
     """One session of a source, which becomes one conversation."""
 
     format: str
@@ -106,7 +106,7 @@ class Plan:
     """The source's own id of the session. It is hashed and shown, and never part of a path."""
     lines: int
     """How many lines, or rows, the source has of this session."""
-    generations: tuple[Callable[[], Iterable[Entry]], ...]
+    generations: tuple[Callable[[], Iterable[PlannedRecord]], ...]
     """The last is the live one. Each may be asked for its entries more than once, and makes them as they are asked for."""
     version: str | None = None
     """Of the format, or of the program that wrote it; None if neither is said."""
@@ -117,7 +117,7 @@ class Plan:
     tools: tuple[dict[str, Any], ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     """``title``, ``cwd``, ``git_branch``, ``part_of`` where known. ``source`` is added by who imports."""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ImportFinding, ...] = ()
     losses: tuple[Loss, ...] = ()
     is_part: bool = False
     """Whether it is a view of lines that another plan of this source accounts for too: a sub-agent in its parent's file, a branch
@@ -137,7 +137,7 @@ class Plan:
     Such a conversation is gone on with if it is of this very source. Sessions of several sources may share it."""
 
 
-class Reader(Protocol):
+class SessionReader(Protocol):
     """Reads one format. Pure: the same source gives the same plans.
 
     A reader whose plans change from one version to the next, for the same source, has a greater ``revision`` each time (an int; 1
@@ -148,10 +148,10 @@ class Reader(Protocol):
     def name(self) -> str:
         """As ``--format`` says it: ``claude-code``."""
 
-    def recognizes(self, head: Head) -> bool:
+    def recognizes(self, head: SourceHead) -> bool:
         """Whether a source that begins so is of this format: by what it holds, never by its name alone."""
 
-    def plans(self, source: Any) -> Iterable[Plan]:
+    def plans(self, source: Any) -> Iterable[SessionPlan]:
         """The sessions of a :class:`Source`, or of :class:`Tables`, in the order in which they stand in it.
 
         Never raises for what the source holds: a finding says what could not be read. What ``source.read`` raises comes out.
@@ -159,7 +159,7 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class SourceHead:
     """How a source begins: what a reader recognizes it by."""
 
     name: str
@@ -172,7 +172,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenSession:
     """A conversation in the form of another program: what is to be written, and nothing is written yet."""
 
     files: tuple[tuple[str, bytes], ...]
@@ -186,7 +186,7 @@ class Written:
     losses: tuple[Loss, ...] = ()
 
 
-class Writer(Protocol):
+class SessionWriter(Protocol):
     """Writes a conversation as a new session of one program. Pure: the same arguments give the same bytes."""
 
     @property
@@ -195,7 +195,7 @@ class Writer(Protocol):
 
     def write(
         self, records: Iterable[Record], metadata: ConversationMetadata, *, session: str, cwd: str, now: str
-    ) -> Written:
+    ) -> WrittenSession:
         """The conversation as files.
 
         Args:
@@ -208,3 +208,42 @@ class Writer(Protocol):
         Raises:
             ValueError: this conversation cannot be said in that form at all; the sentence says why.
         """
+
+
+# ---- format ----
+#
+# A format that another package adds: what it hands to us through the entry point group ``transcript_store.formats``.
+#
+# docs/import.md ("Add a format") has a whole example.
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFolder:
+    """Where a program keeps its sessions."""
+
+    program: str
+    folder: str
+    """Below the home directory."""
+    patterns: tuple[str, ...]
+    """Paths below the folder. ``*`` stands for a part of one name, and never begins with a dot."""
+    variable: str | None = None
+    """The environment variable that names another folder."""
+    below_variable: str = ""
+    """What is added to the folder that the variable names."""
+    mac_folder: str | None = None
+    """On macOS instead of ``folder``."""
+    not_sessions: tuple[str, ...] = ()
+    """Names of files that match, and hold no session: the program's own logs. They are passed over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What a package adds: a reader, a writer, or both, and where the program keeps its sessions.
+
+    The name of the entry point is the name of the format. The reader, the writer and the places have it too.
+    """
+
+    reader: SessionReader | None = None
+    writer: SessionWriter | None = None
+    places: tuple[SessionFolder, ...] = ()
+    """Where ``import`` looks without a PATH. A session is written into the folder of the first."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from transcript_store.formats._members import Json, obj, text
+from transcript_store.formats._document import Json, obj, text_member
 
 _TAG = r"([A-Za-z][\w-]*(?: [a-z]+)?)"
 _OPENED = re.compile(rf"<{_TAG}(?:\s[^<>]*)?>")
@@ -136,7 +136,9 @@ def marked(typed: str | None, *, is_said: bool = False) -> Json:
 def texts_in(content: Any) -> list[str]:
     """The texts of a message's content: a text, or parts that have one."""
     members = content if isinstance(content, list) else [content]
-    return [said for one in members if (said := one if isinstance(one, str) else text(obj(one).get("text")) or "")]
+    return [
+        said for one in members if (said := one if isinstance(one, str) else text_member(obj(one).get("text")) or "")
+    ]
 
 
 def _typed_at_claude_code(found: dict[str, str]) -> str:

@@ -5,15 +5,56 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
-from transcript_store.formats._kept import KeptLines
-from transcript_store.formats._left import left_entry
-from transcript_store.formats._plan import Entry, Finding
+from transcript_store.conversation import Record
+from transcript_store.formats._lines import KeptLines, object_on
+from transcript_store.formats._packing import pack_line, unpack_line
+from transcript_store.formats._plan import ImportFinding, PlannedRecord
+from transcript_store.messages import left_of
+
+# ---- left ----
+#
+# What was said on a branch that the conversation left: events that keep it, so that it can be shown, found and exported.
+#
+# Such an event has ``extra.left_branch``: the ``message`` in its provider's form, and what belongs to it beside (model, usage, scaffolding).
+
+
+def left_finding(count: int) -> list[ImportFinding]:
+    """What is told of messages on branches that were left."""
+    if not count:
+        return []
+    said = "1 message stands on a branch" if count == 1 else f"{count:,} messages stand on branches"
+    return [ImportFinding("left-branch", f"{said} that the conversation left: kept beside it, and shown by --branches")]
+
+
+def left_entry(entry: PlannedRecord) -> PlannedRecord:
+    """A message on a branch that was left: an event that keeps what was said, and its lines as they are."""
+    if entry.message is None:
+        return entry
+    source = entry.extra.get("source", {})
+    lines = [
+        pack_line(line["n"], raw, object_on(raw), part=line.get("part", 0))
+        for line in source.get("lines", ())
+        for raw in (unpack_line(line, entry.message),)
+    ]
+    about = {name: value for name, value in entry.extra.items() if name != "source"}
+    left = {"left_branch": {**about, "message": entry.message}}
+    return PlannedRecord(None, {**left, "source": {**source, "lines": lines}}, entry.at, entry.lines)
+
+
+def with_branches(records: Iterable[Record]) -> Iterator[Record]:
+    """The records; what events keep of branches that the conversation left are messages, with ``extra.left_branch`` True."""
+    for record in records:
+        left = left_of(record.extra) if record.message is None else None
+        yield record if left is None else replace(record, message=left[0], extra={**left[1], "left_branch": True})
+
+
+# ---- trees ----
 
 
 class Placed(Protocol):
@@ -35,27 +76,27 @@ NodeT = TypeVar("NodeT", bound=Placed)
 
 
 @dataclass(slots=True)
-class Said(Generic[NodeT]):
+class TreeMessage(Generic[NodeT]):
     """A message: the lines that it was made of."""
 
     nodes: list[NodeT]
 
 
 @dataclass(slots=True)
-class Generation(Generic[NodeT]):
+class Segment(Generic[NodeT]):
     """What stands between two compactions."""
 
     begins: int
     """Events from this place on are its own. Never less than in the generation before."""
-    said: list[Said[NodeT]] = field(default_factory=list)
-    taken_over: list[Said[NodeT]] = field(default_factory=list)
+    said: list[TreeMessage[NodeT]] = field(default_factory=list)
+    taken_over: list[TreeMessage[NodeT]] = field(default_factory=list)
     """What it keeps of earlier generations; their lines were counted there."""
     taken_at: int = 0
     """How many of the messages stand before what was taken over."""
 
 
 def way_to(
-    leaf: NodeT, by_id: Mapping[str, NodeT], before: Sequence[NodeT], lines: KeptLines, findings: list[Finding]
+    leaf: NodeT, by_id: Mapping[str, NodeT], before: Sequence[NodeT], lines: KeptLines, findings: list[ImportFinding]
 ) -> list[NodeT]:
     """From the root to a leaf. Where a parent is missing, the line before takes its place, and a finding says so.
 
@@ -86,7 +127,7 @@ def way_to(
 
 
 def way_through(
-    nodes: Sequence[NodeT], by_id: Mapping[str, NodeT], leaf: NodeT, lines: KeptLines, findings: list[Finding]
+    nodes: Sequence[NodeT], by_id: Mapping[str, NodeT], leaf: NodeT, lines: KeptLines, findings: list[ImportFinding]
 ) -> list[NodeT]:
     """From the root to a leaf among these nodes. Where none of them has a parent here, all of them, as they stand."""
     ids = {node.id for node in nodes if node.id}
@@ -97,13 +138,13 @@ def way_through(
     return list(nodes)
 
 
-def told(
+def planned_records(
     lines: KeptLines,
-    generations: Sequence[Generation[NodeT]],
+    generations: Sequence[Segment[NodeT]],
     places: Iterable[int],
-    made: Callable[[Said[NodeT], bool], Iterable[Entry]],
+    made: Callable[[TreeMessage[NodeT], bool], Iterable[PlannedRecord]],
     left: Mapping[int, NodeT],
-) -> tuple[Callable[[], Iterator[Entry]], ...]:
+) -> tuple[Callable[[], Iterator[PlannedRecord]], ...]:
     """The entries of each generation: messages in the order in which they were said, events where they stand in the source.
 
     ``places`` are those that the plan accounts for, in order. ``made`` makes a message, or what is left of it, and is told
@@ -121,15 +162,15 @@ def told(
 
 def _entries(
     lines: KeptLines,
-    generation: Generation[NodeT],
+    generation: Segment[NodeT],
     events: Sequence[int],
     own: range,
-    made: Callable[[Said[NodeT], bool], Iterable[Entry]],
+    made: Callable[[TreeMessage[NodeT], bool], Iterable[PlannedRecord]],
     left: Mapping[int, NodeT],
-) -> Iterator[Entry]:
-    def event(place: int) -> Iterator[Entry]:
+) -> Iterator[PlannedRecord]:
+    def event(place: int) -> Iterator[PlannedRecord]:
         node = left.get(place)
-        return lines.event(place) if node is None else map(left_entry, made(Said([node]), False))
+        return lines.event(place) if node is None else map(left_entry, made(TreeMessage([node]), False))
 
     next_event = own.start
     for at, said in enumerate(generation.said):

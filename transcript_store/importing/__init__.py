@@ -22,33 +22,39 @@ from functools import partial
 from itertools import chain
 from typing import Literal
 
-from transcript_store.formats import READERS, Reader, redaction_of
+from transcript_store.formats import READERS, SessionReader, redaction_of
 from transcript_store.import_notes import earlier_generations
-from transcript_store.importing._note import conversation_id
-from transcript_store.importing._processes import FEWEST, in_processes, may_fork
-from transcript_store.importing._reading import How, import_together
-from transcript_store.importing._report import UNREAD, Action, ImportReport, Lines, refused
+from transcript_store.importing._parallel import FEWEST, in_processes, may_fork
+from transcript_store.importing._reading import ImportOptions, import_together
+from transcript_store.importing._report import UNREAD, Action, ImportReport, LineCounts, conversation_id, refused_report
 from transcript_store.importing._stamps import Stamps
 from transcript_store.library import ConversationLibrary
 from transcript_store.redaction import SecretRedactor, require_redactor
-from transcript_store.sources import Found, UnusableFormatError, added_formats, added_names, discover, find
+from transcript_store.sources import (
+    FoundSource,
+    UnusableFormatError,
+    added_formats,
+    added_names,
+    discover,
+    find_sources,
+)
 
 __all__ = [
     "UNREAD",
     "Action",
-    "Found",
+    "FoundSource",
     "ImportReport",
-    "Lines",
+    "LineCounts",
     "conversation_id",
     "discover",
     "earlier_generations",
-    "find",
+    "find_sources",
     "import_conversations",
 ]
 
 
 def import_conversations(
-    sources: Iterable[Found | str | os.PathLike[str]],
+    sources: Iterable[FoundSource | str | os.PathLike[str]],
     library: ConversationLibrary,
     *,
     format: str | None = None,
@@ -68,10 +74,10 @@ def import_conversations(
     same id in every library, so importing it twice, or from two processes, or from a copy of the file, is importing it once.
     What grew since is added, what was rewritten becomes a new generation, and what was added here is never overwritten. A
     source is opened to read only. The formats that installed packages add are asked too; one that cannot be used gives a report
-    (``refused``), and hinders nobody else.
+    (``refused_report``), and hinders nobody else.
 
     Args:
-        sources: what :func:`discover` or :func:`find` found, or paths of files and folders.
+        sources: what :func:`discover` or :func:`find_sources` found, or paths of files and folders.
         library: where the conversations go.
         format: the name of the format to read, one of ours or one that an installed package adds; None to tell it from how each
             source begins. The packages are imported unless it is one of ours.
@@ -121,16 +127,21 @@ def import_conversations(
         require_redactor(redact)
     redaction = None if redact is None else redaction_of(redact)
     stamps = Stamps(cache, library, redaction=redaction, is_kept=not dry_run)
-    how = How(library, format, readers, redact, diverged, dry_run, empty, again)
+    how = ImportOptions(library, format, readers, redact, diverged, dry_run, empty, again)
     reports = _run(sources, stamps, how, since=since, jobs=jobs)
-    return chain((refused(error.distribution, str(error)) for error in unusable), reports)
+    return chain((refused_report(error.distribution, str(error)) for error in unusable), reports)
 
 
 def _run(
-    sources: Iterable[Found | str | os.PathLike[str]], stamps: Stamps, how: How, *, since: datetime | None, jobs: int
+    sources: Iterable[FoundSource | str | os.PathLike[str]],
+    stamps: Stamps,
+    how: ImportOptions,
+    *,
+    since: datetime | None,
+    jobs: int,
 ) -> Iterator[ImportReport]:
     """Those that look as they did; then the others."""
-    changed: list[Found] = []
+    changed: list[FoundSource] = []
     own = f"{how.library.directory}/"
     for one in _looked_at(sources):
         if isinstance(one, ImportReport):
@@ -138,7 +149,7 @@ def _run(
         elif one.path.startswith(own):
             continue  # a folder that is imported may hold the library
         elif one.why_not is not None:
-            yield refused(one.path, one.why_not)
+            yield refused_report(one.path, one.why_not)
         elif since is not None and one.mtime_ns < since.timestamp() * 1e9:
             continue
         elif (known := stamps.unchanged(one, how.format, takes_empty=how.takes_empty)) is not None:
@@ -172,19 +183,19 @@ def _is_empty(library: ConversationLibrary) -> bool:
         return next(iter(library.iter_list()), None) is None
 
 
-def _looked_at(sources: Iterable[Found | str | os.PathLike[str]]) -> Iterator[Found | ImportReport]:
+def _looked_at(sources: Iterable[FoundSource | str | os.PathLike[str]]) -> Iterator[FoundSource | ImportReport]:
     """What stands at the given paths; a report for one at which there is nothing."""
     for given in sources:
-        if isinstance(given, Found):
+        if isinstance(given, FoundSource):
             yield given
             continue
         try:
-            yield from list(find(given))
+            yield from list(find_sources(given))
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
-            yield refused(os.fspath(given), f"cannot be looked at: {getattr(error, 'strerror', None) or error}")
+            yield refused_report(os.fspath(given), f"cannot be looked at: {getattr(error, 'strerror', None) or error}")
 
 
-def _readers(format: str | None) -> tuple[list[Reader], list[UnusableFormatError]]:
+def _readers(format: str | None) -> tuple[list[SessionReader], list[UnusableFormatError]]:
     """The readers to be asked, in this order, and the formats of installed packages that cannot be used.
 
     Raises:

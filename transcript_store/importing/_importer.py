@@ -28,22 +28,36 @@ from transcript_store.errors import (
     StorageError,
     TranscriptStoreError,
 )
-from transcript_store.exported_sessions import is_as_exported
-from transcript_store.formats import Entry, Finding, Loss, Plan
-from transcript_store.import_notes import covers
-from transcript_store.importing._note import conversation_id, file_facts, new_note, plain, tail_of
-from transcript_store.importing._records import Batch, Lists, as_stored, batches, lines_in, refused_of, time_of
-from transcript_store.importing._report import ImportReport, counted
-from transcript_store.importing._standing import (
+from transcript_store.formats import ImportFinding, Loss, PlannedRecord, SessionPlan
+from transcript_store.import_notes import is_as_exported, redaction_covers
+from transcript_store.importing._comparison import (
     WRITTEN,
-    Standing,
+    ImportDecision,
     has_another_form,
     is_continued,
     is_of_this_source,
     noted_file,
     standing_of,
+    supersede,
 )
-from transcript_store.importing._superseded import supersede
+from transcript_store.importing._records import (
+    ImportBatch,
+    Lists,
+    as_stored,
+    batches,
+    lines_in,
+    record_time,
+    refused_of,
+)
+from transcript_store.importing._report import (
+    ImportReport,
+    conversation_id,
+    encodable,
+    file_facts,
+    new_note,
+    plan_report,
+    tail_of,
+)
 from transcript_store.library import ConversationGroup, ConversationLibrary
 from transcript_store.messages import encode_message
 from transcript_store.sources import PLACES, FileSource, Rows, folder_of
@@ -89,7 +103,7 @@ class Importer:
         self._of_programs = tuple(f"{folder_of(place)}/" for place in PLACES)
         self._deleted = frozenset() if takes_deleted else library.deleted_ids()
 
-    def put(self, plan: Plan, source: FileSource | Rows, *, is_alone: bool) -> ImportReport:
+    def put(self, plan: SessionPlan, source: FileSource | Rows, *, is_alone: bool) -> ImportReport:
         """Make the library hold what is planned; says what was done.
 
         Args:
@@ -103,7 +117,7 @@ class Importer:
         """
         if source.stamp.size <= _HELD_BYTES:
             plan = replace(plan, generations=tuple(map(_held, plan.generations)))
-        report = counted(plan, source=source.name)
+        report = plan_report(plan, source=source.name)
         try:
             return self._put(plan, source, report, is_alone=is_alone)
         except (StorageError, PoisonedError):
@@ -114,7 +128,9 @@ class Importer:
             # A copy: what was raised holds the frames that it passed, and with them the session.
             return replace(report, action="refused", reason=str(error), error=copy_of(error))
 
-    def _put(self, plan: Plan, source: FileSource | Rows, report: ImportReport, *, is_alone: bool) -> ImportReport:
+    def _put(
+        self, plan: SessionPlan, source: FileSource | Rows, report: ImportReport, *, is_alone: bool
+    ) -> ImportReport:
         """Into the conversation of this session, or else into the one that has it by its former id, or else into a new one."""
         into = partial(self._put_into, plan, source, report, is_alone=is_alone)
         former = plan.former_session or plan.session
@@ -125,7 +141,7 @@ class Importer:
 
     def _put_into(
         self,
-        plan: Plan,
+        plan: SessionPlan,
         source: FileSource | Rows,
         report: ImportReport,
         session: str,
@@ -142,7 +158,7 @@ class Importer:
                 plan = replace(plan, labels={**plan.labels, "diverged_from": original})
             if self._is_as_exported(plan, source):
                 return replace(report, action="unchanged", reason=_EXPORTED)
-            work = _Work(self._library, group, own_id, plan, source, is_alone=is_alone, is_first=self._is_first)
+            work = _PlanImport(self._library, group, own_id, plan, source, is_alone=is_alone, is_first=self._is_first)
             done = work.run(dry_run=self._dry_run, may_create=self._may_create(own_id, plan, report))
             is_deleted = done.action == "empty" and own_id in self._deleted
             next_id = conversation_id(plan.format, session, copy + 1)
@@ -152,7 +168,7 @@ class Importer:
                 return replace(report, action="empty")
             if not is_deleted and (done.action != "diverged" or not (self._forks or self._has(next_id))):
                 if work.findings:
-                    report = counted(as_stored(plan, work.findings), source=source.name)
+                    report = plan_report(as_stored(plan, work.findings), source=source.name)
                 return replace(
                     report,
                     action=done.action,
@@ -163,12 +179,12 @@ class Importer:
                 )
         raise AssertionError("count() does not end")
 
-    def _may_create(self, own_id: str, plan: Plan, report: ImportReport) -> bool:
+    def _may_create(self, own_id: str, plan: SessionPlan, report: ImportReport) -> bool:
         if own_id in self._deleted:
             return False
         return self._takes_empty or not _is_empty(plan, report)
 
-    def _is_as_exported(self, plan: Plan, source: FileSource | Rows) -> bool:
+    def _is_as_exported(self, plan: SessionPlan, source: FileSource | Rows) -> bool:
         """Whether an export wrote this session into a program's own folder. From any other place it is imported: a user put it there."""
         if self._takes_deleted or not isinstance(source, FileSource) or plan.session[14:15] != "5":
             return False  # and most are not read for it
@@ -176,7 +192,7 @@ class Importer:
             plan.session, source.read(0, source.stamp.size)
         )
 
-    def _known_as(self, plan: Plan, source: FileSource | Rows, former: str) -> tuple[str, int]:
+    def _known_as(self, plan: SessionPlan, source: FileSource | Rows, former: str) -> tuple[str, int]:
         """The session, its own or the former one, under which it is on record, and the first copy to look at."""
         for copy in count(1):
             its_id = conversation_id(plan.format, former, copy)
@@ -196,7 +212,7 @@ class Importer:
         return True
 
 
-def _is_empty(plan: Plan, report: ImportReport) -> bool:
+def _is_empty(plan: SessionPlan, report: ImportReport) -> bool:
     """True if the source has no message of the session, and no line that may be one which the reader did not understand."""
     if report.messages or report.lines.in_messages or report.findings or report.losses:
         return False
@@ -204,7 +220,7 @@ def _is_empty(plan: Plan, report: ImportReport) -> bool:
     return not any(map(_SPEAKER.search, lines))
 
 
-def _held(entries: Callable[[], Iterable[Entry]]) -> Callable[[], Iterable[Entry]]:
+def _held(entries: Callable[[], Iterable[PlannedRecord]]) -> Callable[[], Iterable[PlannedRecord]]:
     """The same entries, made once."""
     return cache(lambda: list(entries()))
 
@@ -214,7 +230,7 @@ class _Done(NamedTuple):
     reason: str | None = None
 
 
-class _Work:
+class _PlanImport:
     """One plan and one conversation."""
 
     def __init__(
@@ -222,7 +238,7 @@ class _Work:
         library: ConversationLibrary,
         group: ConversationGroup | None,
         id: str,
-        plan: Plan,
+        plan: SessionPlan,
         source: FileSource | Rows,
         *,
         is_alone: bool,
@@ -232,9 +248,9 @@ class _Work:
         self._is_first = is_first
         self._is_alone = is_alone
         self._metadata, self.losses = _metadata_of(plan)
-        self.findings: list[Finding] = []
+        self.findings: list[ImportFinding] = []
         """The messages that the store did not take."""
-        self.superseded: list[Finding] = []
+        self.superseded: list[ImportFinding] = []
         """The conversations that another format made of this source."""
 
     def run(self, *, dry_run: bool, may_create: bool = True) -> _Done:
@@ -274,13 +290,15 @@ class _Work:
                 return _Done(found.action, found.reason)
         raise AssertionError("the last try returns or raises")
 
-    def _with_note(self, store: ConversationStore, found: Standing) -> Standing:
+    def _with_note(self, store: ConversationStore, found: ImportDecision) -> ImportDecision:
         """The same; or ``grew`` by a note alone, where all lines are on record and the last note is not true of the source any more."""
         note = found.noted
         if found.action != "unchanged" or note is None:
             return found
         reason = None
-        if noted_file(note) == plain(self._source.name) and covers(self._plan.redaction, note.get("redaction")):
+        if noted_file(note) == encodable(self._source.name) and redaction_covers(
+            self._plan.redaction, note.get("redaction")
+        ):
             if note.get("tail_base64") != tail_of(self._plan):
                 reason = _TAIL
             elif self._has_other_labels(store, note) and not is_continued(store):
@@ -289,7 +307,7 @@ class _Work:
             reason = _SUM  # its bytes changed while it was imported, and are as on record now
         return found if reason is None else found._replace(action="grew", reason=reason)
 
-    def _go_on_behind(self, position: TranscriptPosition, found: Standing) -> Standing:
+    def _go_on_behind(self, position: TranscriptPosition, found: ImportDecision) -> ImportDecision:
         """Write what is to be done, if the conversation still ends where it did; else look again."""
         with self._library.open(self._id, verify="tail", lock_timeout_seconds=_WAIT_SECONDS) as store:
             if store.position != position:
@@ -314,7 +332,7 @@ class _Work:
     def _contents(self, lists: Lists) -> dict[str, Any]:
         return {"id": self._id, "provider": self._plan.provider, **self._metadata, **lists._asdict()}
 
-    def _go_on(self, store: ConversationStore, found: Standing) -> None:
+    def _go_on(self, store: ConversationStore, found: ImportDecision) -> None:
         # A provider of another form changes with the messages, in one commit.
         provider = {"provider": self._plan.provider} if has_another_form(store, self._plan) else {}
         # Before the note says so: what a kill leaves in between, the next import brings to the same end.
@@ -324,7 +342,7 @@ class _Work:
             self._replace_from(store, found.first, **provider)
             return
         if (first := next(found.rest, None)) is not None or found.reason is not None:
-            not_before = time_of(store.get_records(last=1)[0].at)
+            not_before = record_time(store.get_records(last=1)[0].at)
             entries = found.rest if first is None else chain((first,), found.rest)
             self._append(store, found.first, batches(entries, self._source.stamp.size, not_before))
         self._replace_from(store, found.first + 1)
@@ -370,14 +388,14 @@ class _Work:
             self._stored(number, next(remaining), replace_all)
             self._append(store, number, remaining)
 
-    def _append(self, store: ConversationStore, number: int, remaining: Iterator[Batch]) -> None:
+    def _append(self, store: ConversationStore, number: int, remaining: Iterator[ImportBatch]) -> None:
         def append(lists: Lists) -> None:
             store.append_messages(**lists._asdict(), if_head=store.head)
 
         for batch in remaining:
             self._stored(number, batch, append)
 
-    def _stored(self, number: int, batch: Batch, put: Callable[[Lists], _T]) -> _T:
+    def _stored(self, number: int, batch: ImportBatch, put: Callable[[Lists], _T]) -> _T:
         """Store a batch of the plan's generation of this number, with its note; returns what ``put`` does."""
         try:
             return put(batch.lists(self._note(number, batch)))
@@ -385,11 +403,11 @@ class _Work:
             self.findings += [each for each in refused_of(batch.entries) if each not in self.findings]
             return put(batch.lists(self._note(number, batch), checked=True))
 
-    def _note(self, number: int, batch: Batch) -> dict[str, Any]:
+    def _note(self, number: int, batch: ImportBatch) -> dict[str, Any]:
         plan = replace(self._plan, findings=(*self._plan.findings, *self.findings)) if self.findings else self._plan
         return new_note(plan, self._file, self._metadata, generation=number, complete=batch.is_last)
 
-    def _refused_before(self) -> list[Finding]:
+    def _refused_before(self) -> list[ImportFinding]:
         """What the store did not take of earlier imports: a report is on all of a session, whatever was written now (F6)."""
         return [*dict.fromkeys(each for entries in self._plan.generations for each in refused_of(entries()))]
 
@@ -398,18 +416,18 @@ class _Work:
         return file_facts(self._source, is_alone=self._is_alone)
 
 
-def _metadata_of(plan: Plan) -> tuple[dict[str, Any], tuple[Loss, ...]]:
+def _metadata_of(plan: SessionPlan) -> tuple[dict[str, Any], tuple[Loss, ...]]:
     """What the plan says of the conversation, as far as metadata can have it."""
     losses = []
-    labels = {plain(name): plain(text)[:_LONGEST_LABEL] for name, text in plan.labels.items()}
+    labels = {encodable(name): encodable(text)[:_LONGEST_LABEL] for name, text in plan.labels.items()}
     tools = [tool for tool in plan.tools if _is_a_tool(tool)]
     if len(tools) < len(plan.tools):
         losses.append(
             Loss("tools", len(plan.tools) - len(tools), "tools that metadata cannot have: no name, or no JSON")
         )
     fields = {
-        "model": None if plan.model is None else plain(plan.model),
-        "system_prompt": None if plan.system_prompt is None else plain(plan.system_prompt),
+        "model": None if plan.model is None else encodable(plan.model),
+        "system_prompt": None if plan.system_prompt is None else encodable(plan.system_prompt),
         "tools": tools or None,
         "labels": {**labels, "source": plan.format},
     }

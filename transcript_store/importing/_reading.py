@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -11,24 +12,77 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 from transcript_store.errors import PoisonedError, StorageError
-from transcript_store.formats import READERS, Head, Plan, Reader, in_another_encoding, nearly_lines, redacted_plan
-from transcript_store.importing._committed import committed
+from transcript_store.formats import (
+    READERS,
+    SessionPlan,
+    SessionReader,
+    SourceHead,
+    in_another_encoding,
+    nearly_json_lines,
+    redacted_plan,
+)
 from transcript_store.importing._importer import Importer
-from transcript_store.importing._note import revision_of
-from transcript_store.importing._report import ImportReport, is_blank, misnamed, refused, unknown
-from transcript_store.importing._threads import in_threads, one_by_one
+from transcript_store.importing._parallel import in_threads, one_by_one
+from transcript_store.importing._report import ImportReport, is_blank, misnamed, refused_report, revision_of, unknown
 from transcript_store.library import ConversationGroup, ConversationLibrary
 from transcript_store.redaction import SecretRedactor
-from transcript_store.sources import FileSource, Found, Rows, UnreadableSourceError, parts_of
+from transcript_store.sources import FileSource, FoundSource, Rows, UnreadableSourceError, open_parts
+
+# ---- committed ----
+#
+# A report is given when what it tells of is durable: it waits for the commit of the group that its conversation is in.
+
+_Done = tuple[FoundSource, list[ImportReport]]
 
 
-class How(NamedTuple):
+def committed(
+    done: Iterable[_Done], group: ConversationGroup | None, import_again: Callable[[FoundSource], list[ImportReport]]
+) -> Iterator[_Done]:
+    """What was done with each source, in its order, as soon as the group waits with nothing of it.
+
+    The group commits by itself when it is full, and here at the end. A session that another process created in the meantime is
+    imported again: now it is there to be compared with.
+    """
+    if group is None:
+        yield from done
+        return
+    waiting: deque[_Done] = deque()
+    for one in chain(done, [None]):
+        if one is not None:
+            waiting.append(one)
+        else:
+            group.commit()
+        while waiting and not any(report.id in group for report in waiting[0][1]):
+            found, reports = waiting.popleft()
+            while theirs := {report.id for report in reports if report.action == "created"} & group.existing_ids:
+                again = import_again(found)
+                group.commit()
+                reports = [_seen_again(report, again) if report.id in theirs else report for report in reports]
+            yield found, reports
+
+
+def _seen_again(before: ImportReport, again: list[ImportReport]) -> ImportReport:
+    """What another look at its source says of a session that another process has created. Never that it was created before."""
+    for report in again:
+        if report.id == before.id:
+            return report
+    for report in again:  # it could not be added to, or the source could not be read any more
+        if report.id is None and report.session in (None, before.session):
+            return report
+    reason = "another import created it just now, and the source holds it no more; import it again"
+    return replace(before, action="refused", id=None, reason=reason)
+
+
+# ---- reading ----
+
+
+class ImportOptions(NamedTuple):
     """How sources are imported, the same for all of one call."""
 
     library: ConversationLibrary
     format: str | None
     """The name that was given; None to tell the format from how each source begins."""
-    readers: list[Reader]
+    readers: list[SessionReader]
     """Those that are asked, in this order; of a format that was named the only one."""
     redactor: SecretRedactor | None
     diverged: Literal["report", "fork"]
@@ -41,16 +95,16 @@ class How(NamedTuple):
     """Whether the library was empty at the beginning, so that nothing is looked for before it is created."""
 
 
-def import_together(how: How, sources: list[Found]) -> Generator[list[ImportReport], None, None]:
+def import_together(how: ImportOptions, sources: list[FoundSource]) -> Generator[list[ImportReport], None, None]:
     """Import these; the reports on each, in their order, when what they tell of is durable."""
-    with nullcontext() if how.dry_run else how.library.together() as group:
+    with nullcontext() if how.dry_run else how.library.group() as group:
         yield from _Import(how, group).run(sources)
 
 
 class _Import:
     """Sources that are read, and written as one group. Without a group nothing is written."""
 
-    def __init__(self, how: How, group: ConversationGroup | None) -> None:
+    def __init__(self, how: ImportOptions, group: ConversationGroup | None) -> None:
         self._format, self._readers, self._redactor = how.format, how.readers, how.redactor
         self._library, self._group = how.library, group
         self._importer = Importer(
@@ -66,44 +120,44 @@ class _Import:
         waits = not how.is_first or group is None or group.creates_alone
         self._at_once = in_threads if waits else one_by_one
 
-    def run(self, sources: list[Found]) -> Iterator[list[ImportReport]]:
+    def run(self, sources: list[FoundSource]) -> Iterator[list[ImportReport]]:
         """The reports on each, when what they tell of is durable."""
         with closing(self._at_once(self._of_one, sources)) as done:
             for _, reports in committed(zip(sources, done, strict=True), self._group, self._of_one):
                 yield reports
 
-    def _of_one(self, found: Found) -> list[ImportReport]:
+    def _of_one(self, found: FoundSource) -> list[ImportReport]:
         return list(self._of_file(found.path, is_expected=found.is_expected))
 
     def _of_file(self, path: str, *, is_expected: bool) -> Iterator[ImportReport]:
         try:
-            with parts_of(path) as parts:
+            with open_parts(path) as parts:
                 for part in parts:
                     if isinstance(part, UnreadableSourceError):
-                        yield refused(part.path, part.reason)
+                        yield refused_report(part.path, part.reason)
                     else:
                         yield from self._of_part(*part, is_expected=is_expected)
         except UnreadableSourceError as error:
-            yield refused(error.path, error.reason)
+            yield refused_report(error.path, error.reason)
         except (StorageError, PoisonedError):  # of the library: nothing more can be written
             raise
         except Exception as error:  # it cannot be opened or unpacked, for a reason that no check expects
-            yield refused(path, self._without_secrets(f"cannot be read{_why(error)}"))
+            yield refused_report(path, self._without_secrets(f"cannot be read{_why(error)}"))
 
-    def _of_part(self, head: Head, source: FileSource | Rows, *, is_expected: bool) -> Iterator[ImportReport]:
+    def _of_part(self, head: SourceHead, source: FileSource | Rows, *, is_expected: bool) -> Iterator[ImportReport]:
         if source.stamp.size <= len(head.start) and is_blank(head):
-            yield ImportReport(action="empty", source=source.name, reason=nearly_lines(head))
+            yield ImportReport(action="empty", source=source.name, reason=nearly_json_lines(head))
             return
         reader, failures = self._reader_for(head)
         for why in failures:
-            yield refused(source.name, self._without_secrets(why))
+            yield refused_report(source.name, self._without_secrets(why))
         if reader is None:
             yield unknown(head, source.name, is_expected=is_expected)
             return
         try:
             is_misnamed = self._format is not None and not reader.recognizes(head)
             if is_misnamed and (in_another_encoding(head) or not _says_anything(reader, source)):
-                yield refused(source.name, misnamed(reader, _recognized(READERS, head)[0], head))
+                yield refused_report(source.name, misnamed(reader, _recognized(READERS, head)[0], head))
             else:
                 yield from self._of_sessions(reader, source)
         except (StorageError, PoisonedError, UnreadableSourceError):
@@ -111,31 +165,31 @@ class _Import:
         except (Exception, SystemExit) as error:  # of the reader: the other sources are imported all the same
             # The file of the second look may be another than that of the first.
             if isinstance(source, FileSource) and source.is_rewritten:
-                yield refused(source.name, "was rewritten or cut while it was read; import it again")
+                yield refused_report(source.name, "was rewritten or cut while it was read; import it again")
                 return
-            yield refused(source.name, self._without_secrets(f"cannot be read as {reader.name}{_why(error)}"))
+            yield refused_report(source.name, self._without_secrets(f"cannot be read as {reader.name}{_why(error)}"))
 
     def _without_secrets(self, sentence: str) -> str:
         return sentence if self._redactor is None else str(self._redactor.redact(sentence).value)
 
-    def _reader_for(self, head: Head) -> tuple[Reader | None, list[str]]:
+    def _reader_for(self, head: SourceHead) -> tuple[SessionReader | None, list[str]]:
         return (self._readers[0], []) if self._format is not None else _recognized(self._readers, head)
 
-    def _of_sessions(self, reader: Reader, source: FileSource | Rows) -> Iterator[ImportReport]:
-        def planned() -> Iterator[Plan]:
+    def _of_sessions(self, reader: SessionReader, source: FileSource | Rows) -> Iterator[ImportReport]:
+        def planned() -> Iterator[SessionPlan]:
             plans = map(partial(_of_its_own_format, reader), reader.plans(source))
             return plans if self._redactor is None else map(partial(redacted_plan, redactor=self._redactor), plans)
 
         plans = planned()
         # The bytes of a file are those of its only session. Its parts are views of the same lines.
-        first: list[Plan] = []
+        first: list[SessionPlan] = []
         while sum(not plan.is_part for plan in first) < 2 and (plan := next(plans, None)) is not None:
             first.append(plan)
         if not first:
-            yield refused(source.name, f"holds no session that {reader.name} can read")
+            yield refused_report(source.name, f"holds no session that {reader.name} can read")
         is_only_one = sum(not plan.is_part for plan in first) == 1
 
-        def put(plan: Plan) -> ImportReport:
+        def put(plan: SessionPlan) -> ImportReport:
             report = self._importer.put(plan, source, is_alone=is_only_one and not plan.is_part)
             beside = source.seen_beside if isinstance(source, FileSource) else {}
             return replace(report, beside=beside) if beside else report
@@ -143,7 +197,7 @@ class _Import:
         seen: set[str] = set()
         twice: set[str] = set()
 
-        def each_once() -> Iterator[Plan]:
+        def each_once() -> Iterator[SessionPlan]:
             for plan in chain(first, plans):
                 if plan.session in seen:
                     twice.add(plan.session)
@@ -169,7 +223,9 @@ class _Import:
             elif plan.session in twice:
                 sums[plan.session] = _sum_of(plan)
 
-    def _of_second(self, plan: Plan, source: FileSource | Rows, first: ImportReport, *, is_same: bool) -> ImportReport:
+    def _of_second(
+        self, plan: SessionPlan, source: FileSource | Rows, first: ImportReport, *, is_same: bool
+    ) -> ImportReport:
         """A session whose id an earlier one in the same source has: left out, unless it is the same one.
 
         Put beside the first one, it would replace it, and the first that one the next time (F2). It is compared with the first one
@@ -189,12 +245,12 @@ class _Import:
         return replace(report, action="diverged", id=first.id, reason=reason)
 
 
-def _says_anything(reader: Reader, source: FileSource | Rows) -> bool:
+def _says_anything(reader: SessionReader, source: FileSource | Rows) -> bool:
     entries = (entry for plan in reader.plans(source) for generation in plan.generations for entry in generation())
     return any(entry.message is not None for entry in entries)
 
 
-def _sum_of(plan: Plan) -> bytes:
+def _sum_of(plan: SessionPlan) -> bytes:
     """The same for two sessions of one source if all their entries are."""
     found = hashlib.sha256()
     for number, entries in enumerate(plan.generations):
@@ -203,7 +259,7 @@ def _sum_of(plan: Plan) -> bytes:
     return found.digest()
 
 
-def _recognized(readers: Iterable[Reader], head: Head) -> tuple[Reader | None, list[str]]:
+def _recognized(readers: Iterable[SessionReader], head: SourceHead) -> tuple[SessionReader | None, list[str]]:
     """The first reader that recognizes it, and why others could not say whether they do."""
     failures: list[str] = []
     for reader in readers:
@@ -215,7 +271,7 @@ def _recognized(readers: Iterable[Reader], head: Head) -> tuple[Reader | None, l
     return None, failures
 
 
-def _of_its_own_format(reader: Reader, plan: Plan) -> Plan:
+def _of_its_own_format(reader: SessionReader, plan: SessionPlan) -> SessionPlan:
     if plan.format != reader.name:  # its conversations would take the ids of another format's
         raise ValueError(f"it gives a plan of the format {plan.format!r}")
     return replace(plan, revision=revision_of(reader))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, Record
 from transcript_store.errors import InvalidMessageError
-from transcript_store.formats import Entry, Finding, Plan, pack, unpack
+from transcript_store.formats import ImportFinding, PlannedRecord, SessionPlan, pack_line, unpack_line
 from transcript_store.messages import encode_message
 
 _ONE_BATCH_BYTES = 64 << 20
@@ -34,10 +34,10 @@ class Lists(NamedTuple):
     times: list[datetime | None]
 
 
-class Batch(NamedTuple):
+class ImportBatch(NamedTuple):
     """Entries that are stored together, each with its time."""
 
-    entries: list[Entry]
+    entries: list[PlannedRecord]
     own_times: list[datetime | None]
     """What each entry says itself, as far as that is a time."""
     times: list[datetime | None]
@@ -58,34 +58,36 @@ class Batch(NamedTuple):
         return Lists([*(entry.message for entry in entries), None], [*extras, note], [*self.times, noted_at])
 
 
-def refused_of(entries: Iterable[Entry]) -> list[Finding]:
+def refused_of(entries: Iterable[PlannedRecord]) -> list[ImportFinding]:
     """A finding for each message that the store does not take: its line becomes an event."""
     return [
-        Finding(UNSTORABLE, _UNSTORABLE, entry.lines[0] if entry.lines else None)
+        ImportFinding(UNSTORABLE, _UNSTORABLE, entry.lines[0] if entry.lines else None)
         for entry in entries
         if entry.message is not None and storable(entry).message is None
     ]
 
 
-def as_stored(plan: Plan, findings: Iterable[Finding]) -> Plan:
+def as_stored(plan: SessionPlan, findings: Iterable[ImportFinding]) -> SessionPlan:
     """The plan as the store took it, with what was found meanwhile."""
     generations = tuple(partial(_stored, entries) for entries in plan.generations)
     return replace(plan, generations=generations, findings=(*plan.findings, *findings))
 
 
-def _stored(entries: Callable[[], Iterable[Entry]]) -> Iterator[Entry]:
+def _stored(entries: Callable[[], Iterable[PlannedRecord]]) -> Iterator[PlannedRecord]:
     return map(storable, entries())
 
 
-def batches(entries: Iterable[Entry], source_size: int, not_before: datetime | None = None) -> Iterator[Batch]:
+def batches(
+    entries: Iterable[PlannedRecord], source_size: int, not_before: datetime | None = None
+) -> Iterator[ImportBatch]:
     """The entries in batches, at least one. None of them is before ``not_before``."""
     remaining = iter(entries)
     size = None if source_size <= _ONE_BATCH_BYTES else _BATCH_RECORDS
     taken = list(islice(remaining, size))
     while True:
         following = [] if size is None else list(islice(remaining, size))
-        own_times = [time_of(entry.at) for entry in taken]
-        batch = Batch(taken, own_times, _times(taken, own_times, not_before), not following, not_before)
+        own_times = [record_time(entry.at) for entry in taken]
+        batch = ImportBatch(taken, own_times, _times(taken, own_times, not_before), not following, not_before)
         not_before = batch.times[-1] if taken else not_before
         yield batch
         if not following:
@@ -93,12 +95,12 @@ def batches(entries: Iterable[Entry], source_size: int, not_before: datetime | N
         taken = following
 
 
-def same(record: Record, entry: Entry) -> bool:
+def same(record: Record, entry: PlannedRecord) -> bool:
     """Whether a record is what an import made of this entry. What it says beside message and lines may change with a reader."""
     return _equals(record, entry) or _equals(record, storable(entry))
 
 
-def behind(record: Record, entry: Entry) -> tuple[Entry, ...] | None:
+def behind(record: Record, entry: PlannedRecord) -> tuple[PlannedRecord, ...] | None:
     """What of an entry is not on record behind this record: nothing if the record is what an import made of it.
 
     Of a run of empty lines that grew it is the lines that came. None if the record is of another entry.
@@ -109,7 +111,11 @@ def behind(record: Record, entry: Entry) -> tuple[Entry, ...] | None:
     if run is None or grown is None or run[0] != grown[0] or not grown[1].startswith(run[1]):
         return None
     at, rest = run[0] + run[1].count(b"\n"), grown[1][len(run[1]) :]
-    return (Entry(None, {"source": {"lines": [pack(at, rest, None)]}}, entry.at, range(at, at + rest.count(b"\n"))),)
+    return (
+        PlannedRecord(
+            None, {"source": {"lines": [pack_line(at, rest, None)]}}, entry.at, range(at, at + rest.count(b"\n"))
+        ),
+    )
 
 
 def _empty_lines(message: object, extra: Mapping[str, Any] | None) -> tuple[int, bytes] | None:
@@ -121,7 +127,7 @@ def _empty_lines(message: object, extra: Mapping[str, Any] | None) -> tuple[int,
     return number, raw
 
 
-def storable(entry: Entry) -> Entry:
+def storable(entry: PlannedRecord) -> PlannedRecord:
     """The entry, or an event with its lines as they are, where the store does not take the message: too deep, too long, no JSON.
 
     An entry whose lines it does not take either keeps their numbers.
@@ -141,13 +147,13 @@ def lines_in(
     lines = source.get("lines") if isinstance(source, dict) else None
     for line in lines if isinstance(lines, list) else ():
         try:
-            raw = unpack(line, message)
+            raw = unpack_line(line, message)
         except (KeyError, ValueError, TypeError):
             raw = b""
         yield (line.get("n"), line.get("part", 0)), raw
 
 
-def restated(lines: Iterable[tuple[tuple[Any, Any], bytes]]) -> Iterator[Entry]:
+def restated(lines: Iterable[tuple[tuple[Any, Any], bytes]]) -> Iterator[PlannedRecord]:
     """Events that say of lines on record what stands there now."""
     packed: list[dict[str, Any]] = []
     size = 0
@@ -155,17 +161,19 @@ def restated(lines: Iterable[tuple[tuple[Any, Any], bytes]]) -> Iterator[Entry]:
         if packed and size + len(raw) > _RESTATED_BYTES:
             yield _restated(packed)
             packed, size = [], 0
-        packed.append(pack(number, raw, None, part=part))
+        packed.append(pack_line(number, raw, None, part=part))
         size += len(raw)
     if packed:
         yield _restated(packed)
 
 
-def _restated(packed: list[dict[str, Any]]) -> Entry:
-    return Entry(None, {"source": {"lines": packed, "restated": True}}, None, tuple(line["n"] for line in packed))
+def _restated(packed: list[dict[str, Any]]) -> PlannedRecord:
+    return PlannedRecord(
+        None, {"source": {"lines": packed, "restated": True}}, None, tuple(line["n"] for line in packed)
+    )
 
 
-def time_of(text: str | None) -> datetime | None:
+def record_time(text: str | None) -> datetime | None:
     """A source's time, if it is one that a record can have. One without a zone is UTC."""
     if not text:
         return None
@@ -181,7 +189,7 @@ def _has_zone(text: str | None) -> bool:
 
 
 def _times(
-    entries: list[Entry], own_times: list[datetime | None], not_before: datetime | None
+    entries: list[PlannedRecord], own_times: list[datetime | None], not_before: datetime | None
 ) -> list[datetime | None]:
     """A time for each: its own; else that of the one before; at the beginning that of the first that has one.
 
@@ -202,7 +210,7 @@ def _times(
     return times
 
 
-def _extra(entry: Entry, *, is_its_own: bool) -> dict[str, Any]:
+def _extra(entry: PlannedRecord, *, is_its_own: bool) -> dict[str, Any]:
     """What is stored beside the message; with the entry's own time, unless that is the record's."""
     source = {**_source(entry), "lines": _lines(entry)}
     if entry.at is not None and not is_its_own:
@@ -210,36 +218,36 @@ def _extra(entry: Entry, *, is_its_own: bool) -> dict[str, Any]:
     return {**entry.extra, "source": source}
 
 
-def _equals(record: Record, entry: Entry) -> bool:
+def _equals(record: Record, entry: PlannedRecord) -> bool:
     return record.message == entry.message and _lines(entry) == (record.extra or {})["source"]["lines"]
 
 
-def _source(entry: Entry) -> dict[str, Any]:
+def _source(entry: PlannedRecord) -> dict[str, Any]:
     source = entry.extra.get("source")
     return source if isinstance(source, dict) else {}
 
 
-def _lines(entry: Entry) -> list[Any]:
+def _lines(entry: PlannedRecord) -> list[Any]:
     lines = _source(entry).get("lines")
     return lines if isinstance(lines, list) else []
 
 
-def _raw(line: dict[str, Any], entry: Entry) -> dict[str, Any]:
+def _raw(line: dict[str, Any], entry: PlannedRecord) -> dict[str, Any]:
     try:
-        return pack(line["n"], unpack(line, entry.message), None)
+        return pack_line(line["n"], unpack_line(line, entry.message), None)
     except (KeyError, ValueError, TypeError):
         return {"n": line.get("n")}
 
 
-def _with(entry: Entry, lines: list[dict[str, Any]]) -> Entry:
-    return Entry(None, {"source": {"lines": lines, "unstorable": True}}, _plain_time(entry.at), entry.lines)
+def _with(entry: PlannedRecord, lines: list[dict[str, Any]]) -> PlannedRecord:
+    return PlannedRecord(None, {"source": {"lines": lines, "unstorable": True}}, _plain_time(entry.at), entry.lines)
 
 
 def _plain_time(at: str | None) -> str | None:
     return None if at is None else at.encode("utf-8", "backslashreplace").decode()[:100]
 
 
-def _is_taken(entry: Entry) -> bool:
+def _is_taken(entry: PlannedRecord) -> bool:
     try:
         length = len(encode_message(_extra(entry, is_its_own=False), "extra", DEFAULT_MAX_LINE_BYTES))
         if entry.message is not None:

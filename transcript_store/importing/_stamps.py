@@ -19,11 +19,10 @@ import orjson
 
 from transcript_store.file_names import TRANSCRIPT, absolute_path
 from transcript_store.formats import READERS
-from transcript_store.import_notes import covers
-from transcript_store.importing._note import plain, revision_of
-from transcript_store.importing._report import ImportReport, Lines
+from transcript_store.import_notes import redaction_covers
+from transcript_store.importing._report import ImportReport, LineCounts, encodable, revision_of
 from transcript_store.library import ConversationLibrary
-from transcript_store.sources import Found, how_it_looks
+from transcript_store.sources import FoundSource, how_it_looks
 
 _VERSION = 6
 _SETTLED_NS = 2 * 10**9
@@ -33,7 +32,7 @@ _ABANDONED_SECONDS = 24 * 60 * 60
 """A temporary file of this age is no running import's: that one was killed."""
 
 
-def _looks(source: Found) -> list[int]:
+def _looks(source: FoundSource) -> list[int]:
     """How a source looks. A program may put a file's mtime back, and not its ctime."""
     return [source.size, source.mtime_ns, source.ctime_ns, source.inode]
 
@@ -66,20 +65,22 @@ class Stamps:
             self._path = os.path.join(absolute_path(folder), _file_name(self._library))
             with suppress(OSError, ValueError, TypeError, KeyError), open(self._path, "rb") as file:
                 found = orjson.loads(file.read())
-                is_ours = found["version"] == _VERSION and found["library"] == plain(self._library)
+                is_ours = found["version"] == _VERSION and found["library"] == encodable(self._library)
                 if is_ours and found["readers"] == self._readers:
                     self._known = dict(found["sources"])
 
-    def unchanged(self, source: Found, format: str | None, *, takes_empty: bool = False) -> list[ImportReport] | None:
+    def unchanged(
+        self, source: FoundSource, format: str | None, *, takes_empty: bool = False
+    ) -> list[ImportReport] | None:
         """The reports on a source that looks as it did, and its conversations too; None if it has to be read."""
-        noted = self._known.get(plain(source.path))
+        noted = self._known.get(encodable(source.path))
         if noted is None:
             return None
         try:
             looks, sessions, redaction, beside = orjson.loads(noted)
             if looks != _looks(source) or any(self._beside(path) != before for path, before in beside):
                 return None
-            if not covers(redaction, self._redaction):
+            if not redaction_covers(redaction, self._redaction):
                 return None  # what is on record may have the secrets
             for transcript, its_id, its_format, *_ in sessions:
                 if (
@@ -92,9 +93,9 @@ class Stamps:
         except (IndexError, ValueError, TypeError):  # somebody else wrote it
             return None
 
-    def note(self, source: Found, reports: list[ImportReport]) -> None:
+    def note(self, source: FoundSource, reports: list[ImportReport]) -> None:
         """Remember a source that was imported whole, unless it was written just now."""
-        self._is_changed |= self._known.pop(plain(source.path), None) is not None
+        self._is_changed |= self._known.pop(encodable(source.path), None) is not None
         beside = {path: looks for report in reports for path, looks in report.beside.items()}
         written = max([source.mtime_ns, *(looks[1] for looks in beside.values() if looks is not None)])
         if (
@@ -112,9 +113,9 @@ class Stamps:
             _looks(source),
             said,
             redaction,
-            [[path, looks] for path, looks in beside.items() if plain(path) == path],
+            [[path, looks] for path, looks in beside.items() if encodable(path) == path],
         ]
-        self._known[plain(source.path)] = orjson.dumps(noted).decode()
+        self._known[encodable(source.path)] = orjson.dumps(noted).decode()
         self._is_changed = True
 
     def _beside(self, path: str) -> list[int] | None:
@@ -130,7 +131,7 @@ class Stamps:
             return
         document = {
             "version": _VERSION,
-            "library": plain(self._library),
+            "library": encodable(self._library),
             "readers": self._readers,
             "sources": self._known,
         }
@@ -186,7 +187,7 @@ def _said(source: str, report: ImportReport) -> list[Any]:
     texts = (report.id, report.format, member, report.session, report.title)
     lines = report.lines
     counts = (report.messages, report.events, lines.total, lines.in_messages, lines.in_events, lines.left_out)
-    return [*(text if text is None else plain(text) for text in texts), report.is_part, *counts]
+    return [*(text if text is None else encodable(text) for text in texts), report.is_part, *counts]
 
 
 def _report(source: str, transcript: list[int] | None, *said: Any) -> ImportReport:
@@ -201,5 +202,5 @@ def _report(source: str, transcript: list[int] | None, *said: Any) -> ImportRepo
         is_part=is_part,
         messages=messages,
         events=events,
-        lines=Lines(*lines),
+        lines=LineCounts(*lines),
     )

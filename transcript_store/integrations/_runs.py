@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from functools import partial
 
 from transcript_store.errors import ConversationLockedError
-from transcript_store.integrations._homes import Home, path_of
+from transcript_store.integrations._conversations import Home, path_of
 
 _Key = tuple[Home, str]
 _Place = Future[None]
@@ -40,7 +40,7 @@ async def begin_turn(home: Home, id: str, timeout_seconds: float) -> Callable[[]
         line = _lines.setdefault(key, deque())
         if line and line[0] in _of_this_task.get():
             reason = "a run on this history asked for another run on it, and would wait for it for ever: give the inner agent another key"
-            raise ConversationLockedError(path=path, reason=reason, holder_pid=os.getpid(), way_out=None)
+            raise ConversationLockedError(path=path, reason=reason, holder_pid=os.getpid(), hint=None)
         line.append(place)
         if line[0] is place:
             place.set_result(None)

@@ -76,7 +76,7 @@ class _SecretsOfItems(SecretRedactor):
         return Redacted(value if now is item else {_AS_TEXT: json.dumps(now)}, counts)
 
 
-def redacted(redact: Redact, message: dict[str, Any], name: str) -> dict[str, Any]:
+def redact_item(redact: Redact, message: dict[str, Any], name: str) -> dict[str, Any]:
     """What the caller's function makes of a message; its own error may show the text, so only its type is told.
 
     Raises:

@@ -16,21 +16,158 @@ import logging
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
-from transcript_store.conversation import ConversationStore, Durability, Redact
+import anyio.to_thread
+
+from transcript_store.conversation import AppendResult, ConversationStore, Durability, Record, Redact
 from transcript_store.errors import (
     ConversationChangedError,
     ConversationLockedError,
     ConversationNotFoundError,
     MissingExtraError,
 )
+from transcript_store.integrations._conversations import (
+    Conversation,
+    Home,
+    Known,
+    OpenOptions,
+    close_within,
+    conversation,
+    home_at,
+    id_for_key,
+    is_folder,
+    logger,
+    path_of,
+    to_read,
+)
+from transcript_store.integrations._values import (
+    of_items,
+    readable,
+    redact_item,
+    require_items,
+    restored,
+    restored_extra,
+    stored,
+)
+from transcript_store.library import ConversationLibrary, ConversationSummary, delete_conversation
+from transcript_store.messages import EncodedMessage, decode_message
+
+__all__ = ["TranscriptSessionStore"]
+
+
+# ---- claude entries ----
+#
+# The entries of Claude's Agent SDK as records, and back; and what an append must know of those that are stored.
+#
+# An entry is a record. What the model was told or said, an entry's ``message``, is the record's message, in Claude's form; the entry
+# around it is the record's extra. An entry without a message is an event. The last record of a batch has the SDK's summary of the
+# session too, in the same commit.
+
+Entry = dict[str, Any]
+
+
+class NewEntry(NamedTuple):
+    """An entry that a call was given, encoded and so copied: the model's message, and the record's extra around it."""
+
+    name: str
+    message: EncodedMessage | None
+    around: EncodedMessage
+    redact: Redact | None
+
+    @classmethod
+    def of(cls, entry: Entry, name: str, max_bytes: int, redact: Redact | None) -> NewEntry:
+        """Raises as ``stored()``."""
+        message = entry.get("message")
+        if not (isinstance(message, dict) and isinstance(message.get("role"), str)):
+            return cls(name, None, stored({"entry": entry}, name, max_bytes), redact)
+        around = {**entry, "message": None}  # which keeps the place, so that the members keep their order
+        said = stored(message, f"{name}.message", max_bytes)
+        return cls(name, said, stored({"entry": around}, name, max_bytes), redact)
+
+    def read(self) -> StoredEntry:
+        """The entry as it will be read again. The SDK cuts texts for its summary, and half a secret would not be known as one."""
+        message = None if self.message is None else self._read(self.message)
+        entry = _joined(restored(self._read(self.around)), message) or {}
+        return StoredEntry(self, entry, _uuid(entry))
+
+    def _read(self, encoded: EncodedMessage) -> dict[str, Any]:
+        plain = decode_message(encoded.text)
+        return plain if self.redact is None else redact_item(self.redact, plain, self.name)
+
+    def with_summary(self, summary: Any, max_bytes: int) -> EncodedMessage:
+        extra = restored(decode_message(self.around.text))
+        return self.around if summary is None else stored({**extra, "summary": summary}, "summary", max_bytes)
+
+
+class StoredEntry(NamedTuple):
+    """What was given, and what comes back of it."""
+
+    given: NewEntry
+    entry: Entry
+    uuid: str | None
+
+
+def _joined(extra: dict[str, Any], message: dict[str, Any] | None) -> Entry | None:
+    """The entry of a record; None if the record is the note of a repair."""
+    entry: Entry | None = extra.get("entry")
+    if entry is not None and message is not None:
+        entry["message"] = restored(message)
+    return entry
+
+
+def sdk_entries(store: ConversationStore) -> list[Entry]:
+    while True:
+        with suppress(ConversationChangedError):  # it was replaced while it was read, which are many turns
+            return [entry for entry in map(_entry, store.iter_records()) if entry is not None]
+
+
+def _entry(record: Record) -> Entry | None:
+    return _joined(restored_extra(record.extra), record.message)
+
+
+@dataclass
+class Memo(Known):
+    """The ``uuid`` of each entry that is stored, and the SDK's summary of them."""
+
+    uuids: set[str] = field(default_factory=set)
+    summary: Any = None
+
+    def take(self, record: Record) -> None:
+        extra = restored_extra(record.extra)
+        if (uuid := _uuid(extra.get("entry") or {})) is not None:
+            self.uuids.add(uuid)
+        if extra.get("summary") is not None:
+            self.summary = extra["summary"]
+
+    def new_ones(self, given: Iterable[StoredEntry]) -> list[StoredEntry]:
+        new, seen = [], set[str]()
+        for one in given:
+            if one.uuid is None:
+                new.append(one)
+            elif one.uuid not in self.uuids and one.uuid not in seen:
+                new.append(one)
+                seen.add(one.uuid)
+        return new
+
+    def note(self, new: Iterable[StoredEntry], last: AppendResult, summary: Any) -> None:
+        self.uuids.update(one.uuid for one in new if one.uuid is not None)
+        self.head, self.seq, self.at = last.head, last.seq, last.at
+        self.summary = summary
+
+
+def _uuid(entry: Entry) -> str | None:
+    uuid = entry.get("uuid")
+    return uuid if isinstance(uuid, str) else None
+
+
+# ---- claude agent sdk ----
 
 try:
     from claude_agent_sdk import fold_session_summary
@@ -41,21 +178,6 @@ except ModuleNotFoundError as _error:
         feature="transcript_store.integrations.claude_agent_sdk", extra="claude-agent-sdk"
     ) from _error
 
-import anyio.to_thread
-
-from transcript_store.integrations._claude_entries import Entry, Given, Memo, Read, entries_of
-from transcript_store.integrations._conversations import Conversation, close_within, conversation, logger
-from transcript_store.integrations._homes import Home, Options, home_at, id_of, is_folder, path_of, to_read
-from transcript_store.integrations._values import (
-    of_items,
-    readable,
-    require_items,
-    restored_extra,
-)
-from transcript_store.library import ConversationLibrary, ConversationSummary, delete_conversation
-from transcript_store.messages import EncodedMessage
-
-__all__ = ["TranscriptSessionStore"]
 
 FRAMEWORK = "claude-agent-sdk"
 _KEY = f"{FRAMEWORK}.key"
@@ -124,8 +246,10 @@ class TranscriptSessionStore:
         redact: Redact | None = None,
     ) -> None:
         self._home = home_at(directory)
-        self._options = Options.of(self._home, durability, lock_timeout_seconds, redact)
-        self._max_bytes = self._options.store(self._home, id_of(FRAMEWORK)).max_line_bytes  # which checks the options
+        self._options = OpenOptions.of(self._home, durability, lock_timeout_seconds, redact)
+        self._max_bytes = self._options.store(
+            self._home, id_for_key(FRAMEWORK)
+        ).max_line_bytes  # which checks the options
 
     def __repr__(self) -> str:
         return f"TranscriptSessionStore({path_of(self._home)!r})"
@@ -143,7 +267,7 @@ class TranscriptSessionStore:
         """
         require_items("entries", entries)
         redact = of_items(self._options.redact)
-        given = [Given.of(entry, f"entries[{k}]", self._max_bytes, redact) for k, entry in enumerate(entries)]
+        given = [NewEntry.of(entry, f"entries[{k}]", self._max_bytes, redact) for k, entry in enumerate(entries)]
         if given:
             for life in count():
                 async with conversation(*self._place(key, life), self._options) as found:
@@ -165,7 +289,7 @@ class TranscriptSessionStore:
         life = 0
         while True:
             async with conversation(*self._place(key, life), self._options) as found:
-                entries = await found.call(entries_of)
+                entries = await found.call(sdk_entries)
                 if entries is not None or is_folder(self._home) or not await found.awaited.exists():
                     return entries
             life += 1
@@ -248,13 +372,13 @@ class TranscriptSessionStore:
     def _project(self, project_key: str) -> Home:
         if not isinstance(self._home, str):
             return self._home
-        name = project_key if _A_NAME.fullmatch(project_key) else id_of(FRAMEWORK, project_key)
+        name = project_key if _A_NAME.fullmatch(project_key) else id_for_key(FRAMEWORK, project_key)
         return f"{self._home}/{name}"
 
     def _subagents(self, key: Key) -> Home:
         if not isinstance(self._home, str):
             return self._home
-        main = id_of(FRAMEWORK, key["project_key"], key["session_id"])
+        main = id_for_key(FRAMEWORK, key["project_key"], key["session_id"])
         return f"{self._project(key['project_key'])}/{_SUBAGENTS}/{main}"
 
     def _place(self, key: Key, life: int = 0) -> tuple[Home, str]:
@@ -264,7 +388,7 @@ class TranscriptSessionStore:
         parts = [key["project_key"], key["session_id"], *([] if subpath is None else [subpath])]
         if life:
             parts = [json.dumps(parts), "life", str(life), ""]  # no key has four parts
-        return home, id_of(FRAMEWORK, *parts)
+        return home, id_for_key(FRAMEWORK, *parts)
 
     def _place_now(self, key: Key) -> tuple[Home, str]:
         """Where it is in the last life that there was; in the first if there was none."""
@@ -298,7 +422,7 @@ class TranscriptSessionStore:
             await found.awaited.call(partial(_delete, found, home, self._options.lock_timeout_seconds))
             return not is_folder(home) and await found.awaited.exists()
 
-    def _append(self, found: Conversation, key: Key, given: Sequence[Given], store: ConversationStore) -> None:
+    def _append(self, found: Conversation, key: Key, given: Sequence[NewEntry], store: ConversationStore) -> None:
         memo: Memo = found.memo or Memo.read(store)
         read = [one.read() for one in given]
         while True:
@@ -312,7 +436,7 @@ class TranscriptSessionStore:
                 return
             memo = Memo.read(store, memo)
 
-    def _begin(self, found: Conversation, key: Key, given: Sequence[Given], store: ConversationStore) -> None:
+    def _begin(self, found: Conversation, key: Key, given: Sequence[NewEntry], store: ConversationStore) -> None:
         messages, extras, _ = self._records(key, Memo().new_ones(one.read() for one in given), None)
         name = readable(key.get("subpath") or key["session_id"])
         store.initialize(
@@ -324,7 +448,7 @@ class TranscriptSessionStore:
         )
 
     def _records(
-        self, key: Key, new: Sequence[Read], before: Any
+        self, key: Key, new: Sequence[StoredEntry], before: Any
     ) -> tuple[list[EncodedMessage | None], list[EncodedMessage], Any]:
         """Messages and extras; and the session's summary, which the last extra has. A sub-agent has none."""
         summary = None

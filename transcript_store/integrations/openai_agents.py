@@ -36,8 +36,17 @@ except ModuleNotFoundError as _error:
         raise
     raise MissingExtraError(feature="transcript_store.integrations.openai_agents", extra="openai-agents") from _error
 
-from transcript_store.integrations._conversations import Conversation, close, conversation
-from transcript_store.integrations._homes import Options, home_at, id_of, is_folder, path_of, to_read
+from transcript_store.integrations._conversations import (
+    Conversation,
+    OpenOptions,
+    close,
+    conversation,
+    home_at,
+    id_for_key,
+    is_folder,
+    path_of,
+    to_read,
+)
 from transcript_store.integrations._values import readable, require_items, restored, stored
 from transcript_store.library import ConversationLibrary
 from transcript_store.messages import EncodedMessage, decode_message, encode_message
@@ -97,8 +106,8 @@ class TranscriptSession:
             SessionSettings() if session_settings is None else coerce_session_settings(session_settings)
         )
         home = home_at(directory)
-        options = Options.of(home, durability, lock_timeout_seconds, redact)
-        self._place = (home, id_of(FRAMEWORK, session_id), options)
+        options = OpenOptions.of(home, durability, lock_timeout_seconds, redact)
+        self._place = (home, id_for_key(FRAMEWORK, session_id), options)
         self._max_bytes = options.store(*self._place[:2]).max_line_bytes  # which checks the options
         if not (keep_cleared or is_folder(home)):
             raise ValueError(

@@ -56,8 +56,17 @@ except ModuleNotFoundError as _error:
         raise
     raise MissingExtraError(feature="transcript_store.integrations.pydantic_ai", extra="pydantic-ai") from _error
 
-from transcript_store.integrations._conversations import call_now, close, conversation
-from transcript_store.integrations._homes import Home, Options, home_at, id_of, path_of, to_read
+from transcript_store.integrations._conversations import (
+    Home,
+    OpenOptions,
+    call_now,
+    close,
+    conversation,
+    home_at,
+    id_for_key,
+    path_of,
+    to_read,
+)
 from transcript_store.integrations._model_messages import (
     NOW,
     WAITING,
@@ -77,7 +86,7 @@ from transcript_store.integrations._model_messages import (
     tool_calls_of,
 )
 from transcript_store.integrations._runs import begin_turn
-from transcript_store.integrations._values import of_items, readable, redacted, stored
+from transcript_store.integrations._values import of_items, readable, redact_item, stored
 from transcript_store.library import ConversationLibrary
 from transcript_store.messages import EncodedMessage
 
@@ -181,8 +190,8 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
     ) -> None:
         self.key = key
         home = home_at(directory)
-        options = Options.of(home, durability, lock_timeout_seconds, redact)
-        self._place = (home, id_of(FRAMEWORK, key), options)
+        options = OpenOptions.of(home, durability, lock_timeout_seconds, redact)
+        self._place = (home, id_for_key(FRAMEWORK, key), options)
         self._max_bytes = options.store(*self._place[:2]).max_line_bytes  # which checks the options
         self._run: _Run | None = None
 
@@ -389,7 +398,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         redact = of_items(self._place[2].redact)
         if new is not None or redact is None:
             return new
-        read = of_json([redacted(redact, message_json(each), "message_history") for each in given])
+        read = of_json([redact_item(redact, message_json(each), "message_history") for each in given])
         return new_in(read, known, is_asked=is_asked)
 
     def _make_room_for(self, prompt: object, messages: list[ModelMessage]) -> None:

@@ -39,10 +39,19 @@ except ModuleNotFoundError as _error:
 import anyio.to_thread
 from pydantic import TypeAdapter
 
-from transcript_store.integrations._conversations import Conversation, Known, close_within, conversation
-from transcript_store.integrations._homes import Options, home_at, id_of, path_of, to_read
+from transcript_store.integrations._conversations import (
+    Conversation,
+    Known,
+    OpenOptions,
+    close_within,
+    conversation,
+    home_at,
+    id_for_key,
+    path_of,
+    to_read,
+)
 from transcript_store.integrations._model_messages import message_json, of_json
-from transcript_store.integrations._values import of_items, readable, redacted, restored, restored_extra, stored
+from transcript_store.integrations._values import of_items, readable, redact_item, restored, restored_extra, stored
 from transcript_store.library import ConversationLibrary
 from transcript_store.messages import EncodedMessage, decode_message
 
@@ -132,8 +141,10 @@ class TranscriptStepStore:
         redact: Redact | None = None,
     ) -> None:
         self._home = home_at(directory)
-        self._options = Options.of(self._home, durability, lock_timeout_seconds, redact)
-        self._max_bytes = self._options.store(self._home, id_of(FRAMEWORK)).max_line_bytes  # which checks the options
+        self._options = OpenOptions.of(self._home, durability, lock_timeout_seconds, redact)
+        self._max_bytes = self._options.store(
+            self._home, id_for_key(FRAMEWORK)
+        ).max_line_bytes  # which checks the options
 
     def __repr__(self) -> str:
         return f"TranscriptStepStore({path_of(self._home)!r})"
@@ -250,7 +261,7 @@ class TranscriptStepStore:
 
     def directory(self, run_id: str) -> str:
         """The folder of the run's conversation; on a backend, what errors call it."""
-        return f"{path_of(self._home)}/{id_of(FRAMEWORK, run_id)}"
+        return f"{path_of(self._home)}/{id_for_key(FRAMEWORK, run_id)}"
 
     def conversation(self, run_id: str) -> ConversationStore:
         """The conversation underneath, loaded to read: use it in a ``with`` statement, or close it.
@@ -259,7 +270,7 @@ class TranscriptStepStore:
             ConversationNotFoundError: nothing was stored for this run.
             TranscriptStoreError: as ``ConversationStore.load``.
         """
-        return to_read(self._home, id_of(FRAMEWORK, run_id))
+        return to_read(self._home, id_for_key(FRAMEWORK, run_id))
 
     def close(self) -> None:
         """Close the runs' files. The next call opens what it needs again. No other process waits for this."""
@@ -273,7 +284,7 @@ class TranscriptStepStore:
         function: Callable[[Conversation, ConversationStore], T],
         begin: Callable[[ConversationStore], T] | None = None,
     ) -> T | None:
-        async with conversation(self._home, id_of(FRAMEWORK, run_id), self._options) as found:
+        async with conversation(self._home, id_for_key(FRAMEWORK, run_id), self._options) as found:
             return await found.call(partial(function, found), begin)
 
     async def _read(self, run_id: str) -> _StepRecords:
@@ -316,7 +327,7 @@ class TranscriptStepStore:
     def _as_read(self, message: EncodedMessage) -> Any:
         plain = decode_message(message.text)
         redact = of_items(self._options.redact)
-        return restored(plain if redact is None else redacted(redact, plain, "messages"))
+        return restored(plain if redact is None else redact_item(redact, plain, "messages"))
 
     def _begin(
         self,
@@ -328,7 +339,7 @@ class TranscriptStepStore:
     ) -> None:
         events = [] if extra is None else [extra]
         store.initialize(
-            id=id_of(FRAMEWORK, run_id),
+            id=id_for_key(FRAMEWORK, run_id),
             provider=PROVIDER,
             labels=self._labels(run_id, record),
             messages=[*messages, *[None] * len(events)],
@@ -343,7 +354,7 @@ class TranscriptStepStore:
         value = _RUNS.dump_python(record, mode="json")
         redact = of_items(self._options.redact)
         if redact is not None:
-            value = redacted(redact, {_RUN: value}, "record")[_RUN]
+            value = redact_item(redact, {_RUN: value}, "record")[_RUN]
         return json.dumps(value)
 
 

@@ -19,16 +19,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from transcript_store.errors import MissingExtraError
-from transcript_store.mcp._past import Past
-from transcript_store.mcp._scope import Scope
+from transcript_store.mcp._tools import LibraryTools, Scope
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
 
-__all__ = ["Past", "Scope", "make_server"]
+__all__ = ["LibraryTools", "Scope", "make_server"]
 
 
-def make_server(past: Past) -> MCPServer[Any]:
+def make_server(past: LibraryTools) -> MCPServer[Any]:
     """A server of the MCP SDK with the four tools. Its ``run()`` answers on standard input and output until the input ends.
 
     Raises:

@@ -12,8 +12,17 @@ from mcp_types import ToolAnnotations
 from pydantic import Field
 
 from transcript_store.errors import TranscriptStoreError
-from transcript_store.mcp._past import LONGEST_QUERY, MOST_FOUND, MOST_LISTED, MOST_READ, Kind, Order, Past, Sort
-from transcript_store.mcp._quoting import NOTICE
+from transcript_store.mcp._tools import (
+    LONGEST_QUERY,
+    MOST_FOUND,
+    MOST_LISTED,
+    MOST_READ,
+    NOTICE,
+    Kind,
+    LibraryTools,
+    Order,
+    Sort,
+)
 
 _P = ParamSpec("_P")
 
@@ -34,7 +43,7 @@ Include = Annotated[list[Kind], Field(description="which parts of messages are s
 _TEXTS: list[Kind] = ["text", "call", "result", "media"]
 
 
-def server_of(past: Past) -> MCPServer[Any]:
+def server_of(past: LibraryTools) -> MCPServer[Any]:
     """The server that asks ``past``."""
 
     def list_conversations(

@@ -23,9 +23,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from transcript_store.redaction._forms import DONE, secrets_in, secrets_named
-from transcript_store.redaction._private_keys import private_keys
-from transcript_store.redaction._spelling import respelled, said_in
+from transcript_store.redaction._forms import DONE, private_keys, secrets_in, secrets_named
+from transcript_store.redaction._json_in_text import parse_json_text, respelled
 
 __all__ = ["Redacted", "SecretRedactor"]
 
@@ -142,7 +141,7 @@ class SecretRedactor:
         """A text, and what says what it is."""
         if within and text[:1] in ("{", "[") and text.rstrip()[-1:] in ("}", "]"):
             try:
-                said = said_in(text)
+                said = parse_json_text(text)
             except ValueError:
                 pass  # a text that only looks like JSON
             except RecursionError:  # how deep Python goes differs from version to version

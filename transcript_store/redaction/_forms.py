@@ -1,6 +1,6 @@
-r"""Where secrets stand in a text: each form has a mark by which it is looked for.
+"""Where secrets stand in a text: each form has a literal by which it is looked for.
 
-To look for a mark is far faster than for a pattern, and most texts have none. From a mark on, an anchored pattern decides.
+To look for a literal is far faster than for a pattern, and most texts have none. From a literal on, an anchored pattern decides.
 """
 
 from __future__ import annotations
@@ -11,11 +11,223 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import islice, pairwise
 
-from transcript_store.redaction._kinds import DONE, NEAR, SET, Kind
-from transcript_store.redaction._notations import NOTATIONS
-from transcript_store.redaction._tokens import TOKENS
+from transcript_store.redaction._tokens import DONE, ENDS, NEAR, QUOTE, SET, TOKENS, Kind, secret_kind
 
 __all__ = ["DONE", "secrets_in", "secrets_named"]
+
+
+# ---- notations ----
+#
+# Secrets that only what stands around them gives away: the name of a header, of a variable or of an option, or a URL.
+
+_PORT = r"\d{2,5}|[$#]{0,2}\{{1,2}[\w.]{0,64}\}{1,2}|\$\w{1,64}|%[ds]|(?i:port)|" + DONE
+"""What else stands behind ``host:``."""
+_NO_WEB = "".join(rf"(?<!{scheme}://)" for scheme in ("http", "https", "ws", "wss", "file", "ssh", "git"))
+"""Behind these schemes ``/`` begins a path, always."""
+
+
+def _in_url(ends: str) -> str:
+    """``user:password@host`` behind ``://``. The password goes up to the last ``@`` before the path. Before its first ``@`` it may hold
+    characters that ought to be escaped, except those of ``ends``. A port in front of a path is no password. Nor is what stands before
+    the ``@`` of an image's digest.
+    """
+    never = r"\s\"'\\<>"
+    return (
+        rf"[^:/@\[{never}]{{0,256}}+:(?!/|(?:{_PORT})[/?#])"
+        rf"(?P<secret>[^{ends}@{never}]{{1,256}}+[^/?#{never}]{{0,256}})@(?!sha\d{{3}}:)[A-Za-z0-9_\[]"
+    )
+
+
+_VALUE = r"(?P<secret>[A-Za-z0-9_~+/=-]{16,512})(?!\.?[A-Za-z0-9_~+/=(\[-])"
+"""Not a name of a program: ``base64.b64encode(key)``."""
+_WORD_OF_A_SHELL = r"[\"']?(?P<secret>[^\s\"'$<>{}()`\\;&|]{6,128})"
+_PAIR = r"(?P<name>[^\s=;,\"']{1,64})=(?P<secret>[A-Za-z0-9%+/=_.~:-]{16,4096})"
+_MIXED = (
+    r"(?P<secret>(?=[^\s\"'<>&;]{0,64}[a-z])(?=[^\s\"'<>&;]{0,64}[A-Z])(?=[^\s\"'<>&;\d]{0,64}\d[^\s\"'<>&;\d]{0,64}\d)"
+    r"[A-Za-z0-9_~+/=!@#%^*-]{12,512})(?!\.?[A-Za-z0-9_~+/=(\[-])"
+)
+"""Small letters, capitals and two digits: no hash in hex, no id, and hardly a name of a program."""
+_BEHIND_A_NAME = (
+    rf"(?:{SET}|\s{{0,2}}[:=]\s?(?:&quot;|&#3[49];)|(?:&quot;|&#3[49];)\s{{0,2}}[:=]\s?(?:&quot;|&#3[49];)"
+    r"|:\s?[|>][+-]?(?:\s|\\n){1,16}|(?:[\"']|&quot;)\s{1,4}value=(?:[\"']|&quot;)|>)"
+)
+"""``SET``, the same with quotes as HTML has them, a block of YAML, an attribute or an element of XML."""
+_OF_A_CONNECTION = (
+    r"(?i:\b(?:host|server|data source|dsn|driver|uid|user id|user|username|dbname|database|initial catalog)\s?=|jdbc:)"
+)
+_NEW_LINE = r"(?:\s|\\{1,4}[nrt]){1,8}"
+
+NOTATIONS: tuple[Kind, ...] = (
+    secret_kind(
+        "aws-secret",
+        "ecret_access_key ecretAccessKey ECRET_ACCESS_KEY ession_token essionToken ESSION_TOKEN aws_secret_key AWS_SECRET_KEY awsSecretKey"
+        " ecret+Access+Key ecret+access+key",
+        rf"(?:{SET}|\s{{1,4}}{QUOTE}{{0,4}})(?P<secret>[A-Za-z0-9/+=]{{40,}}+)",  # aws configure set NAME VALUE
+        anywhere=True,
+    ),
+    secret_kind("slack-webhook", "hooks.slack.com/", r"(?:services|workflows)/(?P<secret>[A-Za-z0-9/_-]{20,}+)"),
+    secret_kind("azure-key", "AccountKey= SharedAccessKey=", r"(?P<secret>[A-Za-z0-9+/]{40,}+={0,2})", anywhere=True),
+    secret_kind(
+        "azure-key",
+        "AZURE_STORAGE_KEY AZURE_STORAGE_ACCOUNT_KEY --account-key -sas-key",
+        rf"(?:{SET}|\s{{1,4}}{QUOTE}{{0,4}})(?P<secret>[A-Za-z0-9+/]{{40,}}+={{0,2}})",
+        anywhere=True,
+    ),
+    secret_kind(  # of the storage's two keys, as `az storage account keys list` prints them
+        "azure-key",
+        "value FULL",
+        rf"(?:{SET}|\s{{1,32}})(?P<secret>[A-Za-z0-9+/]{{86}}==)",
+        near=r"\bkey[12]\b",
+        anywhere=True,
+    ),
+    secret_kind(
+        "twilio-key",
+        "TWILIO_AUTH_TOKEN TWILIO_API_SECRET TWILIO_API_KEY_SECRET",
+        SET + r"(?P<secret>[A-Za-z0-9]{32})" + ENDS,
+        anywhere=True,
+        is_random=True,
+    ),
+    secret_kind(
+        "twilio-key",
+        "auth_token authToken",
+        SET + r"(?P<secret>[a-f0-9]{32})" + ENDS,
+        near=r"(?i:twilio|\bAC[a-f0-9]{32}\b)",
+        anywhere=True,
+        is_random=True,
+    ),
+    secret_kind(
+        "authorization",
+        "uthorization UTHORIZATION",
+        SET + r"(?i:bearer|basic|token)(?:\s|%20|\+){1,4}(?P<secret>[A-Za-z0-9._~+/-]{16,}+=*+)",
+        anywhere=True,
+    ),
+    secret_kind(  # without a scheme, or with one that means nothing elsewhere
+        "authorization",
+        "uthorization UTHORIZATION",
+        SET + r"(?:(?i:bot|api-?key|key|digest|sso-key|genie-?key)(?:\s|%20){1,4})?(?!AWS4-)" + _VALUE,
+        anywhere=True,
+        is_random=True,
+    ),
+    secret_kind(
+        "api-key",
+        "-Api-Key -api-key -API-Key -API-KEY -ApiKey -apikey -Auth-Token -auth-token -AUTH-TOKEN -Access-Token -access-token"
+        " Private-Token PRIVATE-TOKEN private-token -Vault-Token -vault-token -Auth-Key -auth-key -Subscription-Key",
+        SET + _VALUE,
+        anywhere=True,
+        is_random=True,
+    ),
+    secret_kind(
+        "cookie", "Cookie cookie COOKIE", SET + r"(?P<secret>[^\r\n\"'\\]{16,8192})", anywhere=True, each=_PAIR
+    ),
+    secret_kind(
+        "password",
+        "PGPASSWORD MYSQL_PWD REDISCLI_AUTH SSHPASS _PASSWORD _PASSWD",
+        r"=" + _WORD_OF_A_SHELL,
+        anywhere=True,
+        is_random=True,
+    ),
+    secret_kind(
+        "password",
+        "+-u --user+ --user= --proxy-user+",
+        r"[ \"']{0,2}[^\s:\"']{0,128}:" + _WORD_OF_A_SHELL,
+        near=r"\b(?:curl|http)\b",
+        anywhere=True,
+        is_random=True,
+    ),
+    secret_kind(
+        "password",
+        "+-p",
+        _WORD_OF_A_SHELL.replace("[\"']?", "[\"']?(?!-)"),
+        near=r"\b(?:mysql\w{0,16}|mariadb\w{0,16}|sshpass)\b",
+        anywhere=True,
+        is_random=True,
+    ),
+    secret_kind(
+        "password",
+        "password",
+        _NEW_LINE + _WORD_OF_A_SHELL,
+        near=rf"\b(?:machine{_NEW_LINE}\S{{1,128}}|default){_NEW_LINE}login{_NEW_LINE}\S{{1,128}}{_NEW_LINE}$",
+        anywhere=True,
+    ),
+    secret_kind(  # sshpass -p VALUE, redis-cli -a VALUE
+        "password",
+        "+-p+ +-a+ +--pass+",
+        _WORD_OF_A_SHELL.replace("[\"']?", "[\"']?(?!-)"),
+        near=r"\b(?:sshpass|redis-cli)\b[^|;&\n]{0,128}$",
+        anywhere=True,
+        is_random=True,
+    ),
+    secret_kind("password", "pass:", _WORD_OF_A_SHELL, near=r"\bopenssl\b", anywhere=True, is_random=True),
+    secret_kind(
+        "password",
+        "assword= ASSWORD= Pwd= PWD= pwd=",
+        r"\{?" + r"(?P<secret>[^\s;&\"'{}()$<>]{6,128})",
+        near=_OF_A_CONNECTION,
+        anywhere=True,
+        is_random=True,
+    ),
+    secret_kind(
+        "password", "jdbc:oracle:thin:", r"[^/@:\s]{1,64}/(?P<secret>[^@\s\"']{4,128})@", anywhere=True, is_random=True
+    ),
+    secret_kind(
+        "password",
+        "PASSWORD password BY",
+        r"\s{1,4}(?:E)?'(?P<secret>[^'\s]{6,128})'",
+        near=r"(?i:\b(?:create|alter)\s{1,4}(?:user|role|login)\b)",
+        anywhere=True,
+        is_random=True,
+    ),
+    secret_kind(
+        "password",
+        "assword ASSWORD asswd ASSWD assphrase ASSPHRASE DB_PASS",
+        _BEHIND_A_NAME + _MIXED,
+        anywhere=True,
+        is_random=True,
+    ),
+    secret_kind(
+        "api-key",
+        "api_key api-key apikey apiKey ApiKey API_KEY client_secret clientSecret CLIENT_SECRET secret_key secretKey SECRET_KEY SecretKey"
+        " access_token accessToken ACCESS_TOKEN refresh_token refreshToken REFRESH_TOKEN auth_token AUTH_TOKEN api_token apiToken"
+        " API_TOKEN NPM_TOKEN webhook_secret WEBHOOK_SECRET app_secret APP_SECRET",
+        _BEHIND_A_NAME + _MIXED,
+        near=r"(?<!AWS_)(?<!aws_)(?<!aws)$",
+        anywhere=True,
+        is_random=True,
+    ),
+    secret_kind("registry-auth", "auth", SET + r"(?P<secret>[A-Za-z0-9+/]{16,}={0,2})", anywhere=True, is_basic=True),
+    secret_kind("registry-auth", "_authToken :_auth :_password", r"\s?=\s?" + _WORD_OF_A_SHELL, anywhere=True),
+    secret_kind(
+        "wireguard-key", "PrivateKey PresharedKey PreSharedKey", SET + r"(?P<secret>[A-Za-z0-9+/]{43}=)", anywhere=True
+    ),
+    secret_kind("kubernetes-key", "client-key-data", SET + r"(?P<secret>[A-Za-z0-9+/=]{40,})", anywhere=True),
+    secret_kind(  # "-----BEGIN … PRIVATE KEY-----" in base64
+        "private-key",
+        "LS0tLS1CRUdJTiBQUklWQVRF LS0tLS1CRUdJTiBSU0EgUFJJVkFUR LS0tLS1CRUdJTiBFQyBQUklWQVRF LS0tLS1CRUdJTiBPUEVOU1NIIFBSSVZBVE"
+        " LS0tLS1CRUdJTiBFTkNSWVBURUQgUFJJVkFUR LS0tLS1CRUdJTiBEU0EgUFJJVkFUR",
+        r"[A-Za-z0-9+/=]{40,}",
+    ),
+    secret_kind(
+        "putty-key",
+        "Private-Lines:",
+        rf"[ \t]?\d{{1,3}}(?P<secret>(?:{_NEW_LINE}[A-Za-z0-9+/=]{{1,80}}(?![A-Za-z0-9+/=:-])){{1,200}})",
+    ),
+    secret_kind("signed-url", "?sig= &sig= ;sig=", r"(?P<secret>[A-Za-z0-9%+/]{40,}=?)", anywhere=True),
+    secret_kind("signed-url", "Amz-Signature= Goog-Signature=", r"(?P<secret>[a-fA-F0-9]{40,})", anywhere=True),
+    secret_kind("signed-url", "Amz-Security-Token=", r"(?P<secret>[A-Za-z0-9%+/=_-]{40,})", anywhere=True),
+    secret_kind("password", "://", _in_url("/"), anywhere=True),
+    secret_kind(
+        "password", "://", _NO_WEB + _in_url(""), anywhere=True
+    ),  # drivers of databases take a "/" in a password
+    secret_kind(
+        "password",
+        "%3A%2F%2F %3a%2f%2f",
+        r"(?:[A-Za-z0-9._~-]|%(?!3A|3a|40|2F|2f)){0,256}%3[Aa](?P<secret>(?:[A-Za-z0-9._~!*-]|%(?!40|2F|2f)){1,256})%40",
+        anywhere=True,
+    ),
+)
+
+
+# ---- forms ----
 
 _ESCAPES = ("\\n", "\\r", "\\t")
 _COLOUR = re.compile(r"(?:\x1b|\\(?:u001[bB]|x1[bB]|033|e))\[[0-9;:]{0,24}[A-Za-z]$")
@@ -36,21 +248,21 @@ _ATTRIBUTES = frozenset({"expires", "path", "domain", "max-age", "samesite", "pr
 """Of a cookie, what is beside its value."""
 _NAMED = tuple(kind for kind in _KINDS if SET in kind.rest)
 """Those whose name says what they are: it may be the name of a member, and the secret its value."""
-_NAMES = tuple(mark for kind in _NAMED for mark in kind.marks)
+_NAMES = tuple(literal for kind in _NAMED for literal in kind.literals)
 
 
 _STEMS = (  # noqa: SIM905
     "-A sk- api SS b_ dp hp aut AK AT sk_ -S 1C 1_ sq vc yJ -us _liv pat- 1. Ac u_ ey- iva AA NR b- fm fp g= SEC "
     "rod ret_ %2 // AI CL IA a2 bk dG dK dc fc hv m/ pm x- xo Tok bt- gls kie l_t psc ssw -tok Az TWI"
 ).split()
-"""Pieces that several marks have, and few texts. Where a text lacks one, none of its marks is looked for: half the time goes."""
+"""Pieces that several literals have, and few texts. Where a text lacks one, none of its literals is looked for: half the time goes."""
 
 
 def _by_stem() -> dict[str, list[tuple[str, Kind]]]:
     groups: dict[str, list[tuple[str, Kind]]] = {}
     for kind in _KINDS:
-        for mark in kind.marks:
-            groups.setdefault(next((stem for stem in _STEMS if stem in mark), mark), []).append((mark, kind))
+        for literal in kind.literals:
+            groups.setdefault(next((stem for stem in _STEMS if stem in literal), literal), []).append((literal, kind))
     return groups
 
 
@@ -60,11 +272,11 @@ _GROUPS = tuple(_by_stem().items())
 def secrets_in(text: str) -> Iterator[tuple[int, int, str]]:
     """Where secrets stand, and of which kinds."""
     if len(text) >= _SHORTEST:
-        for stem, marks in _GROUPS:
+        for stem, literals in _GROUPS:
             if stem in text:
-                for mark, kind in marks:
-                    if mark in text:
-                        yield from _of_kind(text, kind, mark)
+                for literal, kind in literals:
+                    if literal in text:
+                        yield from _of_kind(text, kind, literal)
 
 
 def secrets_named(name: str, text: str) -> Iterator[tuple[int, int, str]]:
@@ -72,10 +284,10 @@ def secrets_named(name: str, text: str) -> Iterator[tuple[int, int, str]]:
     if not name.endswith(_NAMES):
         return
     for kind in _NAMED:
-        for mark in filter(name.endswith, kind.marks):
-            before = f"{mark}: "
-            # One, or several of one header: what stands further on has its mark in the text itself.
-            found = _of_kind(before + text, kind, mark)
+        for literal in filter(name.endswith, kind.literals):
+            before = f"{literal}: "
+            # One, or several of one header: what stands further on has its literal in the text itself.
+            found = _of_kind(before + text, kind, literal)
             for start, end, called in found if kind.each else islice(found, 1):
                 if start >= len(before):
                     yield start - len(before), end - len(before), called
@@ -85,14 +297,14 @@ _compiled = cache(re.compile)
 """Those that are needed: most kinds are in no text."""
 
 
-def _of_kind(text: str, kind: Kind, mark: str) -> Iterator[tuple[int, int, str]]:
+def _of_kind(text: str, kind: Kind, literal: str) -> Iterator[tuple[int, int, str]]:
     rest = _compiled(kind.rest)
-    at = text.find(mark)
+    at = text.find(literal)
     while at >= 0:
-        after = at + len(mark)
+        after = at + len(literal)
         match = rest.match(text, after) if _may_begin(text, at, kind) else None
         if match is None and kind.name == "jwt":
-            # Each part goes up to a dot: what fails from one mark fails from the next one in the same part as well.
+            # Each part goes up to a dot: what fails from one literal fails from the next one in the same part as well.
             after = _PART.match(text, after).end()  # type: ignore[union-attr]
         if match is not None and (not kind.near or _compiled(kind.near).search(text, max(0, at - NEAR), at)):
             first, last = (match.span("secret")) if "secret" in rest.groupindex else (at - kind.width, match.end())
@@ -103,11 +315,11 @@ def _of_kind(text: str, kind: Kind, mark: str) -> Iterator[tuple[int, int, str]]
             elif _is_secret(text[first:last], kind):
                 yield first, last, kind.name
             after = max(match.end(), after)
-        at = text.find(mark, after)
+        at = text.find(literal, after)
 
 
 def _may_begin(text: str, at: int, kind: Kind) -> bool:
-    """Whether what stands before a mark lets it be this kind's."""
+    """Whether what stands before a literal lets it be this kind's."""
     if not kind.is_anywhere and not _begins_a_word(text, at, kind):
         return False
     return not kind.before or (
@@ -153,3 +365,70 @@ def _is_chosen_by_chance(text: str) -> bool:
         return True
     changes = sum(one.isupper() != other.isupper() for one, other in pairwise(text))
     return changes > 0.25 * (len(text) - 1)
+
+
+# ---- private keys ----
+#
+# Private keys in a text (PEM, OpenSSH, PGP): whole, or cut off by what showed them.
+#
+# A key that is shown may have something in front of each line: a number (``     2→MII…``, ``2:MII…``), ``> ``, ``-``, a file's name, a time.
+# What stands there is not looked at. A key goes on as long as its next line begins near the end of the one before.
+
+_MARK = re.compile(r"-----(BEGIN|END) (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
+
+
+def _base64_of(least: int) -> re.Pattern[str]:
+    """That many characters of base64, with a capital and a digit among the first ones: a hash in hex has no capital, a word no digit.
+    It is looked for where such characters begin: not once more at each of them.
+    """
+    a_capital, a_digit = r"(?=[a-z0-9+/=]{0,80}[A-Z])", r"(?=[A-Za-z+/=]{0,80}[0-9])"
+    return re.compile(rf"(?<![A-Za-z0-9+/=]){a_capital}{a_digit}[A-Za-z0-9+/=]{{{least},}}+")
+
+
+_LINE = _base64_of(40)
+"""A line of a key of which the end is missing. Programs write 64 to 76 in each but the last."""
+_SOME_OF_IT = _base64_of(24)
+"""A line between BEGIN and END. A terminal may have wrapped it, but not more narrowly than BEGIN, which is in one line."""
+_PIECE = re.compile(r"[A-Za-z0-9+/=]++(?![^\r\n\\\"'])")
+"""The last line, or a piece of one, and nothing else in it."""
+_NUMBER = re.compile(r"[ \d]+")
+_NEAR = 240
+"""Characters between two lines of a key: what stands in front of a line, a note of what was left out, the headers of an encrypted key."""
+
+
+def private_keys(text: str) -> Iterator[tuple[int, int, str]]:
+    """From each BEGIN to its END. Without one, as a command that cuts its output leaves it: all that can belong to the key."""
+    begun: re.Match[str] | None = None
+    for literal in _MARK.finditer(text):
+        if begun is not None and literal[1] == "END":
+            if _SOME_OF_IT.search(text, begun.end(), literal.start()):  # else somebody speaks of the form
+                yield begun.start(), literal.end(), "private-key"
+            begun = None
+        elif literal[1] == "BEGIN":
+            if begun is not None:
+                yield from _cut_key(text, begun)
+            begun = literal
+    if begun is not None:
+        yield from _cut_key(text, begun)
+
+
+def _cut_key(text: str, begun: re.Match[str]) -> Iterator[tuple[int, int, str]]:
+    at = begun.end()
+    next_mark = text.find("-----", at)  # of any kind: a certificate may follow
+    end = next_mark if next_mark >= 0 else len(text)
+    front = ""
+    while (line := _LINE.search(text, at, end)) and line.start() - at <= _NEAR:
+        front, at = text[at : line.start()], line.end()
+    if at > begun.end():  # else somebody speaks of the form
+        last = _PIECE.match(text, _behind(front, text, at), end)
+        yield begun.start(), last.end() if last else at, "private-key"
+
+
+def _behind(front: str, text: str, at: int) -> int:
+    """Where a line begins that has the same in front of it as another one, whatever its number is. Without such a line, the text's end."""
+    for nth, part in enumerate(_NUMBER.split(front)):
+        if nth:
+            number = _NUMBER.match(text, at)
+            at = number.end() if number else len(text)
+        at = at + len(part) if text.startswith(part, at) else len(text)
+    return at

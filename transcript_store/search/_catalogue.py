@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from transcript_store.file_names import METADATA, TRANSCRIPT
 from transcript_store.search._database import Database
-from transcript_store.search._shelf import FolderShelf, PlacedShelf
+from transcript_store.search._index_source import FolderShelf, TrackedIndexSource
 
 if TYPE_CHECKING:
     from transcript_store.library import ConversationSummary
@@ -39,7 +39,7 @@ Changed = tuple[bytes, str]
 """A folder that looks other than it is known, and how."""
 
 
-class Line(NamedTuple):
+class CatalogueRow(NamedTuple):
     """What a list says of a folder that looked so; None if there is no conversation any more."""
 
     folder: bytes
@@ -49,7 +49,7 @@ class Line(NamedTuple):
     """What it is called: the catalogue has that as its title."""
 
 
-class Swept(NamedTuple):
+class CatalogueUpdate(NamedTuple):
     """What a sweep looked at. ``left`` folders were not, because the time was over. It is not exact if what writers said is all that is
     known, on a place that cannot say what stands there now.
     """
@@ -57,11 +57,13 @@ class Swept(NamedTuple):
     began_at: float
     left: int
     is_exact: bool
-    lines: list[Line]
+    lines: list[CatalogueRow]
     """What is still to be noted; so few that it can go into a transaction with something else."""
 
 
-def sweep(database: Database, shelf: FolderShelf | PlacedShelf, deadline: float, *, refresh: bool = False) -> Swept:
+def update_catalogue(
+    database: Database, shelf: FolderShelf | TrackedIndexSource, deadline: float, *, refresh: bool = False
+) -> CatalogueUpdate:
     """Bring the catalogue up to date with the library until the deadline (of ``time.monotonic``).
 
     The caller notes the lines that it returns. When they are noted, the catalogue has each folder that was looked at as it was at
@@ -72,32 +74,36 @@ def sweep(database: Database, shelf: FolderShelf | PlacedShelf, deadline: float,
         sqlite3.OperationalError: another process writes to the index.
     """
     began_at = time.time()
-    changed, left, is_exact, gone = look(database, shelf, deadline, refresh=refresh)
+    changed, left, is_exact, gone = find_changes(database, shelf, deadline, refresh=refresh)
     _forget(database, gone)
-    lines: list[Line] = []
+    lines: list[CatalogueRow] = []
     for at in range(0, len(changed), _AT_A_TIME):
         if at and time.monotonic() > deadline:
-            return Swept(began_at, left + len(changed) - at, is_exact, lines)
+            return CatalogueUpdate(began_at, left + len(changed) - at, is_exact, lines)
         if lines:
             with database.writing():
                 note(database, lines)
         # Read before the transaction that they are noted in: whoever else wants to write waits for that.
         some = changed[at : at + _AT_A_TIME]
         lines = [_line(shelf, folder, stamp) for folder, stamp in some]
-    return Swept(began_at, left, is_exact, lines)
+    return CatalogueUpdate(began_at, left, is_exact, lines)
 
 
-def _line(shelf: FolderShelf | PlacedShelf, folder: bytes, stamp: str) -> Line:
+def _line(shelf: FolderShelf | TrackedIndexSource, folder: bytes, stamp: str) -> CatalogueRow:
     from transcript_store.naming import name_at, name_of  # a search of what is known already does without
 
     summary = shelf.summary(os.fsdecode(folder))
     if summary is None:
-        return Line(folder, stamp, None)
+        return CatalogueRow(folder, stamp, None)
     # On a place a whole conversation would be fetched for its first prompt.
-    return Line(folder, stamp, summary, name_at(summary) if isinstance(shelf, FolderShelf) else name_of(summary))
+    return CatalogueRow(
+        folder, stamp, summary, name_at(summary) if isinstance(shelf, FolderShelf) else name_of(summary)
+    )
 
 
-def look(database: Database, shelf: FolderShelf | PlacedShelf, deadline: float, *, refresh: bool = False) -> Look:
+def find_changes(
+    database: Database, shelf: FolderShelf | TrackedIndexSource, deadline: float, *, refresh: bool = False
+) -> FoundChanges:
     """What changed in a library since it was noted in the catalogue. Nothing is written."""
     known: dict[bytes, tuple[int, str]] = {
         folder: (n, stamp)
@@ -107,10 +113,10 @@ def look(database: Database, shelf: FolderShelf | PlacedShelf, deadline: float, 
         changed, left, is_exact = _look_at_files(shelf, known, deadline)
     else:
         changed, left, is_exact = _look_at_word(shelf, known, deadline, refresh)
-    return Look(changed, left, is_exact, [] if left or not is_exact else [n for n, _ in known.values()])
+    return FoundChanges(changed, left, is_exact, [] if left or not is_exact else [n for n, _ in known.values()])
 
 
-class Look(NamedTuple):
+class FoundChanges(NamedTuple):
     """What looks other than it is known, how many were not looked at, whether that is how it stands now, and what was deleted."""
 
     changed: list[Changed]
@@ -143,7 +149,7 @@ def _look_at_files(
 
 
 def _look_at_word(
-    shelf: PlacedShelf, known: dict[bytes, tuple[int, str]], deadline: float, refresh: bool
+    shelf: TrackedIndexSource, known: dict[bytes, tuple[int, str]], deadline: float, refresh: bool
 ) -> tuple[list[Changed], int, bool]:
     """The same by what a place says. How many there are nobody knows before the end: a look that was cut off says that one is left."""
     before = {os.fsdecode(folder): stamp for folder, (_, stamp) in known.items()}
@@ -189,7 +195,7 @@ def _forget_these(database: Database, gone: list[int]) -> None:
     database.connection.executemany("DELETE FROM label WHERE n = ?", ((n,) for n in gone))
 
 
-def note(database: Database, lines: list[Line]) -> None:
+def note(database: Database, lines: list[CatalogueRow]) -> None:
     """Note what a list says of these, within a transaction. What is known already is not written: each fact has an index of its own."""
     execute, many = database.connection.execute, database.connection.executemany
     for folder, stamp, summary, name in lines:

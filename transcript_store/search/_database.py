@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from transcript_store.descriptors import close_unused, connected, descriptor
-from transcript_store.search._texts import COLUMNS
+from transcript_store.search._tokens import COLUMNS
 
 VERSION = 9
 _APPLICATION = 0x7473_6978  # "tsix"
@@ -140,7 +140,7 @@ class Database:
                 except (DamagedIndexError, sqlite3.DatabaseError) as error:
                     self._let_go()
                     if not is_busy(error):
-                        remove(self.path)
+                        remove_index(self.path)
                         return self._opened(self.path)
             self._let_go()
             self.path = None
@@ -299,7 +299,7 @@ def _require_files_beside(path: str) -> None:
                 raise DamagedIndexError("what stands beside it is no file")
 
 
-def remove(path: str) -> None:
+def remove_index(path: str) -> None:
     """Remove an index with all that stands beside it."""
     for end in ("", *_BESIDE):
         with suppress(FileNotFoundError):

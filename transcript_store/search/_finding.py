@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from transcript_store.display import title_in
 from transcript_store.errors import StorageError, TranscriptStoreError
 from transcript_store.messages import left_of, role_of
 from transcript_store.search._answers import Hit, Sort
 from transcript_store.search._database import Database
+from transcript_store.search._index_source import IndexSource, raise_if_of_the_process
 from transcript_store.search._indexing import EARLIER, LEFT, MESSAGE, said_by, short
 from transcript_store.search._matching import Match
-from transcript_store.search._plan import EVERY, Plan, Range, TooManyWordsError, as_one, conditions, plan_for
-from transcript_store.search._query import Query, role_searched
-from transcript_store.search._shelf import Shelf, raise_if_of_the_process
-from transcript_store.search._texts import COLUMNS, texts_of
-from transcript_store.search._words import fold
-from transcript_store.transcripts import Place, TranscriptFile
+from transcript_store.search._query import (
+    EVERY,
+    Query,
+    QueryPlan,
+    Range,
+    TooManyWordsError,
+    as_one,
+    conditions,
+    plan_for,
+    role_searched,
+)
+from transcript_store.search._tokens import COLUMNS, fold, texts_of
+from transcript_store.transcripts import FilePosition, TranscriptFile
 
 if TYPE_CHECKING:
     from transcript_store.conversation import ConversationStore, Record
+
 
 _RANKED = 2000
 """Rank looks at every hit, so only at so many: those that came into the index last. More than that are not counted, either."""
@@ -38,7 +48,7 @@ Redact = Callable[[dict[str, Any]], dict[str, Any]]
 class Finder:
     """Asks the index of a library. With ``redact`` a message is what that leaves of it: nothing is found in what it takes out."""
 
-    def __init__(self, database: Database, shelf: Shelf, redact: Redact | None) -> None:
+    def __init__(self, database: Database, shelf: IndexSource, redact: Redact | None) -> None:
         self._connection = database.connection
         self._has_words = database.has_words
         self._shelf = shelf
@@ -94,7 +104,7 @@ class Finder:
         others = [(query.columns, kind) for kind in (LEFT, EARLIER)] if has_others else []
         return [*((each, first) for each in columns), *others]
 
-    def _to_ask(self, plan: Plan, most: int) -> list[Range]:
+    def _to_ask(self, plan: QueryPlan, most: int) -> list[Range]:
         """Where so many messages are looked for: in each range of a plan by itself, or in one that has them all.
 
         To begin in a range takes as long as to pass some hundred messages. The last ranges tell how many messages have the words.
@@ -109,7 +119,7 @@ class Finder:
         passed = (whole.last - whole.first) * min(found / in_tried, most / in_ranges)
         return ranges if begun * _PASSED_WHILE_ONE_IS_BEGUN < passed else [whole]
 
-    def _newest(self, plan: Plan, ranges: list[Range]) -> Iterator[Any]:
+    def _newest(self, plan: QueryPlan, ranges: list[Range]) -> Iterator[Any]:
         source, n = (
             ("words CROSS JOIN document d ON d.n = words.rowid", "words.rowid") if plan.match else ("document d", "d.n")
         )
@@ -117,7 +127,7 @@ class Finder:
         statement = f"SELECT {_HIT} FROM {source} {_OF_ITS} WHERE {where} ORDER BY {n} DESC"
         return chain.from_iterable(self._connection.execute(statement, plan.of(one)) for one in ranges)
 
-    def _ranked(self, plan: Plan, total: int | None) -> Iterator[Any]:
+    def _ranked(self, plan: QueryPlan, total: int | None) -> Iterator[Any]:
         if not plan.ranges:
             return
         whole = as_one(plan.ranges)
@@ -132,7 +142,7 @@ class Finder:
         for n in self._connection.execute(best, plan.of(whole)):
             yield from self._connection.execute(f"SELECT {_HIT} FROM document d {_OF_ITS} WHERE d.n = ?", n)
 
-    def _count(self, plan: Plan, ranges: list[Range], most: int = _RANKED + 1) -> int:
+    def _count(self, plan: QueryPlan, ranges: list[Range], most: int = _RANKED + 1) -> int:
         count = f"SELECT count(*) FROM (SELECT 1 FROM {self._proposed(plan)} LIMIT ?)"
         found = 0
         for one in ranges:
@@ -141,7 +151,7 @@ class Finder:
                 break
         return found
 
-    def _proposed(self, plan: Plan) -> str:
+    def _proposed(self, plan: QueryPlan) -> str:
         """The messages that a plan with words is about, as SQL."""
         if plan.where == EVERY and self._leads_everywhere():
             return f"words WHERE {_OF_RANGE}"
@@ -193,7 +203,7 @@ class Finder:
         return _Opened(self._shelf, self._redact, self.refused, self._changed)
 
 
-class _Row(NamedTuple):
+class _Proposal(NamedTuple):
     """A message that the index proposes."""
 
     folder: bytes
@@ -206,13 +216,13 @@ class _Row(NamedTuple):
     """Of an earlier one; None if it is in the live one."""
     live: int
     """The number of the live generation, as the index has it."""
-    read_to: Place
+    read_to: FilePosition
     """How far the index has read the transcript that it is in."""
 
 
-def _row_of(selected: tuple[Any, ...]) -> _Row:
+def _row_of(selected: tuple[Any, ...]) -> _Proposal:
     folder, title, seq, offset, head, kind, generation, live, *read_to = selected
-    return _Row(folder, title, seq, offset, head, kind, generation, live, Place(*read_to))
+    return _Proposal(folder, title, seq, offset, head, kind, generation, live, FilePosition(*read_to))
 
 
 _OF_RANGE = "words MATCH ? AND words.rowid BETWEEN ? AND ?"
@@ -230,7 +240,9 @@ class _Opened:
     What the system refuses is noted, and what was changed.
     """
 
-    def __init__(self, shelf: Shelf, redact: Redact | None, refused: list[StorageError], changed: set[bytes]) -> None:
+    def __init__(
+        self, shelf: IndexSource, redact: Redact | None, refused: list[StorageError], changed: set[bytes]
+    ) -> None:
         self._shelf = shelf
         self._redact = redact
         self._refused = refused
@@ -312,7 +324,7 @@ class _Opened:
         except TranscriptStoreError:
             return  # damaged: nothing of it counts
 
-    def hit(self, row: _Row, match: Match) -> Hit | None:
+    def hit(self, row: _Proposal, match: Match) -> Hit | None:
         """The hit that the index proposes; None if that is not what stands there now, is taken back, does not match, or cannot be read."""
         try:
             return self._hit(row, match)
@@ -320,7 +332,7 @@ class _Opened:
             self._note(error)
             return None
 
-    def _hit(self, row: _Row, match: Match) -> Hit | None:
+    def _hit(self, row: _Proposal, match: Match) -> Hit | None:
         transcript = self.transcript(row.folder)
         if row.generation is not None:
             record = None if transcript is None or transcript.generation != row.live else self._archived(row)
@@ -335,7 +347,7 @@ class _Opened:
             return None
         return self._hit_of(row.folder, row.title, placed.record, match, None)
 
-    def _archived(self, row: _Row) -> Record | None:
+    def _archived(self, row: _Proposal) -> Record | None:
         """The record of an earlier generation; None if that is gone, or damaged. The generation is verified."""
         key = row.folder, row.generation
         if self._last_archived is None or self._last_archived[0] != key:
@@ -352,7 +364,7 @@ class _Opened:
         found = self._last_archived[1]
         return found[row.seq - 1] if row.seq <= len(found) else None
 
-    def _taken_back_in(self, folder: bytes, read_to: Place) -> Callable[[int], bool]:
+    def _taken_back_in(self, folder: bytes, read_to: FilePosition) -> Callable[[int], bool]:
         """What is taken back behind the place up to which the index has read: it does not know of that yet."""
         if folder not in self._taken_back:
             transcript = self.transcript(folder)
@@ -418,7 +430,7 @@ def hit_of(record: Record, match: Match, redact: Redact | None, title: str | Non
         role=role_of(message),
         where=found.column,
         excerpt=found.text,
-        marks=found.marks,
+        highlights=found.highlights,
     )
 
 
@@ -441,3 +453,65 @@ def passes(query: Query, record: Record) -> bool:
 
 def _is_in_time(query: Query, at: str) -> bool:
     return (query.after is None or at >= query.after) and (query.before is None or at < query.before)
+
+
+# ---- sealed ----
+#
+# Sealed conversations in a search: read in memory, one after the other. Nothing of them is in the index, which is plaintext.
+
+
+class SealedFinder:
+    """Reads the sealed conversations of a library. ``keys`` is what a store is given of them; without keys they are only counted."""
+
+    def __init__(self, database: Database, shelf: IndexSource, redact: Redact | None, keys: Mapping[str, Any]) -> None:
+        self._connection = database.connection
+        self._shelf = shelf
+        self._redact = redact
+        self._keys = keys
+        self.not_opened = 0
+        """How many could not be read: there is no key, it is another one, or they are damaged."""
+
+    def found(self, query: Query, match: Match, limit: int, *, is_read: bool = False) -> list[Hit]:
+        """At most so many hits, the conversation that changed last first, and in each the newest first.
+
+        Filters for a title or for labels look at what is in sight: of a sealed conversation that is nothing.
+        """
+        where, values = conditions(replace(query, after=None, before=None))
+        statement = (
+            # Left to itself SQLite goes through all conversations in this order, for the few that are sealed.
+            "SELECT c.folder FROM conversation c INDEXED BY by_sealed "
+            f"WHERE c.sealed = 1 AND {where} ORDER BY c.updated_at DESC, c.n DESC"
+        )
+        hits: list[Hit] = []
+        for (folder,) in self._connection.execute(statement, values).fetchall():
+            if not self._keys:
+                self.not_opened += 1
+            elif len(hits) < limit and (is_read or _asks_for_something(query)):
+                try:
+                    hits += reversed(deque(self._hits_in(os.fsdecode(folder), query, match), maxlen=limit - len(hits)))
+                except TranscriptStoreError as error:
+                    raise_if_of_the_process(error)
+                    self.not_opened += 1
+        return hits
+
+    def _hits_in(self, folder: str, query: Query, match: Match) -> Iterator[Hit]:
+        with self._shelf.store(folder, **self._keys) as conversation:
+            conversation.load()
+            metadata = conversation.get_metadata()
+            live = ((record, None) for record in conversation.iter_records())
+            for record, generation in chain(earlier_records(conversation), live):
+                if record.is_retracted or not passes(query, record):
+                    continue
+                title = title_in(metadata.labels)
+                hit = hit_of(record, match, self._redact, title, is_earlier=generation is not None)
+                if hit is not None:
+                    yield replace(
+                        hit,
+                        conversation=metadata.id,
+                        directory=conversation.directory,
+                        generation=metadata.generation if generation is None else generation,
+                    )
+
+
+def _asks_for_something(query: Query) -> bool:
+    return bool(query.groups or query.without or query.filters or query.after or query.before)

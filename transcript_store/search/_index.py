@@ -15,17 +15,25 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from transcript_store.errors import ConversationNotFoundError, StorageError
 from transcript_store.file_names import TRANSCRIPT, absolute_path
-from transcript_store.search._answers import Answer, Listing, Order, Sort, Status, Update
-from transcript_store.search._catalogue import Swept, note, sweep
-from transcript_store.search._database import Database, cache_folder, is_busy, is_full, path_in, remove
-from transcript_store.search._finding import Finder, Redact, newest_first
+from transcript_store.search._answers import (
+    IndexStatus,
+    IndexUpdate,
+    ListPage,
+    Order,
+    SearchResult,
+    Sort,
+    checked_limit,
+    facets,
+    listed,
+    page_of,
+)
+from transcript_store.search._catalogue import CatalogueUpdate, note, update_catalogue
+from transcript_store.search._database import Database, cache_folder, is_busy, is_full, path_in, remove_index
+from transcript_store.search._finding import Finder, Redact, SealedFinder, newest_first
+from transcript_store.search._index_source import FolderShelf, index_error, index_source
 from transcript_store.search._indexing import PENDING, Indexer
-from transcript_store.search._listing import checked_limit, facets, listed, page_of
 from transcript_store.search._matching import Match, matcher, with_pattern
-from transcript_store.search._plan import functions
-from transcript_store.search._query import Query, parse
-from transcript_store.search._sealed import SealedFinder
-from transcript_store.search._shelf import FolderShelf, refused, shelf_of
+from transcript_store.search._query import Query, functions, parse_query
 
 if TYPE_CHECKING:  # a command that searches starts in two thirds of the time without what writes conversations
     from transcript_store.keys import KeyProvider
@@ -72,10 +80,10 @@ class SearchIndex:
         named = absolute_path(library) if isinstance(library, (str, os.PathLike)) else library
         if isinstance(named, str) and not os.path.exists(named):
             raise ConversationNotFoundError(path=named, reason="there is no such directory")
-        self._shelf = shelf_of(named)
+        self._shelf = index_source(named)
         if isinstance(self._shelf, FolderShelf) and os.path.lexists(os.path.join(self._shelf.name, TRANSCRIPT)):
             reason = "this is a conversation, and no library: name the directory that it is in"
-            raise ConversationNotFoundError(path=self._shelf.name, reason=reason, way_out=None)
+            raise ConversationNotFoundError(path=self._shelf.name, reason=reason, hint=None)
         self._library, identity = self._shelf.name, self._shelf.identity
         self._identity = identity or ""
         self._keys: dict[str, Any] = {}
@@ -113,14 +121,14 @@ class SearchIndex:
 
     # ---- bringing it up to date ------------------------------------------------------------------------------------
 
-    def update(self, *, seconds: float | None = None, refresh: bool = False) -> Update:
+    def update(self, *, seconds: float | None = None, refresh: bool = False) -> IndexUpdate:
         """Bring the index up to date with the library, for at most so many seconds; None for as long as it takes.
 
         If ``not_indexed`` is 0 afterwards, a search finds everything that was acknowledged before this call (F9), and nothing
         that was deleted, replaced or repaired away before it.
 
         On an object store this holds with ``refresh``, which has every conversation asked for what came since. Without it, what their
-        writers left for lists is taken, and ``Answer.as_of`` says when the last refresh was.
+        writers left for lists is taken, and ``SearchResult.as_of`` says when the last refresh was.
 
         Raises:
             StorageError: the library cannot be read, or this process can open no file more or has no memory. Nothing is left out for that.
@@ -149,19 +157,19 @@ class SearchIndex:
         with self._mutex:
             self._surely(self._anew)
 
-    def status(self) -> Status:
+    def status(self) -> IndexStatus:
         """What the index has, and whether its file is whole; all of it is read."""
         with self._mutex:
             return self._surely(self._status)
 
-    def _update(self, limit: float | None, *, with_texts: bool = True, refresh: bool = False) -> Update:
+    def _update(self, limit: float | None, *, with_texts: bool = True, refresh: bool = False) -> IndexUpdate:
         began = time.monotonic()
         deadline = began + (float("inf") if limit is None else limit)
         patience = began + (_PATIENCE_SECONDS if limit is None else 0)
         left = 0
         while True:
             try:
-                swept = sweep(self._database, self._shelf, deadline, refresh=refresh)
+                swept = update_catalogue(self._database, self._shelf, deadline, refresh=refresh)
                 if with_texts:
                     left = self._indexer.run(deadline, swept.lines)
                     self._note_as_of(swept, left + swept.left, refresh=refresh)
@@ -174,7 +182,7 @@ class SearchIndex:
                 if not is_busy(error):
                     raise
                 if limit is not None:
-                    return Update(not_indexed=max(1, self._pending()) if with_texts else 0, is_busy=True)
+                    return IndexUpdate(not_indexed=max(1, self._pending()) if with_texts else 0, is_busy=True)
                 if time.monotonic() > patience:
                     raise
                 continue  # SQLite has waited a while for the other writer; what that did need not be done again
@@ -182,9 +190,9 @@ class SearchIndex:
                 self._anew()
                 continue
             not_read = tuple(self._indexer.refused) if with_texts else ()
-            return Update(not_indexed=left + swept.left, is_busy=False, not_read=not_read)
+            return IndexUpdate(not_indexed=left + swept.left, is_busy=False, not_read=not_read)
 
-    def _note_as_of(self, swept: Swept, left: int, *, refresh: bool) -> None:
+    def _note_as_of(self, swept: CatalogueUpdate, left: int, *, refresh: bool) -> None:
         """Remember until when everything is found. What a refresh alone can tell is kept, for whoever searches without one."""
         self._found_to = swept.began_at if swept.is_exact and not left else None
         if left:
@@ -210,10 +218,10 @@ class SearchIndex:
             "SELECT (SELECT coalesce(max(n), 0) FROM document) - (SELECT value FROM about WHERE name = 'messages')"
         )
 
-    def _status(self) -> Status:
+    def _status(self) -> IndexStatus:
         path = self._database.path
         forgotten = self._forgotten()
-        return Status(
+        return IndexStatus(
             path=path,
             size_bytes=sum(os.path.getsize(path + end) for end in ("", "-wal") if os.path.exists(path + end))
             if path
@@ -222,7 +230,7 @@ class SearchIndex:
             messages=self._one("SELECT value FROM about WHERE name = 'messages'"),
             forgotten=forgotten,
             not_indexed=self._one("SELECT count(*) FROM conversation WHERE indexed <> stamp"),
-            is_whole=self._database.check(),
+            is_intact=self._database.check(),
         )
 
     def _one(self, statement: str) -> int:
@@ -239,11 +247,11 @@ class SearchIndex:
                 raise
             except MemoryError as error:  # SQLite's too
                 lacking = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-                raise refused(lacking, self._library, "search it") from error
+                raise index_error(lacking, self._library, "search it") from error
             except sqlite3.DatabaseError as error:
                 if attempt == 2:
                     number = errno.ENOSPC if is_full(error) else errno.EIO
-                    raise refused(OSError(number, str(error)), self._library, "keep an index") from error
+                    raise index_error(OSError(number, str(error)), self._library, "keep an index") from error
                 if attempt or is_busy(error):
                     self._path = None
                 with suppress(StorageError):
@@ -254,10 +262,10 @@ class SearchIndex:
         self._database.close()
         try:
             if self._path is not None:
-                remove(self._path)
+                remove_index(self._path)
         except OSError as error:
             self._path = None  # from here on with one of our own
-            raise refused(error, str(error.filename), "throw the index away") from error
+            raise index_error(error, str(error.filename), "throw the index away") from error
         finally:
             self._open()
 
@@ -273,7 +281,7 @@ class SearchIndex:
         redact: Redact | None = None,
         wait: bool = False,
         refresh: bool = False,
-    ) -> Answer:
+    ) -> SearchResult:
         """The messages that match a query: words, phrases and filters, as docs/search.md has them. Every text is a query.
 
         The index is updated before, for at most 200 ms. Each hit is read from its transcript, and its hash checked, so none is
@@ -299,7 +307,7 @@ class SearchIndex:
         limit = checked_limit(limit)
         if sort not in (None, "rank", "newest"):
             raise ValueError(f"sort must be 'rank' or 'newest', not {sort!r}")
-        asked = parse(query)
+        asked = parse_query(query)
         try:
             pattern = None if regex is None else re.compile(regex)
         except re.error as error:
@@ -309,7 +317,7 @@ class SearchIndex:
             match = matcher(asked)
             return match if pattern is None else with_pattern(match, asked, pattern)
 
-        def work() -> Answer:
+        def work() -> SearchResult:
             self._found_to = None
             done = self._update(None if wait or refresh else UPDATE_SECONDS, refresh=refresh)
             finder = Finder(self._database, self._shelf, redact)
@@ -319,7 +327,7 @@ class SearchIndex:
             if more:  # which of them is better nobody can say: the words of sealed ones are not in the index
                 hits, total = ((*hits, *more) if sort == "rank" else newest_first((*hits, *more)))[:limit], None
             is_counted = regex is None and redact is None
-            return Answer(
+            return SearchResult(
                 hits=hits, total=total if is_counted else None,
                 elsewhere=finder.elsewhere(asked) if is_counted and not hits else {},
                 not_indexed=done.not_indexed, is_busy=done.is_busy,
@@ -340,7 +348,7 @@ class SearchIndex:
         sort: Order = "updated",
         filter: str = "",
         wait: bool = False,
-    ) -> Listing:
+    ) -> ListPage:
         """A page of the conversations, the one that changed last first. It costs the same on every page, however many there are.
 
         Before that each conversation is looked at (``stat``), for at most 200 ms, and what looks different is read.
@@ -350,7 +358,7 @@ class SearchIndex:
             limit: how many.
             after: ``next`` of the page before; None for the first page.
             sort: ``"updated"``, ``"created"`` (the latest first), ``"title"``, ``"records"`` or ``"size"`` (the most first).
-            filter: a query: its filters hold, and its words have to be in what the conversation is called (:attr:`Listing.names`).
+            filter: a query: its filters hold, and its words have to be in what the conversation is called (:attr:`ListPage.names`).
             wait: look at all conversations, as long as that takes.
 
         Raises:
@@ -359,10 +367,10 @@ class SearchIndex:
         """
         page = page_of(limit, after, sort, filter)
 
-        def work() -> Listing:
+        def work() -> ListPage:
             done = self._update(None if wait else UPDATE_SECONDS, with_texts=False)
             found = listed(self._database, self._shelf, page)
-            return Listing(
+            return ListPage(
                 **found._asdict(), as_of=_time(self._as_of) or "", not_looked_at=done.not_indexed, ignored=page.ignored
             )
 

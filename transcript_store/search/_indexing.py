@@ -7,8 +7,9 @@ rebuild, because an SQLite before 3.43 cannot take them out of an index that kee
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from math import floor, inf
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,16 +18,93 @@ import orjson
 
 from transcript_store.errors import ConversationNotFoundError, StorageError, TranscriptStoreError
 from transcript_store.messages import left_of, role_of
-from transcript_store.search._catalogue import Line, note
+from transcript_store.search._catalogue import CatalogueRow, note
 from transcript_store.search._database import Database
-from transcript_store.search._shelf import Shelf, raise_if_of_the_process
-from transcript_store.search._texts import COLUMNS, texts_of
-from transcript_store.search._vocabulary import Vocabulary
-from transcript_store.search._words import fold
-from transcript_store.transcripts import Place, PlacedLine, TranscriptFile
+from transcript_store.search._index_source import IndexSource, raise_if_of_the_process
+from transcript_store.search._tokens import COLUMNS, fold, texts_of, words_in
+from transcript_store.transcripts import FilePosition, LocatedLine, TranscriptFile
 
 if TYPE_CHECKING:
     from transcript_store.conversation import Record
+
+
+# ---- vocabulary ----
+#
+# The words in an index, for whoever looks for a part of one: each once, in a table of its own.
+#
+# To go through FTS5's own list takes a second where the table takes fifty milliseconds, because FTS5 counts how often each occurs.
+# But it is the cheaper way to fill the table after many messages. So a build leaves the table for its end, and says so in the index:
+# until then, and if it was killed, the list is what is asked.
+
+LONGEST_WORD = 64
+"""Parts of words are looked for in words up to this length in UTF-8. Longer ones are found whole, and by their beginning."""
+_KNOWN_WORDS = 200_000
+
+_IN_TABLE = "SELECT text FROM word"
+_IN_LIST = f"SELECT term AS text FROM temp.vocabulary WHERE length(CAST(term AS BLOB)) <= {LONGEST_WORD}"
+_LIST = "CREATE VIRTUAL TABLE IF NOT EXISTS temp.vocabulary USING fts5vocab (main, words, row)"
+
+
+class Vocabulary:
+    """Fills the table. It remembers which words are there already, so as not to store each again."""
+
+    def __init__(self, database: Database) -> None:
+        self._connection = database.connection
+        self._has_words = database.has_words
+        self._known: set[bytes] = set()
+        self._new: set[bytes] = set()
+        self.is_left_for_later = False
+
+    def add(self, folded: Iterable[str]) -> None:
+        """Note the words of texts that :func:`fold` gave; :meth:`store` stores them."""
+        if not self.is_left_for_later:
+            for text in folded:
+                self._new.update(words_in(text))
+
+    def store(self) -> None:
+        """Store what was noted, within a transaction; or that the table is behind."""
+        if self.is_left_for_later:
+            self._connection.execute("UPDATE about SET value = 0 WHERE name = 'words'")
+            return
+        new, self._new = self._new - self._known, set()
+        short_ones = sorted(word for word in new if len(word) <= LONGEST_WORD)
+        self._connection.executemany("INSERT OR IGNORE INTO word VALUES (?)", ((word.decode(),) for word in short_ones))
+        if len(self._known) > _KNOWN_WORDS:
+            self._known.clear()
+        self._known |= new
+
+    def undo(self) -> None:
+        """Forget what was noted: the transaction that it was stored in did not come to its end."""
+        self._known.clear()
+        self._new.clear()
+
+    def is_behind(self) -> bool:
+        """Whether there are words that the table does not have."""
+        return self._has_words and not _is_complete(self._connection)
+
+    def complete(self) -> None:
+        """Take what the table does not have from FTS5, within a transaction."""
+        self._connection.execute(_LIST)
+        self._connection.execute(f"INSERT OR IGNORE INTO word {_IN_LIST}")
+        self._connection.execute("UPDATE about SET value = 1 WHERE name = 'words'")
+
+
+def beginnings_up_to(connection: sqlite3.Connection, part: str, most: int) -> list[str]:
+    """How the words that contain a part begin, up to the end of the part: each way once, at most so many."""
+    words = _IN_TABLE
+    if not _is_complete(connection):
+        connection.execute(_LIST)
+        words = _IN_LIST
+    asked = {"part": part, "length": len(part), "most": most}
+    statement = f"SELECT DISTINCT substr(text, 1, instr(text, :part) + :length - 1) FROM ({words}) WHERE instr(text, :part) LIMIT :most"
+    return [beginning for (beginning,) in connection.execute(statement, asked)]
+
+
+def _is_complete(connection: sqlite3.Connection) -> bool:
+    return bool(connection.execute("SELECT value FROM about WHERE name = 'words'").fetchone()[0])
+
+
+# ---- indexing ----
 
 _DOCUMENTS, _CHARACTERS = 10_000, 32 * 2**20
 """A transaction holds at most so many messages, and about so much text: a kill loses little, and memory is bounded. (With 2,000 FTS5
@@ -64,7 +142,7 @@ class _Texts(NamedTuple):
 _NOTED = ", ".join(_Texts._fields)
 
 
-class _Row(NamedTuple):
+class _IndexedConversation(NamedTuple):
     n: int
     folder: bytes
     stamp: str
@@ -75,14 +153,14 @@ class _Row(NamedTuple):
 class Indexer:
     """Adds texts to an index."""
 
-    def __init__(self, database: Database, shelf: Shelf) -> None:
+    def __init__(self, database: Database, shelf: IndexSource) -> None:
         self._database = database
         self._shelf = shelf
         self._vocabulary = Vocabulary(database)
         self.refused: list[StorageError] = []
         """What the system refused to read in the last run: for each conversation of which nothing may be found now, why."""
 
-    def run(self, deadline: float, lines: list[Line]) -> int:
+    def run(self, deadline: float, lines: list[CatalogueRow]) -> int:
         """Note a few lines in the catalogue, and index what it says is not indexed, the one that changed first first.
 
         Both begin in one transaction: one message more costs one commit. Returns how many conversations are left.
@@ -102,7 +180,7 @@ class Indexer:
                         numbers, is_noted = self._pending(), True
                     # Whoever has no time for all of it has none for the end of it either.
                     self._vocabulary.is_left_for_later = deadline == inf and self._are_many(len(numbers))
-                    batch = _Batch(self._database, deadline, self._vocabulary)
+                    batch = _IndexTransaction(self._database, deadline, self._vocabulary)
                     at += self._index_some(numbers, at, batch)
                     batch.store()
             except BaseException:
@@ -124,7 +202,7 @@ class Indexer:
         of: int = self._database.connection.execute(asked).fetchone()[0]
         return conversations > _MANY and conversations * _SHARE > of
 
-    def _index_some(self, numbers: list[int], begin: int, batch: _Batch) -> int:
+    def _index_some(self, numbers: list[int], begin: int, batch: _IndexTransaction) -> int:
         """Index conversations until the batch is full; returns how many are done. A long one goes on in the next batch."""
         for at in range(begin, len(numbers), _ROWS):
             some = numbers[at : at + _ROWS]
@@ -136,14 +214,17 @@ class Indexer:
                     return done + 1
         return len(numbers) - begin
 
-    def _rows(self, numbers: list[int]) -> dict[int, _Row]:
+    def _rows(self, numbers: list[int]) -> dict[int, _IndexedConversation]:
         """What is pending of these; read again, within the transaction: another process may have indexed them meanwhile."""
         places = ", ".join("?" * len(numbers))
         asked = f"SELECT n, folder, stamp, sealed, {_NOTED} FROM conversation WHERE n IN ({places}) AND {PENDING}"
         found = self._database.connection.execute(asked, numbers)
-        return {n: _Row(n, folder, stamp, sealed, _Texts(*texts)) for n, folder, stamp, sealed, *texts in found}
+        return {
+            n: _IndexedConversation(n, folder, stamp, sealed, _Texts(*texts))
+            for n, folder, stamp, sealed, *texts in found
+        }
 
-    def _index(self, row: _Row, batch: _Batch) -> bool:
+    def _index(self, row: _IndexedConversation, batch: _IndexTransaction) -> bool:
         """Index what is new in a conversation; False if the batch was full before its end."""
         if row.sealed:  # the index is plaintext: nothing of a sealed conversation comes into it
             batch.note(row, _nothing(row.stamp))
@@ -190,7 +271,7 @@ class Indexer:
         return is_whole
 
     def _index_earlier(
-        self, row: _Row, life: int, live: int, earlier_from: int | None, batch: _Batch
+        self, row: _IndexedConversation, life: int, live: int, earlier_from: int | None, batch: _IndexTransaction
     ) -> tuple[int, int]:
         """Index what compactions took out of sight, the newest generation first, until the batch is full: from which on that is done, and
         how many messages that are. What the live one has too is not indexed twice.
@@ -220,11 +301,11 @@ class Indexer:
         return 0, added
 
     def _beginning(
-        self, known: _Texts, transcript: TranscriptFile, batch: _Batch
-    ) -> tuple[int, Place, int, int | None]:
+        self, known: _Texts, transcript: TranscriptFile, batch: _IndexTransaction
+    ) -> tuple[int, FilePosition, int, int | None]:
         """The life that the documents belong to, where what is new begins, how many documents stand before, and the first of them."""
         if known.life is not None:
-            place = Place(known.through_seq or 0, known.through_offset or 0, known.head or "")
+            place = FilePosition(known.through_seq or 0, known.through_offset or 0, known.head or "")
             if known.text_generation == transcript.generation and transcript.holds(place):
                 return known.life, place, known.documents, known.first_document
         return batch.new_life(), transcript.begin, 0, None
@@ -235,7 +316,7 @@ def _nothing(indexed: str, *, damaged: bool = False) -> _Texts:
     return _Texts(indexed, None, None, None, None, None, 0, None, None, None, damaged)
 
 
-class _Batch:
+class _IndexTransaction:
     """The messages of one transaction. Words go to FTS5 as they come, all other rows are stored at its end.
 
     FTS5 gathers words in memory, and writes a piece of them whenever a statement of several steps begins, such as an update with a
@@ -272,7 +353,7 @@ class _Batch:
         self._lives = [(self._life,)]
         return self._life
 
-    def add(self, life: int, line: PlacedLine) -> int:
+    def add(self, life: int, line: LocatedLine) -> int:
         """Add a message; returns how many were added: none if it has no text."""
         if line.is_retracted:
             return 0
@@ -297,7 +378,7 @@ class _Batch:
             return 0
         self.document = number = self.document + 1
         role = self._role(role_of(message))
-        self._documents.append((number, life, seq, offset_bytes, seconds(at), role, head, kind, generation))
+        self._documents.append((number, life, seq, offset_bytes, record_seconds(at), role, head, kind, generation))
         length = len(whole)
         self._documents_left -= 1
         self._characters_left -= length
@@ -325,7 +406,7 @@ class _Batch:
         self._gone += gone
         return len(gone)
 
-    def note(self, row: _Row, texts: _Texts) -> None:
+    def note(self, row: _IndexedConversation, texts: _Texts) -> None:
         """Note in the catalogue what the index has of a conversation."""
         if texts != row.texts:
             self._noted.append((*texts, row.n))
@@ -364,7 +445,7 @@ def said_by(record: Record) -> int:
     return hash(orjson.dumps(left[0] if left else record.message, option=orjson.OPT_SORT_KEYS))
 
 
-def seconds(at: str) -> int:
+def record_seconds(at: str) -> int:
     """A record's time in whole seconds since 1970, rounded down; 0 for a day that does not exist, in a forged file."""
     try:
         return floor(datetime.fromisoformat(at).timestamp())

@@ -11,8 +11,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from transcript_store.search._query import Query, Term
-from transcript_store.search._texts import Texts
-from transcript_store.search._words import blanked, foreign_runs, is_cjk, tokens
+from transcript_store.search._tokens import Texts, blanked, foreign_runs, is_cjk, tokens
 
 Span = tuple[int, int]
 
@@ -25,10 +24,10 @@ _BEFORE = 60
 
 
 class Excerpt(NamedTuple):
-    """A piece of a message on one line. ``marks`` are stretches of ``text`` that match; ``column`` says where it stood."""
+    """A piece of a message on one line. ``highlights`` are stretches of ``text`` that match; ``column`` says where it stood."""
 
     text: str
-    marks: tuple[Span, ...]
+    highlights: tuple[Span, ...]
     column: str
 
 

@@ -1,4 +1,4 @@
-r"""What a person types, as a value. Total: every text is a query, and none is a syntax error. Only ``7d`` asks the clock.
+"""What a person types, as a value. Total: every text is a query, and none is a syntax error. Only ``7d`` asks the clock.
 
 ::
 
@@ -20,13 +20,18 @@ that are none. A URL, ``std::vector``, ``localhost:8000`` and all that stands in
 
 from __future__ import annotations
 
+import json
 import re
+import sqlite3
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
+from operator import itemgetter
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from transcript_store.search._texts import COLUMNS
-from transcript_store.search._words import is_cjk, tokens
-from transcript_store.words import period
+from transcript_store.display import period
+from transcript_store.search._indexing import LONGEST_WORD, beginnings_up_to, record_seconds
+from transcript_store.search._tokens import COLUMNS, fold, is_cjk, tokens
 
 _PIECE = re.compile(r'(-(?!-))?(?:([A-Za-z]{1,10}):)?(?:"([^"]*)"?|(\S+))')  # two dashes begin a word: --dry-run
 _NAMES = ("title", "model", "provider", "label", "source", "project", "id", "role")
@@ -79,7 +84,7 @@ class Query:
     """Pieces that mean nothing: a date that is none, a word without a letter."""
 
 
-def parse(text: str) -> Query:
+def parse_query(text: str) -> Query:
     """The query that a text means; raises ``TypeError`` for what is no text."""
     if not isinstance(text, str):
         raise TypeError(f"a query must be a str, not {type(text).__name__}")
@@ -156,3 +161,305 @@ def _term(value: str, *, is_quoted: bool) -> Term | None:
 def role_searched(role: str) -> str:
     """What ``role:`` looks in: the model is called so by Gemini, and ``assistant`` by the others, so it has both names."""
     return "assistant model" if role in ("assistant", "model") else role
+
+
+# ---- plan ----
+#
+# A query as SQL. The index proposes messages; what is decided on the message itself is left to the matcher.
+
+_Text = TypeVar("_Text", str, bytes)
+
+EVERY = "1"
+"""The condition that everything meets."""
+_TERMS = 256
+"""So many terms are asked of the index. What is given besides is decided on the messages."""
+_LABELS = {"source": "l.name = 'source'", "project": "l.name IN ('cwd', 'project')"}
+"""The filters that look in labels: which. A user may give one of the name `project`, an import has the folder as `cwd`."""
+_REFUSED = {
+    **{name: f"NOT has_any(c.{name}, ?)" for name in ("title", "model", "provider")},
+    "role": "d.role NOT IN (SELECT n FROM role WHERE has_any(role_searched(name), ?))",
+    **{
+        name: f"c.n NOT IN (SELECT l.n FROM label l WHERE {label} AND has_any(l.value, ?))"
+        for name, label in _LABELS.items()
+    },
+    "label": "c.n NOT IN (SELECT l.n FROM label l WHERE is_any_label(l.name, l.value, ?))",
+    "id": "NOT is_any_id(c.id, c.folder, ?)",
+}
+"""Many refused values of a filter as one condition, the values as JSON: each of them would be looked for in each conversation."""
+_FEW_REFUSED = {"role": 0}
+"""Up to so many are asked one by one, 32 if nothing else is said: SQLite does that without a call of Python. (Roles are few.)"""
+_BEGINNINGS_OF_A_PART = 2000
+"""If the words that contain a part begin in more ways up to it, the messages are read."""
+
+
+class Range(NamedTuple):
+    """Messages in the index, by the numbers of the first and the last; ``lives`` of those that are asked for, as JSON; "" for all."""
+
+    first: int
+    last: int
+    lives: str = ""
+
+
+EVERYWHERE = Range(0, 2**63 - 1)
+
+
+class QueryPlan(NamedTuple):
+    """A condition in SQL with its values; ``match`` is what is asked of the words, "" for nothing."""
+
+    match: str
+    where: str
+    values: list[Any]
+    """For ``where``; behind them stand the lives of a range, if it has some."""
+    is_exact: bool
+    """Whether the matcher refuses nothing that the index proposes, except what changed meanwhile."""
+    ranges: list[Range]
+    """Where in the index the conversations stand that its filters leave, the last first; others may stand among them."""
+
+    def of_kind(self, kind: int | None) -> QueryPlan:
+        """The same for messages of one kind alone; None for all."""
+        return self if kind is None else self._replace(where=f"d.kind = {kind:d} AND {self.where}")
+
+    def of(self, range: Range) -> list[Any]:
+        """The values of a statement that asks for the messages of a range."""
+        match = [self.match] if self.match else []
+        lives = [range.lives] if range.lives else []
+        return [*match, range.first, range.last, *self.values, *lives]
+
+
+class TooManyWordsError(Exception):
+    """The index cannot be asked for so many words."""
+
+
+def plan_for(connection: sqlite3.Connection, query: Query) -> QueryPlan:
+    """The plan for a query.
+
+    Raises:
+        TooManyWordsError: read the messages instead.
+    """
+    asked: list[str] = []
+    left = _TERMS
+    for group in query.groups:
+        if len(group) <= left:
+            left -= len(group)
+            asked.append(_any_of(connection, group))
+    if query.groups and not asked:
+        raise TooManyWordsError
+    is_exact = len(asked) == len(query.groups) and not any(term.is_end for group in query.groups for term in group)
+    match = " AND ".join(asked)
+    if match and any(term.is_end for term in query.without):
+        is_exact = False  # more would be refused than what has it
+    elif match and query.without:
+        try:
+            match = f"({match}) NOT {_any_of(connection, query.without)}"
+        except TooManyWordsError:
+            is_exact = False
+    if match:
+        match = f"{{{' '.join(query.columns)}}} : ({match})"
+    where, values, ranges = _conditions_of_messages(connection, query)
+    is_exact = is_exact and not any(map(_has_fraction, (query.after, query.before)))
+    return QueryPlan(match, where, values, is_exact and bool(match), ranges)
+
+
+def conditions(query: Query) -> tuple[str, list[Any]]:
+    """What a query asks of a conversation, as SQL on ``c``; its dates are those of the conversation's last change."""
+    where, values = _filters(query, of_messages=False)
+    for moment, compare in ((query.after, ">="), (query.before, "<")):
+        if moment is not None:
+            where.append(f"c.updated_at {compare} ?")
+            values.append(moment)
+    return all_conditions(where), values
+
+
+def all_conditions(conditions: list[str], by: str = "AND") -> str:
+    """Conditions as one, halved and halved again: SQLite refuses an expression that is a thousand levels deep."""
+    if len(conditions) < 2:
+        return conditions[0] if conditions else EVERY
+    middle = len(conditions) // 2
+    return f"({all_conditions(conditions[:middle], by)} {by} {all_conditions(conditions[middle:], by)})"
+
+
+def _conditions_of_messages(connection: sqlite3.Connection, query: Query) -> tuple[str, list[Any], list[Range]]:
+    """What a query asks of a message and its conversation, as SQL on ``d`` and ``c``, and where in the index these stand."""
+    where, values = _filters(query, of_messages=True)
+    if query.after is not None:
+        where.append("d.at >= ?")
+        values.append(record_seconds(query.after))
+    if query.before is not None:  # the index has whole seconds: what it proposes is decided on the message
+        where.append("d.at < ?")
+        values.append(record_seconds(query.before) + _has_fraction(query.before))
+    of_conversations, its = _filters(query, of_messages=False)
+    if of_conversations:  # asked once for each conversation, and before it is looked up for a message
+        which = f"c.first_document IS NOT NULL AND {all_conditions(of_conversations)}"
+        asked = f"SELECT c.life, c.first_document, c.last_document FROM conversation c WHERE {which}"
+        found = connection.execute(asked, its).fetchall()
+        return all_conditions([*where, "d.life IN (SELECT value FROM json_each(?))"]), values, _ranges(found)
+    return all_conditions(where), values, [EVERYWHERE]
+
+
+def _ranges(lives: Iterable[tuple[int, int, int]]) -> list[Range]:
+    """Where lives stand, given each with its first and its last message: ranges that do not touch, the last first."""
+    found: list[tuple[int, int, list[int]]] = []
+    for life, first, last in sorted(lives, key=itemgetter(1)):
+        if found and first <= found[-1][1] + 1:
+            begin, end, its = found.pop()
+            found.append((begin, max(end, last), [*its, life]))
+        else:
+            found.append((first, last, [life]))
+    return [Range(first, last, json.dumps(its)) for first, last, its in reversed(found)]
+
+
+def as_one(ranges: Sequence[Range]) -> Range:
+    """From the first to the last message of some ranges, the last first, with the lives of all of them."""
+    if len(ranges) == 1:
+        return ranges[0]
+    lives = f"[{', '.join(one.lives[1:-1] for one in ranges)}]"
+    return Range(ranges[-1].first, ranges[0].last, lives)
+
+
+def _has_fraction(moment: str | None) -> bool:
+    return moment is not None and not moment.endswith(".000000Z")
+
+
+def _filters(query: Query, *, of_messages: bool) -> tuple[list[str], list[Any]]:
+    where: list[str] = []
+    values: list[Any] = []
+    asked = [one for one in query.filters if (one.name == "role") == of_messages]
+    for name, condition in _REFUSED.items():
+        refused = [one.value for one in asked if one.name == name and one.is_not]
+        if len(refused) > _FEW_REFUSED.get(name, 32):
+            asked = [one for one in asked if one.name != name or not one.is_not]
+            where.append(condition)
+            values.append(json.dumps(refused))
+    for one in asked:
+        condition, its = _condition(one)
+        where.append(f"NOT coalesce({condition}, 0)" if one.is_not else condition)
+        values += its
+    return where, values
+
+
+def _condition(one: Filter) -> tuple[str, list[Any]]:
+    match one.name:
+        case "role":
+            return "d.role IN (SELECT n FROM role WHERE has_text(role_searched(name), ?))", [one.value]
+        case "id":
+            return "(substr(c.id, 1, ?) = ? OR begins(c.folder, ?))", [len(one.value), one.value.lower(), one.value]
+        case "label":
+            name, has_value, value = one.value.partition("=")
+            if has_value:
+                return "EXISTS (SELECT 1 FROM label l WHERE l.n = c.n AND l.name = ? AND is_text(l.value, ?))", [
+                    name,
+                    value,
+                ]
+            return "EXISTS (SELECT 1 FROM label l WHERE l.n = c.n AND l.name = ?)", [name]
+        case "source" | "project":
+            named = f"l.n = c.n AND {_LABELS[one.name]}"
+            return f"EXISTS (SELECT 1 FROM label l WHERE {named} AND has_text(l.value, ?))", [one.value]
+        case name:
+            return _contains(f"c.{name}", one.value)
+
+
+def _contains(column: str, value: str) -> tuple[str, list[Any]]:
+    """Whether a text contains another, letters' case and accents apart. If both are ASCII, SQLite says so without a call of Python."""
+    small = _in_small(value)
+    if not small.isascii():
+        return f"has_text({column}, ?)", [value]
+    is_foreign = f"length({column}) < length(CAST({column} AS BLOB))"  # or has a NUL, at which length() stops
+    return f"(instr(lower({column}), ?) OR ({is_foreign} AND has_text({column}, ?)))", [small, value]
+
+
+def _any_of(connection: sqlite3.Connection, terms: tuple[Term, ...]) -> str:
+    if len(terms) > _TERMS:
+        raise TooManyWordsError
+    return f"({' OR '.join(dict.fromkeys(_of_term(connection, term) for term in terms))})"
+
+
+def _of_term(connection: sqlite3.Connection, term: Term) -> str:
+    """A term in the language of FTS5. Tokens hold letters and digits alone, so nothing in them is an operator.
+
+    FTS5 knows no end of a word: what stands behind that proposes the messages.
+    """
+    if term.last == "part":
+        return _of_part(connection, term.tokens[-1])
+    return f'"{" ".join(term.tokens[term.is_end :])}"' + (" *" if term.last == "beginning" else "")
+
+
+def _of_part(connection: sqlite3.Connection, part: str) -> str:
+    """The words that contain a part, by how they begin: whatever begins with all up to the end of the part contains it too."""
+    found = beginnings_up_to(connection, part, _BEGINNINGS_OF_A_PART + 1)
+    if len(found) > _BEGINNINGS_OF_A_PART or len(part.encode()) > LONGEST_WORD:
+        raise TooManyWordsError
+    return " OR ".join(f'"{word}" *' for word in found) or f'"{part}"'
+
+
+def functions(connection: sqlite3.Connection) -> None:
+    """Give a connection the functions that the conditions ask."""
+    connection.create_function("role_searched", 1, role_searched, deterministic=True)
+    connection.create_function("has_text", 2, _has_text, deterministic=True)
+    connection.create_function("has_any", 2, _has_any, deterministic=True)
+    connection.create_function("is_any_label", 3, _is_any_label, deterministic=True)
+    connection.create_function("is_any_id", 3, _is_any_id, deterministic=True)
+    connection.create_function("is_text", 2, _is_text, deterministic=True)
+    connection.create_function("begins", 2, lambda folder, text: bytes(folder).startswith(text.encode()))
+
+
+def _has_text(text: str | None, part: str) -> bool:
+    return text is not None and _in_small(part) in _in_small(text)
+
+
+def _has_any(text: str | None, parts: str) -> bool:
+    """Whether a text contains one of many others, given as JSON: each stretch of it that is as long as one of them is looked up."""
+    of_length = _by_length(parts)
+    small = "" if text is None else _in_small(text)
+    return text is not None and any(
+        small[at : at + length] in those for length, those in of_length for at in range(len(small) - length + 1)
+    )
+
+
+@lru_cache(maxsize=4)
+def _by_length(parts: str) -> list[tuple[int, set[str]]]:
+    return _lengths(map(_in_small, json.loads(parts)))
+
+
+def _is_any_label(name: str, value: str, labels: str) -> bool:
+    names, pairs = _labels(labels)
+    return name in names or (name in pairs and _in_small(value) in pairs[name])
+
+
+@lru_cache(maxsize=4)
+def _labels(labels: str) -> tuple[set[str], dict[str, set[str]]]:
+    names: set[str] = set()
+    pairs: dict[str, set[str]] = {}
+    for name, has_value, value in (label.partition("=") for label in json.loads(labels)):
+        if has_value:
+            pairs.setdefault(name, set()).add(_in_small(value))
+        else:
+            names.add(name)
+    return names, pairs
+
+
+def _is_any_id(id: str | None, folder: bytes, beginnings: str) -> bool:
+    of_ids, of_folders = _beginnings(beginnings)
+    return any((id or "")[:length] in those for length, those in of_ids) or any(
+        folder[:length] in those for length, those in of_folders
+    )
+
+
+@lru_cache(maxsize=4)
+def _beginnings(beginnings: str) -> tuple[list[tuple[int, set[str]]], list[tuple[int, set[bytes]]]]:
+    given = json.loads(beginnings)
+    return _lengths(one.lower() for one in given), _lengths(one.encode() for one in given)
+
+
+def _lengths(parts: Iterable[_Text]) -> list[tuple[int, set[_Text]]]:
+    found: dict[int, set[_Text]] = {}
+    for part in parts:
+        found.setdefault(len(part), set()).add(part)
+    return sorted(found.items())
+
+
+def _is_text(text: str | None, other: str) -> bool:
+    return text is not None and _in_small(text) == _in_small(other)
+
+
+def _in_small(text: str) -> str:
+    return text.lower() if text.isascii() else fold(text).lower()

@@ -15,12 +15,13 @@ Neither says what a secret is. What is a secret, a :class:`~transcript_store.red
 from __future__ import annotations
 
 from transcript_store.secrets._finding import (
+    ForgottenSecrets,
     FoundSecrets,
     find_secrets,
     find_secrets_in_snapshots,
+    forget_secrets,
     keeping_what_was_redacted,
 )
-from transcript_store.secrets._forgetting import ForgottenSecrets, forget_secrets
 
 __all__ = [
     "ForgottenSecrets",

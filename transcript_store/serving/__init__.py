@@ -53,7 +53,7 @@ def serve(
         KeyboardInterrupt: it was interrupted.
         ValueError: a port is not a number from 1 to 65535 (``port`` may be 0).
         OSError: the port is in use, or may not be used; or there is no place for the file.
-        PlaceError: nobody answers there.
+        BackendError: nobody answers there.
     """
     try:
         from transcript_store.serving._server import run

@@ -1,6 +1,6 @@
 """Where other programs keep their sessions on this machine, and how they are opened: to read only (F1).
 
-``discover()`` looks at the places of the programs that are known; ``find()`` at a path that somebody names. ``parts_of()`` opens
+``discover()`` looks at the places of the programs that are known; ``find_sources()`` at a path that somebody names. ``open_parts()`` opens
 what was found: a file of lines, the tables of a database, the members of an archive.
 """
 
@@ -11,38 +11,46 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 
 from transcript_store.descriptors import DATABASE
-from transcript_store.formats import Head, Place, head_of
-from transcript_store.sources import _archives, _tables
-from transcript_store.sources._added import UnusableFormatError, added_formats, added_names
-from transcript_store.sources._files import FileSource, Stamp, UnreadableSourceError, how_it_looks, opened
-from transcript_store.sources._places import PLACES, Found, discover, find, folder_of, places
-from transcript_store.sources._tables import Rows
+from transcript_store.formats import SessionFolder, SourceHead, head_of
+from transcript_store.sources import _files
+from transcript_store.sources._files import FileSource, Rows, Stamp, UnreadableSourceError, how_it_looks, open_source
+from transcript_store.sources._programs import (
+    PLACES,
+    FoundSource,
+    UnusableFormatError,
+    added_formats,
+    added_names,
+    discover,
+    find_sources,
+    folder_of,
+    session_folders,
+)
 
 __all__ = [
     "PLACES",
     "FileSource",
-    "Found",
-    "Place",
+    "FoundSource",
     "Rows",
+    "SessionFolder",
     "Stamp",
     "UnreadableSourceError",
     "UnusableFormatError",
     "added_formats",
     "added_names",
     "discover",
-    "find",
+    "find_sources",
     "folder_of",
     "how_it_looks",
-    "parts_of",
-    "places",
+    "open_parts",
+    "session_folders",
 ]
 
 _HEAD_BYTES = 16
-_Part = tuple[Head, FileSource | Rows] | UnreadableSourceError
+_Part = tuple[SourceHead, FileSource | Rows] | UnreadableSourceError
 
 
 @contextmanager
-def parts_of(path: str) -> Iterator[Iterator[_Part]]:
+def open_parts(path: str) -> Iterator[Iterator[_Part]]:
     """Open a file, and give what stands in it: how each part begins, and the part; an archive has several.
 
     A part is open until the next one is asked for. A member that cannot be read comes as an error among the parts, so that the others are
@@ -51,7 +59,7 @@ def parts_of(path: str) -> Iterator[Iterator[_Part]]:
     Raises:
         UnreadableSourceError: the file cannot be opened, or is no regular file.
     """
-    with opened(path) as handle, ExitStack() as stack:
+    with open_source(path) as handle, ExitStack() as stack:
         parts = _parts(path, handle)
         stack.callback(parts.close)
         yield parts
@@ -62,12 +70,12 @@ def _parts(path: str, handle: int) -> Generator[_Part, None, None]:
     try:
         start = source.read(0, _HEAD_BYTES)
         if start.startswith(DATABASE):
-            with _tables.database(path, handle, source.stamp) as rows:
-                yield Head(path, start, (), rows.tables()), rows
-        elif start.startswith(_archives.ZIP):
+            with _files.database(path, handle, source.stamp) as rows:
+                yield SourceHead(path, start, (), rows.tables()), rows
+        elif start.startswith(_files.ZIP):
             yield from _members(path, handle, source.stamp)
-        elif start.startswith(_archives.ZSTANDARD):
-            with _archives.unpacked(path, handle, source.stamp) as unpacked:
+        elif start.startswith(_files.ZSTANDARD):
+            with _files.unpacked(path, handle, source.stamp) as unpacked:
                 yield head_of(unpacked), unpacked
         else:
             yield head_of(source), source
@@ -76,13 +84,13 @@ def _parts(path: str, handle: int) -> Generator[_Part, None, None]:
 
 
 def _members(path: str, handle: int, stamp: Stamp) -> Iterator[_Part]:
-    with _archives.archive(path, handle) as archive:
-        for info, why_not in _archives.members(path, archive):
+    with _files.archive(path, handle) as archive:
+        for info, why_not in _files.archive_members(path, archive):
             if why_not is not None:
                 yield UnreadableSourceError(path=f"{path}!{info.filename}", reason=why_not)
                 continue
             try:
-                with _archives.member(path, archive, info, stamp) as source:
+                with _files.open_member(path, archive, info, stamp) as source:
                     yield head_of(source), source
             except UnreadableSourceError as error:
                 yield error

@@ -39,7 +39,7 @@ makes clients that talk to a model with scripted replies. ``tests/chat/test_cont
 ``check_integration`` does it for a framework's store of conversations (docs/integrations.md, "Write another"). You give it an
 ``IntegrationBench``.
 
-``SimulatedPlace`` and ``SimulatedObjectPlace`` are engines in memory that lose, delay and repeat what is asked of them, and ``check_place``
+``SimulatedBackend`` and ``SimulatedObjectStore`` are engines in memory that lose, delay and repeat what is asked of them, and ``check_backend``
 holds an engine of your own to the contract of ``places.Place`` (docs/engines.md).
 
 With Hypothesis (the extra ``testing``) there are more, in modules of their own: ``testing.strategies`` draws messages, conversations,
@@ -48,34 +48,32 @@ damaged files and schedules of crashes; ``testing.machines`` has long lives at r
 
 import typing as _typing
 
-from transcript_store._doors import opened as _opened
+from transcript_store._lazy import lazy_names as _opened
 
 if _typing.TYPE_CHECKING:
-    from transcript_store.testing._chat_bench import *
+    from transcript_store.testing._backend_contract import *
     from transcript_store.testing._chat_contract import *
     from transcript_store.testing._crash_test import *
     from transcript_store.testing._format_contract import *
     from transcript_store.testing._format_samples import *
-    from transcript_store.testing._integration_bench import *
     from transcript_store.testing._integration_contract import *
     from transcript_store.testing._key_provider_contract import *
-    from transcript_store.testing._place_contract import *
-    from transcript_store.testing._simulated import *
-    from transcript_store.testing._simulated_place import *
+    from transcript_store.testing._simulated_backend import *
+    from transcript_store.testing._simulated_machine import *
     from transcript_store.testing._snapshot_contract import *
 else:  # a test that only needs the disk must not import the chat clients
     _doors = (
-        "_simulated",
+        "_simulated_machine",
         "_snapshot_contract",
         "_key_provider_contract",
         "_crash_test",
         "_format_contract",
         "_format_samples",
-        "_integration_bench",
         "_integration_contract",
-        "_simulated_place",
-        "_place_contract",
-        "_chat_bench",
+        "_integration_contract",
+        "_simulated_backend",
+        "_backend_contract",
+        "_chat_contract",
         "_chat_contract",  # last: what is behind it can only be had with the chat clients
     )
     __getattr__, __dir__ = _opened(__name__, *_doors)

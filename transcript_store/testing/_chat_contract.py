@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from transcript_store import (
+    ConversationStore,
     IncompleteResponseError,
     MaxStepsError,
     ProviderMismatchError,
@@ -16,18 +18,118 @@ from transcript_store import (
 )
 from transcript_store.chat import (
     ChatClient,
-    Complete,
     PersistentChatClient,
     StreamingChatClient,
     TextDelta,
     Tool,
     ToolCallEnded,
     ToolCallStarted,
+    TurnEnded,
 )
 from transcript_store.testing._arguments import require_function
-from transcript_store.testing._chat_bench import PROMPT, TOKEN, ChatBench, Rig, ScriptedReply, records_on
+from transcript_store.testing._simulated_machine import FileSystemCall, SimulatedFileSystem
 
-__all__ = ["check_chat_client"]
+__all__ = ["ChatBench", "ScriptedReply", "SentRequest", "check_chat_client"]
+
+
+# ---- chat bench ----
+#
+# What the contract of chat clients works on: somebody's clients, a model with scripted replies, and a disk to look at.
+
+PROMPT = "Be brief."
+TOKEN = "token-canary-5f2c"  # noqa: S105 (a canary)
+
+_Calls = tuple[tuple[str, dict[str, Any]], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptedReply:
+    """The model's reply to the next request: a text, tool calls, or both.
+
+    Args:
+        text: the text of the reply.
+        calls: tool calls, as pairs of name and arguments.
+        fails: the request fails instead, with any ``Exception`` of the client's own.
+        ends_early: the stream ends after the text, before a stop reason and without ``calls``.
+    """
+
+    text: str = ""
+    calls: _Calls = ()
+    fails: bool = False
+    ends_early: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentRequest:
+    """The content of a request.
+
+    Args:
+        system_prompts: every system prompt that it carried; a correct request has one, or none if none is set.
+        messages: its native messages in order, without system prompts.
+        unpaired: the number of tool calls without a result and of results without a call.
+    """
+
+    system_prompts: list[str]
+    messages: list[dict[str, Any]]
+    unpaired: int
+
+
+class ChatBench(Protocol):
+    """What the contract needs of a provider: clients that talk to a model with scripted replies."""
+
+    sent: Sequence[SentRequest]
+    """Every request that reached the scripted model, in order."""
+
+    def script(self, *replies: ScriptedReply) -> None:
+        """Add replies to those of the model. Each request takes the next one."""
+        ...
+
+    def client(self, conversation: ConversationStore | None = None, **config: Any) -> Any:
+        """Make a client.
+
+        Args:
+            conversation: where the client records, if anywhere.
+            config: fields of ``ChatConfig``: ``token``, ``system_prompt``, ``max_steps`` and ``initial_history``.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class BenchRun:
+    """One check: a bench of its own, and a disk of its own."""
+
+    bench: ChatBench
+    disk: SimulatedFileSystem = field(default_factory=SimulatedFileSystem)
+    as_sent: list[SimulatedFileSystem] = field(default_factory=list)
+    """What a power loss leaves if it comes with each request: nothing is written until the client has its reply."""
+
+    def __post_init__(self) -> None:
+        self.disk.on_call = self._look
+
+    def _look(self, _: FileSystemCall) -> None:
+        while len(self.as_sent) < len(self.bench.sent):
+            self.as_sent.append(self.disk.worst_power_failure())
+
+    @contextmanager
+    def conversation(self, path: str = "/c") -> Iterator[ConversationStore]:
+        with ConversationStore(path, file_system=self.disk) as conversation:
+            yield conversation
+
+    def client(self, conversation: ConversationStore | None = None, **config: Any) -> Any:
+        return self.bench.client(conversation, **{"token": TOKEN, "system_prompt": PROMPT, **config})
+
+    def on_disk(self, path: str = "/c") -> list[dict[str, Any]]:
+        """The messages that another process would see now."""
+        return [record.message for record in records_on(self.disk, path) if record.message is not None]
+
+
+def records_on(disk: SimulatedFileSystem, path: str = "/c") -> list[Record]:
+    with ConversationStore(path, file_system=disk, read_only=True) as reader:
+        reader.load()
+        return reader.get_records()
+
+
+# ---- chat contract ----
 
 
 def check_chat_client(make_bench: Callable[[], AbstractContextManager[ChatBench]]) -> None:
@@ -46,7 +148,7 @@ def check_chat_client(make_bench: Callable[[], AbstractContextManager[ChatBench]
     for number, check in enumerate(CONTRACT, 1):
         with make_bench() as bench:
             try:
-                check(Rig(bench))
+                check(BenchRun(bench))
             except Exception as error:
                 raise AssertionError(f"C{number}, {(check.__doc__ or '').strip()} {error!r}") from error
 
@@ -55,14 +157,14 @@ def _tool(name: str, handler: Callable[..., Any]) -> Tool:
     return Tool(name, f"{name}.", {"type": "object", "properties": {"x": {"type": "string"}}}, handler=handler)
 
 
-def _capable(rig: Rig) -> None:
+def _capable(rig: BenchRun) -> None:
     """A client is a ``ChatClient`` and a ``PersistentChatClient``."""
     client = rig.client()
     assert isinstance(client, ChatClient)
     assert isinstance(client, PersistentChatClient)
 
 
-def _faithful(rig: Rig) -> None:
+def _faithful(rig: BenchRun) -> None:
     """Every earlier turn is in the next request, in order and equal to what is on record; so is a message that was added."""
     rig.bench.script(ScriptedReply(text="one"), ScriptedReply(text="two"))
     with rig.conversation() as conversation:
@@ -78,7 +180,7 @@ def _faithful(rig: Rig) -> None:
         assert len(client.export_history()) == 5
 
 
-def _one_prompt(rig: Rig) -> None:
+def _one_prompt(rig: BenchRun) -> None:
     """Every request has the system prompt exactly once, and the history never has it, through resume, save and restore."""
     rig.bench.script(*[ScriptedReply(text=f"answer {k}") for k in range(4)])
     with rig.conversation() as conversation:
@@ -97,7 +199,7 @@ def _one_prompt(rig: Rig) -> None:
     assert copy.save().system_prompt == PROMPT
 
 
-def _write_ahead(rig: Rig) -> None:
+def _write_ahead(rig: BenchRun) -> None:
     """What a request carries is on disk before it is sent; a reply before its tools run, and each result before the next step."""
     seen: list[list[Record]] = []
 
@@ -120,7 +222,7 @@ def _write_ahead(rig: Rig) -> None:
         assert [r.message for r in records_on(disk) if r.message is not None] == request.messages
 
 
-def _two_calls(rig: Rig) -> None:
+def _two_calls(rig: BenchRun) -> None:
     """Two calls in one reply both get results, in order; an error, and an unknown tool, go back to the model."""
 
     def fails(x: str) -> str:
@@ -137,7 +239,7 @@ def _two_calls(rig: Rig) -> None:
     assert told.index("first result") < told.index("no second here") < told.rindex("unknown")
 
 
-def _replaced_tools(rig: Rig) -> None:
+def _replaced_tools(rig: BenchRun) -> None:
     """``set_tools`` replaces all: a tool that is gone is unknown."""
     rig.bench.script(ScriptedReply(calls=(("old", {}),)), ScriptedReply(text="done"))
     ran: list[str] = []
@@ -148,7 +250,7 @@ def _replaced_tools(rig: Rig) -> None:
     assert ran == []
 
 
-def _interrupted(rig: Rig) -> None:
+def _interrupted(rig: BenchRun) -> None:
     """A tool that was interrupted gets a result that is marked on record, and the next process's request is paired."""
 
     def interrupt() -> str:
@@ -174,7 +276,7 @@ def _interrupted(rig: Rig) -> None:
     assert request.messages == rig.on_disk()[:-1]
 
 
-def _failed_request(rig: Rig) -> None:
+def _failed_request(rig: BenchRun) -> None:
     """A request that fails raises, leaves the question on record, and the next turn works."""
     rig.bench.script(ScriptedReply(fails=True), ScriptedReply(text="back"))
     with rig.conversation() as conversation:
@@ -190,7 +292,7 @@ def _failed_request(rig: Rig) -> None:
         assert rig.bench.sent[-1].messages == conversation.get_messages()[:-1]
 
 
-def _bounded(rig: Rig) -> None:
+def _bounded(rig: BenchRun) -> None:
     """``max_steps`` requests, then ``MaxStepsError``, with everything on record."""
     rig.bench.script(*[ScriptedReply(calls=(("again", {}),))] * 2, ScriptedReply(text="enough"))
     with rig.conversation() as conversation:
@@ -202,7 +304,7 @@ def _bounded(rig: Rig) -> None:
         assert rig.bench.sent[2].messages == conversation.get_messages()[:-1]
 
 
-def _portable(rig: Rig) -> None:
+def _portable(rig: BenchRun) -> None:
     """A snapshot restored into a fresh client continues the conversation; the caller sets the tools again."""
     rig.bench.script(ScriptedReply(calls=(("look", {}),)), ScriptedReply(text="one"), ScriptedReply(text="two"))
     client = rig.client()
@@ -223,7 +325,7 @@ def _portable(rig: Rig) -> None:
     assert rig.bench.sent[2].messages[:-1] == history
 
 
-def _foreign(rig: Rig) -> None:
+def _foreign(rig: BenchRun) -> None:
     """Another provider's snapshot is ``ProviderMismatchError``, and changes nothing."""
     client = rig.client()
     client.add("mine")
@@ -232,7 +334,7 @@ def _foreign(rig: Rig) -> None:
     assert len(client.export_history()) == 1
 
 
-def _copied(rig: Rig) -> None:
+def _copied(rig: BenchRun) -> None:
     """``export_history`` is a deep copy."""
     client = rig.client()
     client.add("mine")
@@ -242,7 +344,7 @@ def _copied(rig: Rig) -> None:
     assert client.export_history() != exported
 
 
-def _seeded(rig: Rig) -> None:
+def _seeded(rig: BenchRun) -> None:
     """A client with ``initial_history`` sends what one would send that had grown it; a system message in it is refused."""
     rig.bench.script(*[ScriptedReply(text=text) for text in ("one", "two", "two")])
     grown = rig.client()
@@ -254,7 +356,7 @@ def _seeded(rig: Rig) -> None:
     _expect(ValueError, lambda: rig.client(initial_history=[{"role": "system", "content": "x"}]))
 
 
-def _secret(rig: Rig) -> None:
+def _secret(rig: BenchRun) -> None:
     """The token is in no snapshot, no transcript, no ``repr``."""
     rig.bench.script(ScriptedReply(text="one"))
     with rig.conversation() as conversation:
@@ -266,7 +368,7 @@ def _secret(rig: Rig) -> None:
     assert TOKEN not in shown
 
 
-def _streamed(rig: Rig) -> None:
+def _streamed(rig: BenchRun) -> None:
     """A stream tells the text, each call and its result, and the end; what is on record is what ``chat`` would record."""
     replies = (ScriptedReply(text="wait", calls=(("look", {"x": "1"}),)), ScriptedReply(text="done"))
     rig.bench.script(*replies, *replies)
@@ -279,13 +381,13 @@ def _streamed(rig: Rig) -> None:
     assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "waitdone"
     assert [event.arguments for event in events if isinstance(event, ToolCallStarted)] == [{"x": "1"}]
     assert [event.result for event in events if isinstance(event, ToolCallEnded)] == ["seen1"]
-    assert isinstance(events[-1], Complete)
+    assert isinstance(events[-1], TurnEnded)
     assert events[-1].text == "done"
     other.chat("go")
     assert client.export_history() == other.export_history()
 
 
-def _cut(rig: Rig) -> None:
+def _cut(rig: BenchRun) -> None:
     """A stream that ends early is ``IncompleteResponseError``; what came is kept, and the next turn works."""
     rig.bench.script(ScriptedReply(text="half an answer", ends_early=True), ScriptedReply(text="whole"))
     with rig.conversation() as conversation:
@@ -311,7 +413,7 @@ def _expect(kind: type[Exception], call: Callable[[], Any]) -> None:
     raise AssertionError(f"{kind.__name__} was not raised")
 
 
-CONTRACT: tuple[Callable[[Rig], None], ...] = (
+CONTRACT: tuple[Callable[[BenchRun], None], ...] = (
     _capable,
     _faithful,
     _one_prompt,

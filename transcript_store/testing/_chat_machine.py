@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from transcript_store import ConversationStore
 from transcript_store.chat import Tool
-from transcript_store.testing._chat_bench import ChatBench, ScriptedReply
-from transcript_store.testing._modelled import close_after_kill
-from transcript_store.testing._simulated import Call, SimulatedFileSystem, SimulatedStop
+from transcript_store.testing._chat_contract import ChatBench, ScriptedReply
+from transcript_store.testing._model import close_after_kill
+from transcript_store.testing._simulated_machine import FileSystemCall, SimulatedFileSystem, SimulatedStop
 
 __all__ = ["ChatClientMachine"]
 
@@ -101,7 +101,7 @@ class ChatClientMachine(RuleBasedStateMachine):
         """SIGKILL at some call of the disk in a turn, or behind it; the next process goes on."""
         first = self.disk.calls_made + moment
 
-        def stop(call: Call) -> None:
+        def stop(call: FileSystemCall) -> None:
             if call.number >= first:
                 raise SimulatedStop
 

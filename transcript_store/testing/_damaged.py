@@ -21,14 +21,14 @@ _FOREIGN = (
 )
 
 
-class Damage(NamedTuple):
+class DamagedBytes(NamedTuple):
     """Bytes that were damaged, and how."""
 
     kind: DamageKind
     data: bytes
 
 
-def damaged(data: bytes, *, kinds: Sequence[DamageKind] = _KINDS) -> st.SearchStrategy[Damage]:
+def damaged_bytes(data: bytes, *, kinds: Sequence[DamageKind] = _KINDS) -> st.SearchStrategy[DamagedBytes]:
     """What may have become of these bytes. They are never as they were.
 
     Args:
@@ -46,9 +46,9 @@ def damaged(data: bytes, *, kinds: Sequence[DamageKind] = _KINDS) -> st.SearchSt
         raise ValueError("nothing can be damaged in an empty file")
 
     @st.composite
-    def one(draw: st.DrawFn) -> Damage:
+    def one(draw: st.DrawFn) -> DamagedBytes:
         kind = draw(st.sampled_from(list(kinds)))
-        return Damage(kind, _WAYS[kind](data, lambda least, most: draw(st.integers(least, max(least, most)))))
+        return DamagedBytes(kind, _WAYS[kind](data, lambda least, most: draw(st.integers(least, max(least, most)))))
 
     return one().filter(lambda damage: damage.data != data)
 

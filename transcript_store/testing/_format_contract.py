@@ -2,26 +2,252 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from typing import Any
+import re
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 from transcript_store.conversation import ConversationMetadata, Record
-from transcript_store.formats import Head, Plan, Reader, Writer
-from transcript_store.messages import parts_of
-from transcript_store.testing._format_case import Case, check_accounts, check_storable, entries_of, head, original_of
-from transcript_store.testing._format_said import items_of, missing_of
-from transcript_store.testing._format_samples import Rows, mutated, wrong_file, wrong_tables
+from transcript_store.errors import TranscriptStoreError
+from transcript_store.formats import (
+    PlannedRecord,
+    SessionPlan,
+    SessionReader,
+    SessionWriter,
+    SourceHead,
+    head_of,
+    original_lines,
+)
+from transcript_store.messages import Part, encode_message, parts_of, role_of
+from transcript_store.testing._format_samples import MemorySource, MemoryTables, Rows, mutated, wrong_file, wrong_tables
 
-__all__ = ["check_format"]
+__all__ = ["Item", "check_format", "items_of", "missing_of"]
+
+
+# ---- format case ----
+#
+# What the contract of formats works on: a reader and one sample, and what must be true of every plan.
+
+_MAX_BYTES = 64 << 20
+
+
+@dataclass
+class Case:
+    """A reader, and one sample of what it reads."""
+
+    reader: SessionReader
+    sample: bytes | Rows
+    writer: SessionWriter | None
+    seeds: int
+    where: str = ""
+    """What was done to the sample."""
+
+    def read(self, sample: bytes | Rows, name: str = "somebody's source") -> list[SessionPlan]:
+        if isinstance(sample, bytes):
+            return list(self.reader.plans(MemorySource(sample, name)))
+        return list(self.reader.plans(MemoryTables(sample, name)))
+
+    def read_anything(self, sample: bytes | Rows) -> list[SessionPlan]:
+        """What a damaged source gives. An error that we raise on purpose is an answer too."""
+        try:
+            self.reader.recognizes(sample_head(sample))
+            return self.read(sample)
+        except TranscriptStoreError:
+            return []
+
+    def wholes(self, sample: bytes | Rows) -> list[SessionPlan]:
+        return [plan for plan in self.read(sample) if not plan.is_part]
+
+
+def sample_head(sample: bytes | Rows) -> SourceHead:
+    """How a sample begins."""
+    if isinstance(sample, bytes):
+        return head_of(MemorySource(sample))
+    tables = MemoryTables(sample)
+    return SourceHead(tables.name, b"SQLite format 3\0", (), {name: tables.columns(name) for name in sample})
+
+
+def planned_entries(plan: SessionPlan, generation: int | None = None) -> list[PlannedRecord]:
+    """Its entries, of one generation or of all."""
+    chosen = plan.generations if generation is None else (plan.generations[generation],)
+    return [entry for one in chosen for entry in one()]
+
+
+def original_of(plan: SessionPlan) -> bytes:
+    """The bytes of the session's lines, from what its entries keep, and of the line that is still being written."""
+    kept = [
+        (packed, entry.message)
+        for entry in planned_entries(plan)
+        for packed in entry.extra.get("source", {}).get("lines", [])
+    ]
+    return b"".join(original_lines(kept)) + plan.tail
+
+
+def check_accounts(plan: SessionPlan) -> None:
+    """Whether each line of a session ends in a message, an event or a finding (F6)."""
+    named = {number for entry in planned_entries(plan) for number in entry.lines}
+    told = {finding.line for finding in plan.findings if finding.line is not None}
+    if plan.is_part:
+        assert len(named) == plan.lines, f"the part has {plan.lines} lines, and its entries name {len(named)}"
+        return
+    lost = sorted(set(range(1, plan.lines + 1)) - named - told)
+    assert not lost, f"line {lost[0]} of {plan.lines} is in no message, no event and no finding"
+    beyond = sorted(named - set(range(1, plan.lines + 1)))
+    assert not beyond, f"an entry names line {beyond[:1]}, and there are {plan.lines}"
+
+
+def check_storable(plan: SessionPlan) -> None:
+    """Whether what is planned can be stored."""
+    for entry in planned_entries(plan):
+        encode_message(entry.extra, "extra", _MAX_BYTES)
+        if entry.message is not None:
+            encode_message(entry.message, "message", _MAX_BYTES)
+        assert entry.at is None or isinstance(entry.at, str), f"a time is {entry.at!r}"
+    assert all(isinstance(text, str) for text in plan.labels.values()), f"labels are {dict(plan.labels)!r}"
+
+
+# ---- format said ----
+#
+# What is said in a conversation, in no provider's form: who says what to whom, in which order; and what of it another one lacks.
+#
+# Forms differ in what a message is: one has several texts where another has one text of several lines, a result is a message or a part,
+# its text a text or a member of an object. So a conversation is a stream of lines here, and an item some lines of it that stand together.
+
+_SIDES = {"assistant": "the model", "model": "the model", "system": "the system", "developer": "the system"}
+_NAMED = re.compile(r"\w+(?: (?!\()(.*?))?(?: \((.*)\))?", re.DOTALL)
+"""The title of a call or a result: its name and the call's id, each if there is one."""
+
+
+class Item(NamedTuple):
+    """A text, a call or a result, as lines that name their side and kind: ``("the user", "says", "hello")``."""
+
+    kind: Literal["text", "call", "result"]
+    lines: tuple[tuple[str, str, str], ...]
+
+    def __str__(self) -> str:
+        side, does, first = self.lines[0]
+        rest = " ".join(line for _, _, line in self.lines[1:])
+        return f"{side} {does} {f'{first} {rest}'.strip()!r:.80}"
+
+
+class _OpenCall(NamedTuple):
+    names: tuple[str, str]
+    """The id and the name: by the first that is there, the result says whose it is."""
+    item: Item
+    results: list[Item]
+
+
+def items_of(messages: Iterable[dict[str, Any]]) -> list[Item]:
+    """What is said, called and answered, in order. A reply's texts stand before its calls, and a result behind its call.
+
+    Some forms have no other order, and a result that stood elsewhere is moved there without a word.
+    """
+    found: list[Item | _OpenCall] = []
+    open_calls: list[_OpenCall] = []
+    begins = 0
+    for side, part in _parts(messages):
+        if side != "the model":
+            begins = len(found)
+        if part.kind == "text" and (lines := _text_lines(part.text)):
+            at = next((at for at in range(begins, len(found)) if isinstance(found[at], _OpenCall)), len(found))
+            found.insert(at, Item("text", tuple((side, "says", line) for line in lines)))
+        elif part.kind == "call":
+            name, known_as = _named(part)
+            item = Item("call", ((side, "calls", name), *((side, "calls with", line) for line in _leaves(part.text))))
+            call = _OpenCall((known_as, name), item, [])
+            found.append(call)
+            open_calls.append(call)
+        elif part.kind == "result":
+            name, known_as = _named(part)
+            item = Item("result", ((side, "answers", ""), *((side, "answers", line) for line in _leaves(part.text))))
+            whose = [call for call in open_calls if (known_as in call.names if known_as else name == call.names[1])]
+            if whose:
+                whose[0].results.append(item)
+                open_calls.remove(whose[0])
+            else:
+                found.append(item)
+    return [item for one in found for item in ([one.item, *one.results] if isinstance(one, _OpenCall) else [one])]
+
+
+def missing_of(said: Sequence[Item], found: Sequence[Item], most: int) -> list[Item]:
+    """The fewest items of ``said`` without which the others stand in ``found`` in their order; no more than ``most`` and one."""
+    stream = [line for item in found for line in item.lines]
+    places: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for place, line in enumerate(stream):
+        places[line].append(place)
+
+    def behind(lines: tuple[tuple[str, str, str], ...], after: int) -> int | None:
+        """Where these lines end, if they stand together somewhere behind a place."""
+        begins = places.get(lines[0], [])
+        for begin in begins[bisect_left(begins, after) :]:
+            if tuple(stream[begin : begin + len(lines)]) == lines:
+                return begin + len(lines)
+        return None
+
+    # By how many are missing: how little of the stream suffices, and which they are, the last one first.
+    states: dict[int, tuple[int, Any]] = {0: (0, None)}
+    for item in said:
+        following: dict[int, tuple[int, Any]] = {}
+        for count, (end, gone) in states.items():
+            ways = [(count, behind(item.lines, end), gone), (count + 1, end, (item, gone))]
+            for number, reaches, without in ways:
+                if reaches is not None and (number not in following or reaches < following[number][0]):
+                    following[number] = (reaches, without)
+        states = {count: state for count, state in following.items() if count <= most} or following
+        if min(states) > most:
+            break
+    items, gone = list[Item](), states[min(states)][1]
+    while gone is not None:
+        item, gone = gone
+        items.insert(0, item)
+    return items
+
+
+def _parts(messages: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Part]]:
+    for message in messages:
+        side = _SIDES.get(role_of(message), "the user")
+        for part in parts_of(message):
+            yield {"call": "the model", "result": "a tool"}.get(part.kind, side), part
+
+
+def _named(part: Part) -> tuple[str, str]:
+    matched = _NAMED.fullmatch(part.title)
+    return (matched[1] or "", matched[2] or "") if matched else ("", "")
+
+
+def _text_lines(text: str) -> list[str]:
+    return [line.strip() for line in text.split("\n") if line.strip()]
+
+
+def _leaves(text: str) -> Iterator[str]:
+    """The lines of a text; of JSON those of the values in it, for a form may wrap it, or have it as an object."""
+    waiting: list[Any] = [text]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+            with suppress(ValueError, RecursionError):
+                value = json.loads(value)
+        if isinstance(value, dict):
+            waiting += reversed(value.values())
+        elif isinstance(value, list):
+            waiting += reversed(value)
+        else:
+            yield from _text_lines(value if isinstance(value, str) else json.dumps(value))
+
+
+# ---- format contract ----
 
 _SESSION = "0195cafe-0000-4000-8000-000000000001"
 _NOW = "2026-02-03T04:05:06.789000Z"
 
 
 def check_format(
-    reader: Reader, samples: Iterable[bytes | Rows], writer: Writer | None = None, *, seeds: int = 100
+    reader: SessionReader, samples: Iterable[bytes | Rows], writer: SessionWriter | None = None, *, seeds: int = 100
 ) -> None:
     """Check a format's reader, and its writer, against the contract that ours keep. It returns nothing if they do.
 
@@ -52,8 +278,8 @@ def check_format(
 
 def _recognized(case: Case) -> None:
     """A source is recognized by how it begins, and an empty one is not."""
-    assert case.reader.recognizes(head(case.sample)), "it is not recognized"
-    assert not case.reader.recognizes(Head("nothing")), "an empty source is recognized"
+    assert case.reader.recognizes(sample_head(case.sample)), "it is not recognized"
+    assert not case.reader.recognizes(SourceHead("nothing")), "an empty source is recognized"
 
 
 def _sessions(case: Case) -> None:
@@ -74,7 +300,7 @@ def _always_the_same(case: Case) -> None:
     assert [one[0] for one in first] == [one[0] for one in other_name], "the ids depend on the name of the source"
     for plan in case.read(case.sample):
         for generation in range(len(plan.generations)):
-            assert entries_of(plan, generation) == entries_of(plan, generation), (
+            assert planned_entries(plan, generation) == planned_entries(plan, generation), (
                 "a generation can be asked for only once"
             )
 
@@ -99,8 +325,8 @@ def _compare_bytes(case: Case, sample: bytes | Rows) -> None:
         assert found[0] == sample, f"{len(sample)} bytes went in, {len(found[0])} come out; they differ at byte {at}"
 
 
-def _left_out(plan: Plan) -> bool:
-    named = {number for entry in entries_of(plan) for number in entry.lines}
+def _left_out(plan: SessionPlan) -> bool:
+    named = {number for entry in planned_entries(plan) for number in entry.lines}
     return any(finding.line not in (None, *named) for finding in plan.findings if finding.kind == "too-long")
 
 
@@ -118,7 +344,7 @@ def _grown(case: Case) -> None:
         case.where = f", its first {length} lines"
         for plan in case.read_anything(sample):
             check_accounts(plan)
-            if any(entry.message is not None for entry in entries_of(plan, -1)):
+            if any(entry.message is not None for entry in planned_entries(plan, -1)):
                 assert plan.session in sessions, f"its id is {plan.session!r}, and later {sorted(sessions)!r}"
         _compare_bytes(case, sample)
     case.where = ""
@@ -139,7 +365,7 @@ def _cut(case: Case) -> None:
 
 def _heads(case: Case) -> None:
     """Whether a source is recognized can be asked of any beginning."""
-    known = head(case.sample)
+    known = sample_head(case.sample)
     for seed in range(case.seeds):
         case.where = f", its head made wrong by seed {seed}"
         choose = random.Random(seed)
@@ -177,7 +403,7 @@ def _round_trip(case: Case) -> None:
         _compare_written(case, case.writer, messages, provider)
 
 
-def _compare_written(case: Case, writer: Writer, messages: list[dict[str, Any]], provider: str | None) -> None:
+def _compare_written(case: Case, writer: SessionWriter, messages: list[dict[str, Any]], provider: str | None) -> None:
     records = [
         Record(seq=seq, at=f"2026-02-03T04:{seq // 60 % 60:02}:{seq % 60:02}.000000Z", message=message, extra=None)
         for seq, message in enumerate(messages, 1)
@@ -210,12 +436,12 @@ def _compare_written(case: Case, writer: Writer, messages: list[dict[str, Any]],
         assert len(gone) <= lost, f"the losses count {lost}, and more is {what}: {'; '.join(map(str, gone[:3]))}"
 
 
-def _comparable(plans: list[Plan]) -> list[tuple[Any, ...]]:
+def _comparable(plans: list[SessionPlan]) -> list[tuple[Any, ...]]:
     return [
         (
             *(plan.session, plan.lines, plan.provider, plan.model, plan.system_prompt, plan.tools, plan.tail),
             *(plan.version, plan.findings, plan.losses, dict(plan.labels)),
-            [entries_of(plan, generation) for generation in range(len(plan.generations))],
+            [planned_entries(plan, generation) for generation in range(len(plan.generations))],
         )
         for plan in plans
     ]
@@ -238,8 +464,8 @@ def _lines(sample: bytes) -> list[bytes]:
     return [*(end + b"\n" for end in ends), *([rest] if rest else [])]
 
 
-def _messages(plan: Plan) -> list[dict[str, Any]]:
-    return [entry.message for entry in entries_of(plan, -1) if entry.message is not None]
+def _messages(plan: SessionPlan) -> list[dict[str, Any]]:
+    return [entry.message for entry in planned_entries(plan, -1) if entry.message is not None]
 
 
 _CALL = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"at": "box"}'}}

@@ -10,27 +10,26 @@ from transcript_store.testing import _with_hypothesis  # isort: skip  # noqa: F4
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from transcript_store.testing._history import History, Operation
-from transcript_store.testing._machine import ConversationMachine
-from transcript_store.testing._modelled import ModelledConversation
+from transcript_store.testing._conversation_machine import ConversationMachine
+from transcript_store.testing._model import ExpectedConversation, ModelledConversation, Operation
 from transcript_store.testing._snapshot_machine import SnapshotStoreMachine
 
 if TYPE_CHECKING:
+    from transcript_store.testing._backend_machine import BackendMachine
     from transcript_store.testing._chat_machine import ChatClientMachine
-    from transcript_store.testing._place_machine import PlaceMachine
 
 __all__ = [
+    "BackendMachine",
     "ChatClientMachine",
     "ConversationMachine",
-    "History",
+    "ExpectedConversation",
     "ModelledConversation",
     "Operation",
-    "PlaceMachine",
     "SnapshotStoreMachine",
 ]
 
 
-_OF_ROOMS = {"ChatClientMachine": "_chat_machine", "PlaceMachine": "_place_machine"}
+_OF_ROOMS = {"ChatClientMachine": "_chat_machine", "BackendMachine": "_place_machine"}
 """Those that need a room of its own: whoever takes another one must not import the chat clients or the places."""
 
 

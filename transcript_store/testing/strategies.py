@@ -32,8 +32,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from transcript_store import Snapshot, ToolSnapshot
-from transcript_store.testing._crash_process import Cut, Way
-from transcript_store.testing._damaged import Damage, damaged
+from transcript_store.testing._crash_test import StopPoint, Way
+from transcript_store.testing._damaged import DamagedBytes, damaged_bytes
 from transcript_store.testing._exchanges import (
     FAULTS,
     PROVIDERS,
@@ -47,9 +47,9 @@ from transcript_store.testing._exchanges import (
 __all__ = [
     "FAULTS",
     "PROVIDERS",
-    "Damage",
+    "DamagedBytes",
     "conversations",
-    "damaged",
+    "damaged_bytes",
     "json_objects",
     "json_values",
     "messages",
@@ -290,7 +290,7 @@ def schedules(
     moments: int = 25,
     ways: Sequence[Way] = ("kill", "power cut", "disk refuses", "answer lost"),
     max_cuts: int = 2,
-) -> st.SearchStrategy[list[Cut]]:
+) -> st.SearchStrategy[list[StopPoint]]:
     """Where and how processes are stopped, one cut for each process: what ``crash_test`` takes as ``replay=``.
 
     Args:
@@ -298,7 +298,7 @@ def schedules(
         ways: how processes may be stopped.
         max_cuts: how many are stopped at most, from 1.
     """
-    cut: st.SearchStrategy[Cut] = st.builds(
-        Cut, st.integers(1, moments), st.sampled_from(list(ways)), st.integers(0, 2**16)
+    cut: st.SearchStrategy[StopPoint] = st.builds(
+        StopPoint, st.integers(1, moments), st.sampled_from(list(ways)), st.integers(0, 2**16)
     )
     return st.lists(cut, min_size=1, max_size=max_cuts)

@@ -22,26 +22,25 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from transcript_store.conversation import ConversationStore
+from transcript_store.display import many
 from transcript_store.errors import MissingExtraError, TranscriptStoreError
 from transcript_store.file_names import absolute_path
 from transcript_store.library import list_conversations
 from transcript_store.naming import file_name_of
-from transcript_store.temporaries import require_binary
-from transcript_store.view._contents import Contents, contents_of, contents_of_store
-from transcript_store.view._document import document
+from transcript_store.temporary_files import require_binary
+from transcript_store.view._as_markdown import markdown_document
+from transcript_store.view._contents import PageContents, contents_of, contents_of_store, prompts_of, title_of
 from transcript_store.view._files import MARK, PageError, replace_page
 from transcript_store.view._site import SitePage, index_page
-from transcript_store.view._titles import prompts_of, title_of
-from transcript_store.words import many
 
 if TYPE_CHECKING:
     from transcript_store.keys import KeyProvider
     from transcript_store.redaction import SecretRedactor
 
 __all__ = [
+    "BinaryStream",
     "PageError",
     "Rendered",
-    "Stream",
     "WrittenPage",
     "WrittenSite",
     "render_conversation",
@@ -54,7 +53,7 @@ _MOST_PROMPTS = 40
 """Of a conversation, in the index of a site."""
 
 
-class Stream(Protocol):
+class BinaryStream(Protocol):
     """Takes bytes: a file that is open to write, ``sys.stdout.buffer``."""
 
     def writelines(self, pieces: Iterable[bytes], /) -> object: ...
@@ -135,13 +134,13 @@ def render_conversation(
     contents = contents_of_store(
         conversation, generation=generation, through_seq=through_seq, redact=redact, branches=branches
     )
-    pieces = document(contents) if to == "markdown" else _as_page(contents, plain=False)
+    pieces = markdown_document(contents) if to == "markdown" else _as_page(contents, plain=False)
     return Rendered(pieces=pieces, redacted=contents.redacted)
 
 
 def write_page(
     directory: str | os.PathLike[str] | ConversationStore,
-    output: str | os.PathLike[str] | Stream,
+    output: str | os.PathLike[str] | BinaryStream,
     *,
     generation: int | None = None,
     plain: bool = False,
@@ -245,7 +244,7 @@ def _render(
     plain: bool,
     redact: SecretRedactor | None,
     keys: Mapping[str, Any],
-) -> tuple[Contents, Iterator[bytes]]:
+) -> tuple[PageContents, Iterator[bytes]]:
     if isinstance(directory, ConversationStore):
         contents = contents_of_store(directory, generation=generation, redact=redact)
     else:
@@ -257,7 +256,7 @@ def _given(key: bytes | KeyProvider | None, retired: Sequence[bytes | KeyProvide
     return {} if key is None else {"encryption_key": key, "retired_keys": retired}
 
 
-def _as_page(contents: Contents, *, plain: bool) -> Iterator[bytes]:
+def _as_page(contents: PageContents, *, plain: bool) -> Iterator[bytes]:
     try:
         from transcript_store.view._page import page
     except ModuleNotFoundError as error:

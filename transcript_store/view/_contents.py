@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from transcript_store.conversation import ConversationMetadata, ConversationStore, Record
+from transcript_store.display import dollars, line_location, many, title_in
 from transcript_store.errors import (
     CorruptMetadataError,
     CorruptTranscriptError,
     GenerationNotFoundError,
     KeyNeededError,
 )
-from transcript_store.formats import redacted_extra, with_branches
+from transcript_store.formats import Call, NeutralMessage, Result, redacted_extra, with_branches
 from transcript_store.import_notes import first_shown
-from transcript_store.words import many, place
+from transcript_store.messages import cost_in, role_of, tokens_in
+from transcript_store.naming import is_prompt, label_of, title_among, turn_of
 
 if TYPE_CHECKING:
     from transcript_store.redaction import SecretRedactor
+
 
 _SEALED = "it is sealed, and the conversation is not: seal it again to read this, or delete this generation"
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class PageItem:
     """A record, or bytes that hold none."""
 
     record: Record | None
@@ -41,17 +44,17 @@ class Earlier:
     """What stood in an earlier generation and is not in the one behind it: a compaction or a rewind took it away."""
 
     number: int
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[PageItem, ...]
     ended_at: str
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class PageContents:
     """One generation, and what stood before it."""
 
     metadata: ConversationMetadata
     generation: int
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[PageItem, ...]
     before: tuple[Earlier, ...] = ()
     damage: str | None = None
     """What is wrong with the conversation, in a sentence."""
@@ -69,7 +72,7 @@ def contents_of_store(
     redact: SecretRedactor | None = None,
     with_tail: bool = True,
     branches: bool = False,
-) -> Contents:
+) -> PageContents:
     """What a loaded conversation has: up to the record ``through_seq`` if that is given, ``with_tail`` what is torn behind the last.
 
     With ``branches`` what stands on branches that the conversation left is messages, among the others.
@@ -89,7 +92,7 @@ def contents_of_store(
 
 def contents_of(
     directory: str | os.PathLike[str], *, generation: int | None, redact: SecretRedactor | None, keys: Mapping[str, Any]
-) -> Contents:
+) -> PageContents:
     """Everything that can be read; no lock is taken and nothing is changed. ``keys`` is what the store is given of them.
 
     Raises:
@@ -105,7 +108,7 @@ def contents_of(
     return found if redact is None else _redacted(found, redact)
 
 
-def _read(directory: str | os.PathLike[str], generation: int | None, keys: Mapping[str, Any]) -> Contents:
+def _read(directory: str | os.PathLike[str], generation: int | None, keys: Mapping[str, Any]) -> PageContents:
     with ConversationStore(directory, read_only=True, **keys) as conversation:
         conversation.load()
         return _of_store(conversation, generation)
@@ -113,17 +116,17 @@ def _read(directory: str | os.PathLike[str], generation: int | None, keys: Mappi
 
 def _of_store(
     conversation: ConversationStore, generation: int | None, through_seq: int | None = None, *, with_tail: bool = True
-) -> Contents:
+) -> PageContents:
     metadata = conversation.get_metadata()
     number = metadata.generation if generation is None else generation
-    stretches = [Stretch(record) for record in conversation.get_records(generation=generation) if _is_shown(record)]
+    stretches = [PageItem(record) for record in conversation.get_records(generation=generation) if _is_shown(record)]
     if with_tail and generation is None and (torn := torn_tail_of(conversation)) is not None:
-        stretches.append(Stretch(None, torn))
+        stretches.append(PageItem(None, torn))
     before, hidden = _before(conversation, number, stretches)
     if through_seq is not None:
         until = conversation.iter_records(through_seq=through_seq, generation=generation)
-        stretches = [Stretch(record) for record in until if _is_shown(record)]
-    return Contents(metadata, number, tuple(stretches), before, hidden=hidden)
+        stretches = [PageItem(record) for record in until if _is_shown(record)]
+    return PageContents(metadata, number, tuple(stretches), before, hidden=hidden)
 
 
 def torn_tail_of(conversation: ConversationStore) -> str | None:
@@ -133,7 +136,7 @@ def torn_tail_of(conversation: ConversationStore) -> str | None:
 
 
 def _before(
-    conversation: ConversationStore, number: int, later: Iterable[Stretch]
+    conversation: ConversationStore, number: int, later: Iterable[PageItem]
 ) -> tuple[tuple[Earlier, ...], tuple[int, ...]]:
     """What each earlier generation has that the next one has not, the oldest first; and the numbers of those that are not shown."""
     found, hidden = [], []
@@ -146,15 +149,15 @@ def _before(
         except GenerationNotFoundError:
             continue  # it was deleted
         except CorruptTranscriptError as error:
-            found.append(Earlier(earlier, (Stretch(None, _told(error)),), began_at))
+            found.append(Earlier(earlier, (PageItem(None, _told(error)),), began_at))
             continue
         except KeyNeededError:  # it was unsealed since
-            found.append(Earlier(earlier, (Stretch(None, _SEALED),), began_at))
+            found.append(Earlier(earlier, (PageItem(None, _SEALED),), began_at))
             continue
         if earlier < shown_from:
             hidden.append(earlier)
             continue
-        gone = tuple(Stretch(each) for each in records if _is_shown(each) and _fingerprint(each) not in known)
+        gone = tuple(PageItem(each) for each in records if _is_shown(each) and _fingerprint(each) not in known)
         ended_at = records[-1].at if records else began_at
         found.append(Earlier(earlier, gone, ended_at))
         known = {_fingerprint(record) for record in records}
@@ -183,11 +186,11 @@ def _fingerprint(record: Record) -> int:
 def _told(error: CorruptTranscriptError | CorruptMetadataError) -> str:
     """What is damaged, without where it stands on this machine: a page is handed on."""
     name = os.path.basename(error.path)
-    at = place(error.line_number, error.offset_bytes) if isinstance(error, CorruptTranscriptError) else ""
+    at = line_location(error.line_number, error.offset_bytes) if isinstance(error, CorruptTranscriptError) else ""
     return f"{name}{at}: {error.reason}"
 
 
-def _salvaged(directory: str | os.PathLike[str], error: CorruptTranscriptError | CorruptMetadataError) -> Contents:
+def _salvaged(directory: str | os.PathLike[str], error: CorruptTranscriptError | CorruptMetadataError) -> PageContents:
     from transcript_store.maintenance import salvage  # what is not damaged does not need it
 
     left = salvage(directory)
@@ -197,15 +200,15 @@ def _salvaged(directory: str | os.PathLike[str], error: CorruptTranscriptError |
         if found.record is not None and not _is_shown(found.record):
             continue
         if found.record is None:
-            stretches.append(Stretch(None, f"{where} cannot be read: {found.damage}"))
+            stretches.append(PageItem(None, f"{where} cannot be read: {found.damage}"))
         else:
             told = f"Damaged ({where}), so this may not be what was stored: {found.damage}"
-            stretches.append(Stretch(found.record, told if found.damage else None))
+            stretches.append(PageItem(found.record, told if found.damage else None))
     said = f"{_told(error)}. What can be read is below; transcript-store verify and repair know what can be done."
-    return Contents(left.metadata, left.metadata.generation, tuple(stretches), damage=said)
+    return PageContents(left.metadata, left.metadata.generation, tuple(stretches), damage=said)
 
 
-def _redacted(found: Contents, redactor: SecretRedactor) -> Contents:
+def _redacted(found: PageContents, redactor: SecretRedactor) -> PageContents:
     from transcript_store.redaction import require_redactor
 
     require_redactor(redactor)
@@ -221,7 +224,7 @@ def _redacted(found: Contents, redactor: SecretRedactor) -> Contents:
         counts.update(more)
         return replace(given, message=clean(given.message), extra=extra)
 
-    def stretches(given: Iterable[Stretch]) -> tuple[Stretch, ...]:
+    def stretches(given: Iterable[PageItem]) -> tuple[PageItem, ...]:
         return tuple(replace(each, record=each.record and record(each.record)) for each in given)
 
     metadata = found.metadata
@@ -233,3 +236,126 @@ def _redacted(found: Contents, redactor: SecretRedactor) -> Contents:
         before=tuple(replace(each, stretches=stretches(each.stretches)) for each in found.before),
         redacted=dict(sorted(counts.items())),
     )
+
+
+# ---- besides ----
+#
+# What is known of a record besides what is said: who replied, what it took and cost, what a client noted, what an event is.
+
+
+def about_of(record: Record) -> dict[str, Any]:
+    """Who replied and what it took: as a client notes it, or as frameworks store it in the message; ``reply`` is the reply's id."""
+    extra, message = record.extra or {}, record.message or {}
+    if message.get("role") != "assistant" and message.get("kind") != "response":
+        return extra
+    said = {"model": message.get("model") or message.get("model_name"), "usage": message.get("usage")}
+    reply = message.get("id")
+    return {**said, "reply": reply if isinstance(reply, str) else None, **extra}
+
+
+def tokens_told(extra: dict[str, Any]) -> str:
+    """The tokens of a reply, and what it cost, as far as it is known."""
+    usage = extra.get("usage")
+    if not isinstance(usage, dict):
+        return ""
+    tokens, cost = tokens_in(usage), cost_in(usage)
+    known = [f"{number:,} tokens {way}" for number, way in ((tokens.input, "in"), (tokens.output, "out")) if number]
+    said = ", ".join(known).replace(" tokens out", " out") if tokens.input else ", ".join(known)
+    return ", ".join(filter(None, [said, dollars(cost) if cost else ""]))
+
+
+def notes_of(extra: dict[str, Any]) -> Iterator[str]:
+    """What a client noted of a reply that a person should know."""
+    incomplete = extra.get("incomplete")
+    if isinstance(incomplete, dict) and isinstance(incomplete.get("reason"), str):
+        yield f"Interrupted: {incomplete['reason']}"
+    refused = extra.get("refused")
+    if isinstance(refused, dict) and isinstance(refused.get("reason"), str):
+        yield f"Refused: {refused['reason']}"
+    lost = extra.get("interrupted")
+    if isinstance(lost, list):
+        yield f"Interrupted: nobody knows the outcome of {', '.join(map(str, lost))}"
+    if extra.get("compaction") is True:
+        yield "This stands for what was compacted."
+
+
+def event_of(extra: dict[str, Any]) -> tuple[str, Any]:
+    """What an event is called, and what it says: of an imported line the line."""
+    source = extra.get("source")
+    lines = source.get("lines") if isinstance(source, dict) else None
+    first = lines[0] if isinstance(lines, list) and len(lines) == 1 else None
+    if isinstance(first, dict):
+        line = first.get("line", first.get("raw", first))
+        return (role_of(line) if isinstance(line, dict) else "a line that is no message"), line
+    return ", ".join(extra) or "event", extra
+
+
+# ---- turns ----
+#
+# What is said, whichever provider's form it has: each record with its turn, and which result answers which call.
+
+
+@dataclass(slots=True)
+class ShownMessage:
+    stretch: PageItem
+    turn: NeutralMessage | None
+    """None for what is not a message."""
+
+
+def shown_messages(stretches: Iterable[PageItem], provider: str | None) -> list[ShownMessage]:
+    """The stretches with the turns of those that are messages, in their order."""
+    return [ShownMessage(each, _turn_of(each, provider)) for each in stretches]
+
+
+def _turn_of(stretch: PageItem, provider: str | None) -> NeutralMessage | None:
+    message = stretch.record.message if stretch.record else None
+    return None if message is None else turn_of(message, provider)
+
+
+def answers_in(said: Sequence[ShownMessage]) -> dict[tuple[int, int], tuple[int, int]]:
+    """Of each call that has a result, the place of the result: the number of its message, and of the block in it.
+
+    A result belongs to the first call before it with its id that has none yet; one without an id to the last such call of its name.
+    """
+    waiting: dict[tuple[str, str], deque[tuple[int, int]]] = defaultdict(deque)
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for number, each in enumerate(said):
+        for index, block in enumerate(each.turn.blocks if each.turn else ()):
+            if isinstance(block, Call):
+                waiting["id", block.id].append((number, index))
+                waiting["name", block.name].append((number, index))
+            elif isinstance(block, Result):
+                calls = waiting["id", block.id] if block.id else waiting["name", block.name]
+                while calls and calls[0] in found:
+                    calls.popleft()
+                if calls:
+                    found[calls.popleft()] = (number, index)
+    return found
+
+
+# ---- titles ----
+#
+# What a page calls a conversation.
+
+
+def title_of(contents: PageContents) -> str:
+    """Its title, or else the first prompt of what is shown, or else its program and when it began."""
+    metadata = contents.metadata
+    parts = (*(earlier.stretches for earlier in contents.before), contents.stretches)
+    found = (title_among(_prompts(stretches, metadata.provider)) for stretches in parts)
+    if name := title_in(metadata.labels) or next(filter(None, found), None):
+        return name
+    program = metadata.labels.get("source") or metadata.provider or "conversation"
+    return f"{program}, {metadata.created_at[:10]} {metadata.created_at[11:16]}"
+
+
+def prompts_of(contents: PageContents) -> Iterator[str]:
+    """What was asked in what is shown, each prompt's beginning on one line."""
+    return _prompts(contents.stretches, contents.metadata.provider)
+
+
+def _prompts(stretches: Iterable[PageItem], provider: str | None) -> Iterator[str]:
+    for each in shown_messages(stretches, provider):
+        extra = each.stretch.record.extra if each.stretch.record else None
+        if each.turn is not None and is_prompt(each.turn, extra):
+            yield label_of(each.turn, extra)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from transcript_store.errors import TranscriptStoreError
-from transcript_store.temporaries import temporary
+from transcript_store.temporary_files import temporary
 
 MARK = b"<!doctype html><!-- transcript-store view -->\n"
 """How a page begins: what begins so may be replaced by a newer page."""

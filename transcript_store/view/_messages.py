@@ -7,25 +7,192 @@ unless it says more.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
+from textwrap import dedent
 from typing import Any, Literal, NamedTuple
 
-from transcript_store.formats import Block, Call, Media, Other, Result, Text, Thinking, Turn
+from transcript_store.display import many
+from transcript_store.formats import Block, Call, Media, NeutralMessage, Other, Result, Text, Thinking
 from transcript_store.messages import cost_in, document_in, left_of, parts_of, tokens_in, typed_of
 from transcript_store.naming import is_prompt, label_of, turn_of
-from transcript_store.view._besides import about_of, event_of, notes_of, tokens_told
-from transcript_store.view._contents import Stretch
-from transcript_store.view._html import Html, element, joined, listing, tag
-from transcript_store.view._markdown import code, markdown
-from transcript_store.view._media import media
-from transcript_store.view._times import clock, day, full, indented
-from transcript_store.view._tools import lone_result, tool
-from transcript_store.view._turns import Said, answers_in, said_in
-from transcript_store.view.diffs import diff_of
-from transcript_store.words import many
+from transcript_store.view._contents import (
+    PageItem,
+    ShownMessage,
+    about_of,
+    answers_in,
+    event_of,
+    notes_of,
+    shown_messages,
+    tokens_told,
+)
+from transcript_store.view._html import (
+    NOTHING,
+    Html,
+    day,
+    element,
+    full_time,
+    joined,
+    listing,
+    readable_json,
+    tag,
+    text,
+    time_of_day,
+)
+from transcript_store.view._rich_text import code, markdown, media
+from transcript_store.view.diffs import Diff, diff_of
+from transcript_store.view.output import COMMANDS, summary_of_call, terminal, typed, without_colours
+
+# ---- tools ----
+#
+# A call together with its result: its name, what it is about, the first lines of what came of it, and all of it folded.
+
+_PATHS = ("file_path", "path", "filePath", "filename", "absolute_path", "notebook_path")
+_CONTENTS = ("content", "contents", "file_text", "text")
+_READERS = frozenset({"read", "read_file", "view", "cat", "readfile", "open_file"})
+_NAME, _ABOUT_IT, _NOTE, _STATE, _PEEK = (
+    element("span", class_=name) for name in ("name", "about", "note", "state", "peek")
+)
+_MARKS = {"completed": "✓", "in_progress": "▸"}
+_SUMMARY, _RESULT = element("summary"), element("div", class_="result")
+_LONGEST_ABOUT, _PEEK_LINES, _PEEK_CHARACTERS, _MOST_OPEN = 160, 4, 400, 24
+
+
+def tool(call: Call, result: Result | None, *, anchor: str | None) -> Html:
+    """A call and its result as one element that unfolds. ``anchor`` is the id for the result's place."""
+    about, told = summary_of_call(call.arguments), diff_of(call.arguments)
+    said = "" if result is None else result.text
+    shown, used = _arguments(call, told)
+    file = _file_read(call, result)
+    is_open = told is not None and len(told[0].lines) <= _MOST_OPEN
+    state = "no result" if result is None else "failed" if result.failed else ""
+    note = f"+{told[0].added} −{told[0].removed}" if told else _lines(said) if said else ""
+    head = [_NAME(call.name or "tool"), _ABOUT_IT(about)]
+    if note:
+        head.append(_NOTE(note))
+    if state:
+        head.append(_STATE(state))
+    if isinstance(described := call.arguments.get("description"), str) and described.strip() and described != about:
+        head.insert(2, _NOTE(" ".join(described.split())[:_LONGEST_ABOUT]))
+    if todos := _todo_lines(call.arguments):
+        head.append(_PEEK("\n".join(todos)))
+    elif told is None and (first := _peek(said)):
+        head.append(_PEEK(code(first, file_name=file) if file else terminal(first)))
+    elif told is not None and not is_open:
+        head.append(_PEEK(_first_changes(told[0])))
+    rest = {name: value for name, value in call.arguments.items() if name not in used}
+    inside = [
+        shown,
+        listing(code(readable_json(rest), language="json")) if rest else NOTHING,
+        NOTHING if result is None else _result(result, file, anchor),
+    ]
+    kind = "tool failed" if state == "failed" else "tool"
+    return element("details", class_=kind, open=is_open)(_SUMMARY(*head), *inside)
+
+
+def lone_result(result: Result, *, anchor: str | None) -> Html:
+    """A result whose call is not there."""
+    head = [_NAME(result.name or "result"), _ABOUT_IT(f"a result without its call {result.id}".strip())]
+    if first := _peek(result.text):
+        head.append(_PEEK(terminal(first)))
+    body = joined(*_contents(result))
+    return tag("details", _SUMMARY(*head), tag("div", body, class_="result", id=anchor), class_="tool")
+
+
+def _file_read(call: Call, result: Result | None) -> str:
+    """The name of the file whose text the result is; else empty."""
+    path = _first(call.arguments, _PATHS) if call.name.lower() in _READERS else ""
+    if not path or result is None or result.failed or result.media or "\x1b" in result.text:
+        return ""
+    return path.rpartition("/")[2]
+
+
+def _result(result: Result, file: str, anchor: str | None) -> Html:
+    body = listing(code(result.text, file_name=file)) if file else joined(*_contents(result))
+    return _RESULT(body) if anchor is None else tag("div", body, class_="result", id=anchor)
+
+
+def _contents(result: Result) -> Iterator[Html]:
+    for block in result.content:
+        if not isinstance(block, Text):
+            yield media(block)
+        elif block.text:
+            yield listing(terminal(block.text), None if "\n" in block.text.strip("\n") else "wrapped")
+    if not result.content:
+        yield tag("p", "(nothing was printed)", class_="media")
+
+
+def _arguments(call: Call, told: Any) -> tuple[Html, frozenset[str]]:
+    """The arguments that have a form of their own, and their names."""
+    if told is not None:
+        diff, names = told
+        return listing(_marked(diff.lines), "diff"), names | (frozenset(_PATHS) & call.arguments.keys())
+    if todos := _todo_lines(call.arguments):
+        return listing("\n".join(todos), "wrapped"), frozenset({"todos"})
+    for name in COMMANDS:
+        command = typed(call.arguments.get(name))
+        if command:
+            return listing(code(command, language="bash")), frozenset({name})
+    path = _first(call.arguments, _PATHS)
+    for name in _CONTENTS:
+        if path and isinstance(call.arguments.get(name), str):
+            shown = code(call.arguments[name], file_name=path.rpartition("/")[2])
+            return listing(shown), frozenset({name, *_PATHS})
+    return NOTHING, frozenset()
+
+
+def _todo_lines(arguments: Mapping[str, Any]) -> list[str]:
+    """A list of things to do, one a line; none if the call has no such list."""
+    todos = arguments.get("todos")
+    items = [one for one in todos if isinstance(one, dict)] if isinstance(todos, list) else []
+    return [
+        f"{_MARKS.get(str(one.get('status')), '○')} {one['content']}"
+        for one in items
+        if isinstance(one.get("content"), str)
+    ]
+
+
+def _marked(lines: Sequence[str]) -> Html:
+    kinds = {"+": "ins", "-": "del", "@": "hunk"}
+    ends = ["\n"] * (len(lines) - 1) + [""]
+    return joined(
+        *(
+            tag("span", line + end, class_=f"line {kinds[line[0]]}") if line[:1] in kinds else text(line + end)
+            for line, end in zip(lines, ends, strict=True)
+        )
+    )
+
+
+def _first_changes(diff: Diff) -> Html:
+    """The lines from the first on that was changed, with … if there are more."""
+    first = next((at for at, line in enumerate(diff.lines) if line[:1] in ("+", "-")), 0)
+    shown = [line[:_LONGEST_ABOUT] for line in diff.lines[first : first + _PEEK_LINES]]
+    return joined(_marked(shown), "" if len(diff.lines) <= first + _PEEK_LINES else " …")
+
+
+def _first(members: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    return next((members[name] for name in names if isinstance(members.get(name), str)), "")
+
+
+def _peek(said: str) -> str:
+    """The first lines, with … if there is more."""
+    said = said.strip("\n")
+    lines = said[: _PEEK_CHARACTERS * 4].split("\n")
+    first = "\n".join(lines[:_PEEK_LINES]).rstrip()
+    if first.startswith((" ", "\t")):  # else there is nothing that all lines begin with
+        first = dedent(first)
+    if len(first) > _PEEK_CHARACTERS:
+        return f"{without_colours(first)[:_PEEK_CHARACTERS]}…"
+    return f"{first} …" if len(lines) > _PEEK_LINES or len(said) > _PEEK_CHARACTERS * 4 else first
+
+
+def _lines(said: str) -> str:
+    return many(said.strip("\n").count("\n") + 1, "line")
+
+
+# ---- messages ----
 
 Kind = Literal["text", "tools", "thinking"]
 
@@ -41,7 +208,7 @@ _OF_A_PROMPT, _OF_A_REPLY, _MODEL, _TOKENS = (
 _SPEAKERS = {"user": "User", "assistant": "Assistant", "system": "System"}
 
 
-class Prompt(NamedTuple):
+class OutlineEntry(NamedTuple):
     """A line of the outline."""
 
     anchor: str
@@ -55,7 +222,9 @@ class Prompt(NamedTuple):
     def note(self) -> str:
         """When it was said, and what came of it, as far as a person looks for it."""
         edits = many(self.edits, "edit") if self.edits else ""
-        return " · ".join(filter(None, (clock(self.at), edits, f"{self.failures:,} failed" if self.failures else "")))
+        return " · ".join(
+            filter(None, (time_of_day(self.at), edits, f"{self.failures:,} failed" if self.failures else ""))
+        )
 
 
 @dataclass(slots=True)
@@ -80,14 +249,14 @@ class Counts:
 
 @dataclass(slots=True)
 class Pieces:
-    """What :func:`pieces_of` makes; ``html`` has a piece for each message, or run of events, or gap."""
+    """What :func:`render_items` makes; ``html`` has a piece for each message, or run of events, or gap."""
 
     html: list[Html] = field(default_factory=list)
-    outline: list[Prompt] = field(default_factory=list)
+    outline: list[OutlineEntry] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
 
 
-def pieces_of(stretches: Iterable[Stretch], provider: str | None, *, prefix: str = "") -> Pieces:
+def render_items(stretches: Iterable[PageItem], provider: str | None, *, prefix: str = "") -> Pieces:
     """The stretches, in their order. ``prefix`` stands before the number of a record in its anchor."""
     growing = GrowingPieces(provider, prefix=prefix)
     growing.add(stretches)
@@ -99,7 +268,7 @@ class GrowingPieces:
 
     def __init__(self, provider: str | None, *, prefix: str = "") -> None:
         self._provider = provider
-        self._said: list[Said] = []
+        self._said: list[ShownMessage] = []
         self._answers: dict[tuple[int, int], tuple[int, int]] = {}
         self._renderer = _Renderer(prefix, provider)
 
@@ -107,25 +276,25 @@ class GrowingPieces:
     def pieces(self) -> Pieces:
         return self._renderer.pieces
 
-    def add(self, stretches: Iterable[Stretch]) -> list[int]:
+    def add(self, stretches: Iterable[PageItem]) -> list[int]:
         """Add what comes next; returns the numbers of the pieces that are new or not as they were, in order.
 
         A piece that was there changes if a call in it is answered, or if it is the run of events at the end and goes on.
         """
         first = len(self._said)
-        self._said += said_in(stretches, self._provider)
+        self._said += shown_messages(stretches, self._provider)
         known, self._answers = self._answers, answers_in(self._said)
         answered = [call[0] for call in self._answers if call not in known]
         return self._renderer.render(self._said, self._answers, from_number=min([first, *answered]))
 
 
-class _Mark(NamedTuple):
+class _Checkpoint(NamedTuple):
     """Where the rendering of a message began, and what was known then: one in eight has a mark, as it costs as much as a message."""
 
     number: int
     pieces: int
     prompts: int
-    last_prompt: Prompt | None
+    last_prompt: OutlineEntry | None
     counts: Counts
     speaker: str
     day: str
@@ -140,13 +309,13 @@ class _Renderer:
         self._answered: set[tuple[int, int]] = set()
         self._speaker = ""
         self._day = ""
-        self._events: list[Stretch] = []
+        self._events: list[PageItem] = []
         self._anchored: dict[int, int] = {}
         """The records whose anchor stands within a call, and the number of the message with that call."""
-        self._marks: list[_Mark] = []
+        self._marks: list[_Checkpoint] = []
 
     def render(
-        self, said: Sequence[Said], answers: dict[tuple[int, int], tuple[int, int]], *, from_number: int
+        self, said: Sequence[ShownMessage], answers: dict[tuple[int, int], tuple[int, int]], *, from_number: int
     ) -> list[int]:
         """Render what is said from a number on, anew or for the first time; returns which pieces are not as they were."""
         start, before = self._rewind(from_number)
@@ -171,11 +340,11 @@ class _Renderer:
         after = self._pieces.html[kept:]
         return [kept + at for at, piece in enumerate(after) if at >= len(before) or before[at] != piece]
 
-    def _mark(self, number: int) -> _Mark:
+    def _mark(self, number: int) -> _Checkpoint:
         pieces = self._pieces
         counts = replace(pieces.counts, models=dict(pieces.counts.models))
         last = pieces.outline[-1] if pieces.outline else None
-        return _Mark(number, len(pieces.html), len(pieces.outline), last, counts, self._speaker, self._day)
+        return _Checkpoint(number, len(pieces.html), len(pieces.outline), last, counts, self._speaker, self._day)
 
     def _rewind(self, number: int) -> tuple[int, list[Html]]:
         """Go back to where this message, or the run of events that it is in, begins; returns its number, and the pieces from there on."""
@@ -193,7 +362,7 @@ class _Renderer:
         self._anchored = {seq: caller for seq, caller in self._anchored.items() if caller < mark.number}
         return mark.number, before
 
-    def _message(self, number: int, each: Said, said: Sequence[Said]) -> None:
+    def _message(self, number: int, each: ShownMessage, said: Sequence[ShownMessage]) -> None:
         record, turn = each.stretch.record, each.turn
         assert record is not None
         assert turn is not None
@@ -221,7 +390,7 @@ class _Renderer:
             self._prompt(record.seq, record.at, turn, record.extra)
         self._show(record.seq, record.at, speaker, body, kinds, about=about_of(record), is_prompt=prompts)
 
-    def _blocks(self, number: int, turn: Turn, said: Sequence[Said]) -> Iterator[tuple[Kind, Html]]:
+    def _blocks(self, number: int, turn: NeutralMessage, said: Sequence[ShownMessage]) -> Iterator[tuple[Kind, Html]]:
         for index, block in enumerate(turn.blocks):
             if isinstance(block, Call):
                 self._pieces.counts.calls += 1
@@ -234,7 +403,7 @@ class _Renderer:
             elif html := _block(block, turn.role):
                 yield html
 
-    def _call(self, call: Call, place: tuple[int, int] | None, number: int, said: Sequence[Said]) -> Html:
+    def _call(self, call: Call, place: tuple[int, int] | None, number: int, said: Sequence[ShownMessage]) -> Html:
         if place is None:
             return tool(call, None, anchor=None)
         answer = said[place[0]]
@@ -248,7 +417,7 @@ class _Renderer:
         self._anchored.setdefault(seq, number)
         return tool(call, result, anchor=anchor)
 
-    def _note_in_outline(self, call: Call, place: tuple[int, int] | None, said: Sequence[Said]) -> None:
+    def _note_in_outline(self, call: Call, place: tuple[int, int] | None, said: Sequence[ShownMessage]) -> None:
         """Count an edit, or a call that failed, with the prompt that it followed."""
         turn = said[place[0]].turn if place else None
         result = turn.blocks[place[1]] if place and turn else None
@@ -257,8 +426,8 @@ class _Renderer:
             last = outline[-1]
             outline[-1] = last._replace(edits=last.edits + edits, failures=last.failures + failures)
 
-    def _prompt(self, seq: int, at: str, turn: Turn, extra: dict[str, Any] | None) -> None:
-        self._pieces.outline.append(Prompt(f"{self._prefix}{seq}", label_of(turn, extra), at))
+    def _prompt(self, seq: int, at: str, turn: NeutralMessage, extra: dict[str, Any] | None) -> None:
+        self._pieces.outline.append(OutlineEntry(f"{self._prefix}{seq}", label_of(turn, extra), at))
         self._pieces.counts.prompts += 1
 
     def _show(
@@ -281,11 +450,13 @@ class _Renderer:
         told = [(_OF_A_PROMPT if is_prompt else _OF_A_REPLY)(speaker)]
         if isinstance(model, str) and not goes_on:
             told.append(_MODEL(model))
-        when = full(at)
+        when = full_time(at)
         if used := tokens_told(about):
             told.append(_TOKENS(used))
             when += f"; {used}"
-        link = tag("a", tag("time", clock(at), datetime=at, title=when), f" #{seq}", href=f"#{anchor}", class_="link")
+        link = tag(
+            "a", tag("time", time_of_day(at), datetime=at, title=when), f" #{seq}", href=f"#{anchor}", class_="link"
+        )
         heading = _HEADING(*told, link)
         classes = _classes(speaker, frozenset(kinds), is_prompt=is_prompt, goes_on=goes_on)
         article = tag("article", heading, *body, id=anchor, class_=classes, tabindex=-1)
@@ -297,7 +468,7 @@ class _Renderer:
             html = joined(tag("p", today, class_="day"), html)
         self._pieces.html.append(html)
 
-    def _gap(self, stretch: Stretch) -> None:
+    def _gap(self, stretch: PageItem) -> None:
         self._pieces.counts.gaps += 1
         self._speaker = ""
         self._pieces.html.append(tag("p", stretch.damage or "", class_="gap"))
@@ -312,7 +483,7 @@ class _Renderer:
             run = list(together)
             self._pieces.html.append(self._left(run) if is_left else self._folded_events(run))
 
-    def _left(self, events: Sequence[Stretch]) -> Html:
+    def _left(self, events: Sequence[PageItem]) -> Html:
         """Messages on a branch that the conversation left."""
         shown: list[Html] = []
         for event in events:
@@ -323,14 +494,14 @@ class _Renderer:
             speaker = _SPEAKERS[turn.role]
             if turn.role == "user" and not is_prompt(turn, about):
                 speaker = "Program" if "scaffolding" in about else "Tool"
-            head = tag("p", tag("span", speaker, class_="name"), f" {clock(record.at)} #{record.seq}")
+            head = tag("p", tag("span", speaker, class_="name"), f" {time_of_day(record.at)} #{record.seq}")
             shown.append(
                 tag("div", head, *_alone(turn, message, about), id=f"{self._prefix}{record.seq}", class_="event")
             )
         said = f"{many(len(events), 'message')} on a branch that was left"
         return tag("details", tag("summary", said), *shown, class_="events left")
 
-    def _folded_events(self, events: Sequence[Stretch]) -> Html:
+    def _folded_events(self, events: Sequence[PageItem]) -> Html:
         self._pieces.counts.events += len(events)
         shown: list[Html] = []
         names: dict[str, None] = {}
@@ -341,7 +512,7 @@ class _Renderer:
             if record.retracts is not None:
                 name, value = "messages were taken back", {"retracts": record.retracts, **(record.extra or {})}
             names[name] = None
-            head = tag("p", tag("span", name, class_="name"), f" {clock(record.at)} #{record.seq}")
+            head = tag("p", tag("span", name, class_="name"), f" {time_of_day(record.at)} #{record.seq}")
             shown.append(tag("div", head, _json(value), id=f"{self._prefix}{record.seq}", class_="event"))
         listed = ", ".join(list(names)[:6]) + (", …" if len(names) > 6 else "")
         summary = tag("summary", many(len(events), "event"), tag("span", listed, class_="about"))
@@ -365,7 +536,7 @@ def _classes(speaker: str, kinds: frozenset[Kind], *, is_prompt: bool, goes_on: 
     return " ".join(named + ["goes-on"] * goes_on)
 
 
-def _typed(turn: Turn, extra: dict[str, Any] | None) -> Turn:
+def _typed(turn: NeutralMessage, extra: dict[str, Any] | None) -> NeutralMessage:
     """The turn with what the user typed alone, where a program wrote some of it."""
     if "scaffolding" not in (extra or {}):
         return turn
@@ -374,7 +545,7 @@ def _typed(turn: Turn, extra: dict[str, Any] | None) -> Turn:
     return replace(turn, blocks=(*((Text(typed),) if typed else ()), *others))
 
 
-def _written_by_the_program(turn: Turn, extra: dict[str, Any] | None) -> Html | None:
+def _written_by_the_program(turn: NeutralMessage, extra: dict[str, Any] | None) -> Html | None:
     """A message of which a program wrote some, folded."""
     if "scaffolding" not in (extra or {}):
         return None
@@ -386,7 +557,7 @@ def _written_by_the_program(turn: Turn, extra: dict[str, Any] | None) -> Html | 
     return tag("details", summary, listing(said), class_="tool scaffolding")
 
 
-def _alone(turn: Turn, message: dict[str, Any], extra: dict[str, Any]) -> Iterator[Html]:
+def _alone(turn: NeutralMessage, message: dict[str, Any], extra: dict[str, Any]) -> Iterator[Html]:
     """The blocks of a message, each by itself; what a program wrote of it is folded."""
     for block in _typed(turn, extra).blocks:
         if isinstance(block, Call):
@@ -432,7 +603,7 @@ def _kind(kind: str) -> Kind:
 
 
 def _json(value: Any) -> Html:
-    said = value if isinstance(value, str) else indented(value)
+    said = value if isinstance(value, str) else readable_json(value)
     cut = len(said) - _LONGEST_EVENT
     more = f"\n… {many(cut, 'more character')}: `transcript-store show` has them" if cut > 0 else ""
     return listing(joined(code(said[:_LONGEST_EVENT], language="json"), more))

@@ -6,20 +6,81 @@ the file is all there is: the policy (CSP) allows our script and style by their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import base64
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import orjson
 
-from transcript_store.view._contents import Contents, Earlier, said_of_hidden
+from transcript_store.display import dollars, many
+from transcript_store.view._contents import Earlier, PageContents, said_of_hidden, title_of
 from transcript_store.view._files import MARK
-from transcript_store.view._head import asset, head
-from transcript_store.view._html import NOTHING, Html, attribute, joined, listing, tag
-from transcript_store.view._markdown import code, markdown
-from transcript_store.view._messages import Counts, Pieces, Prompt, pieces_of
-from transcript_store.view._times import day, full, indented, span
-from transcript_store.view._titles import title_of
-from transcript_store.words import dollars, many
+from transcript_store.view._html import (
+    NOTHING,
+    Html,
+    attribute,
+    day,
+    full_time,
+    joined,
+    listing,
+    readable_json,
+    span,
+    tag,
+)
+from transcript_store.view._messages import Counts, OutlineEntry, Pieces, render_items
+from transcript_store.view._rich_text import code, markdown
+
+# ---- head ----
+#
+# The head of a page: its policy (CSP), its only style, and the hash of its only script.
+
+_POLICY_NAME = "Content-Security-Policy"
+
+
+def page_head(title: str, script: Html, *, is_served: bool = False) -> Iterator[Html]:
+    """What stands in ``<head>``, for a page that runs this script."""
+    yield tag("meta", charset="utf-8")
+    yield tag("meta", http_equiv=_POLICY_NAME, content=policy(script, is_served=is_served))
+    yield tag("meta", name="referrer", content="no-referrer")
+    yield tag("meta", name="viewport", content="width=device-width, initial-scale=1")
+    yield tag("meta", name="color-scheme", content="light dark")
+    yield tag("link", rel="icon", href="data:,")
+    yield tag("title", title)
+    yield tag("style", Html(asset("page.css")))
+
+
+def policy(script: str, *, is_served: bool) -> Html:
+    """The policy of a page that runs this script alone. One that is served may ask its own server, and nobody else."""
+    rules: Mapping[str, str] = {
+        "default-src": "'none'",
+        "script-src": f"'sha256-{_hash(script)}'",
+        "style-src": f"'sha256-{_hash(asset('page.css'))}'",
+        "img-src": "data:",
+        **({"connect-src": "'self'"} if is_served else {}),
+        "base-uri": "'none'",
+        "form-action": "'self'" if is_served else "'none'",
+        "require-trusted-types-for": "'script'",
+        "trusted-types": "page",
+    }
+    return Html("; ".join(f"{name} {value}" for name, value in rules.items()))
+
+
+@cache
+def asset(name: str) -> str:
+    """A file of ``assets/``."""
+    from importlib.resources import files  # here: it imports tempfile, and `show` needs no asset
+
+    return files("transcript_store.view").joinpath("assets", name).read_text("utf-8")
+
+
+@cache
+def _hash(said: str) -> str:
+    return base64.b64encode(hashlib.sha256(said.encode()).digest()).decode()
+
+
+# ---- page ----
 
 _SWITCHES = {"Prompts": True, "Answers": True, "Tools": True, "Thinking": True, "Tokens": False}
 """What can be shown, and whether it is at first."""
@@ -46,7 +107,7 @@ class Served:
 
 
 def page(
-    contents: Contents,
+    contents: PageContents,
     *,
     plain: bool = False,
     served: Served | None = None,
@@ -64,9 +125,9 @@ def page(
         position: how far it goes, for its events; None if nothing follows.
         tail: what is wrong behind the last record, in a sentence.
     """
-    live = live or pieces_of(contents.stretches, contents.metadata.provider)
+    live = live or render_items(contents.stretches, contents.metadata.provider)
     before = [
-        (each, pieces_of(each.stretches, contents.metadata.provider, prefix=f"g{each.number}-"))
+        (each, render_items(each.stretches, contents.metadata.provider, prefix=f"g{each.number}-"))
         for each in contents.before
     ]
     title = title_of(contents)
@@ -76,7 +137,7 @@ def page(
         Html('<html lang="en" class="show-prompts show-answers show-tools show-thinking"'),
         attribute("data_position", position),
         Html(">"),
-        tag("head", *head(title, script_of(position is not None), is_served=served is not None)),
+        tag("head", *page_head(title, script_of(position is not None), is_served=served is not None)),
         Html("<body>"),
         tag("a", "Skip to the conversation", href="#conversation", class_="skip"),
         _sidebar(live, served),
@@ -125,7 +186,7 @@ def script_of(is_live: bool) -> Html:
     return Html(script.removesuffix(_END_OF_SCRIPT) + asset("live.js") + _END_OF_SCRIPT if is_live else script)
 
 
-def _top(title: str, contents: Contents, counts: Counts, served: Served | None) -> Html:
+def _top(title: str, contents: PageContents, counts: Counts, served: Served | None) -> Html:
     damage = tag("p", f"This conversation is damaged. {contents.damage}", class_="gap") if contents.damage else NOTHING
     return tag(
         "header",
@@ -138,7 +199,7 @@ def _top(title: str, contents: Contents, counts: Counts, served: Served | None) 
     )
 
 
-def facts(contents: Contents, counts: Counts, served: Served | None = None) -> Html:
+def facts(contents: PageContents, counts: Counts, served: Served | None = None) -> Html:
     """What is known of the conversation, as names and values."""
     metadata = contents.metadata
     models = list(counts.models) or ([metadata.model] if metadata.model else [])
@@ -146,7 +207,7 @@ def facts(contents: Contents, counts: Counts, served: Served | None = None) -> H
     origin = metadata.forked_from
     known = {
         "Model": ", ".join(models) or metadata.provider,
-        "When": span(counts.first_at, counts.last_at) or full(metadata.created_at),
+        "When": span(counts.first_at, counts.last_at) or full_time(metadata.created_at),
         "Holds": ", ".join(_amounts(counts)),
         "Tokens": tokens,
         "Cost": dollars(counts.cost) if counts.cost else None,
@@ -168,7 +229,7 @@ def _linked(id: str | None, served: Served | None) -> str | None:
     return tag("a", id, href=address) if address else id
 
 
-def _setup(contents: Contents) -> Iterator[Html]:
+def _setup(contents: PageContents) -> Iterator[Html]:
     prompt, tools = contents.metadata.system_prompt, contents.metadata.tools
     if prompt:
         note = tag("span", many(len(prompt), "character"), class_="note")
@@ -177,7 +238,7 @@ def _setup(contents: Contents) -> Iterator[Html]:
     if tools:
         names = tag("span", ", ".join(str(tool.get("name")) for tool in tools), class_="about")
         summary = tag("summary", tag("span", many(len(tools), "tool"), class_="name"), names)
-        yield tag("details", summary, listing(code(indented(tools), language="json")), class_="tool")
+        yield tag("details", summary, listing(code(readable_json(tools), language="json")), class_="tool")
 
 
 def _amounts(counts: Counts) -> Iterator[str]:
@@ -192,7 +253,7 @@ def _amounts(counts: Counts) -> Iterator[str]:
             yield many(number, what)
 
 
-def _generation(contents: Contents, served: Served | None) -> str | None:
+def _generation(contents: PageContents, served: Served | None) -> str | None:
     live, shown = contents.metadata.generation, contents.generation
     said = str(live) if live and shown == live else None
     if shown != live:
@@ -209,7 +270,7 @@ def _generation(contents: Contents, served: Served | None) -> str | None:
 
 def _taken_away(earlier: Earlier, chunks: Iterator[Html]) -> Html:
     records = many(len(earlier.stretches), "record")
-    said = f"{records} of generation {earlier.number} stood here until {full(earlier.ended_at)}"
+    said = f"{records} of generation {earlier.number} stood here until {full_time(earlier.ended_at)}"
     summary = tag("summary", tag("span", "Compacted or taken back", class_="name"), tag("span", said, class_="about"))
     return tag("details", summary, *chunks, class_="before")
 
@@ -248,7 +309,7 @@ def _sidebar(live: Pieces, served: Served | None) -> Html:
     )
 
 
-def _outline(prompts: Sequence[Prompt]) -> Iterator[Html]:
+def _outline(prompts: Sequence[OutlineEntry]) -> Iterator[Html]:
     """The prompts, with the days on which they were said if these are several."""
     days = [day(prompt.at) for prompt in prompts]
     shown = ""

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from transcript_store.view._head import asset, head
-from transcript_store.view._html import Html, joined, tag
-from transcript_store.view._times import clock, day
-from transcript_store.words import many
+from transcript_store.display import many
+from transcript_store.view._html import Html, day, joined, tag, time_of_day
+from transcript_store.view._page import asset, page_head
 
 _LONGEST_SEARCHED = 4000
 
@@ -42,7 +41,7 @@ def index_page(title: str, pages: Sequence[SitePage]) -> Iterator[bytes]:
     form = tag("form", search, role="search", class_="controls")
     yield joined(
         Html('<html lang="en">'),
-        tag("head", *head(title, script)),
+        tag("head", *page_head(title, script)),
         Html('<body class="library">'),
         tag("header", tag("h1", title), form),
         tag("main", count, *_days(pages)),
@@ -58,7 +57,7 @@ def _days(pages: Iterable[SitePage]) -> Iterator[Html]:
 
 
 def _row(page: SitePage) -> Html:
-    facts = " · ".join(filter(None, (clock(page.said_at), *page.facts)))
+    facts = " · ".join(filter(None, (time_of_day(page.said_at), *page.facts)))
     link = tag(
         "a", tag("span", page.name, class_="title"), tag("span", facts, class_="meta"), href=page.file, class_="row"
     )

@@ -20,9 +20,9 @@ from pygments.lexers import get_lexer_by_name, get_lexer_for_filename
 from pygments.token import Token
 from pygments.util import ClassNotFound
 
-from transcript_store.words import safe
+from transcript_store.display import safe
 
-__all__ = ["PARSER", "Coloured", "Piece", "coloured", "is_address", "is_marked", "line_of", "parsed"]
+__all__ = ["PARSER", "CodeToken", "MarkupSpan", "highlight", "is_marked", "is_safe_link", "line_of", "parse_markdown"]
 
 _LONGEST_MARKDOWN = 100_000
 """In characters. A longer text is shown as it is: some Markdown takes more than linear time."""
@@ -62,12 +62,12 @@ def is_marked(said: str) -> bool:
     return len(said) > _LONGEST_MARKDOWN or _MARKED.search(said) is not None
 
 
-def is_address(url: str) -> bool:
+def is_safe_link(url: str) -> bool:
     """Whether an address is of a kind that a link may lead to."""
     return _ADDRESS.match(url) is not None
 
 
-def parsed(said: str, env: dict[str, Any]) -> list[MarkdownToken] | None:
+def parse_markdown(said: str, env: dict[str, Any]) -> list[MarkdownToken] | None:
     """The tokens of a text without carriage returns; None if it is too long, too deep or too wide, and is shown as it is.
 
     The parser turns ``&#x202e;`` into the character: whoever shows the tokens makes them safe.
@@ -93,7 +93,7 @@ def _tokens(said: str, env: dict[str, Any]) -> list[MarkdownToken]:
     return [begin, MarkdownToken("inline", "", 0, content=said, children=pieces), end]
 
 
-class Piece(NamedTuple):
+class MarkupSpan(NamedTuple):
     """A piece of a line."""
 
     text: str
@@ -101,7 +101,7 @@ class Piece(NamedTuple):
     """``code``, ``em``, ``strong``, ``br`` the end of a line, or empty."""
 
 
-def line_of(said: str) -> list[Piece] | None:
+def line_of(said: str) -> list[MarkupSpan] | None:
     """The pieces of a text, made safe, that is a paragraph of one line; None if it is, or may be, anything else."""
     if len(said) > _LONGEST_MARKDOWN:
         return None
@@ -109,9 +109,9 @@ def line_of(said: str) -> list[Piece] | None:
     return _pieces(said) if _LINE.fullmatch(said) else None
 
 
-def _pieces(said: str) -> list[Piece] | None:
+def _pieces(said: str) -> list[MarkupSpan] | None:
     """What stands within a block, if it is made of such pieces alone; else None. The parser makes the same of it in ten times the time."""
-    found: list[Piece] = []
+    found: list[MarkupSpan] = []
     at, end = 0, len(said)
     while at < end:
         piece = _PIECE.match(said, at)
@@ -120,13 +120,13 @@ def _pieces(said: str) -> list[Piece] | None:
         at = piece.end()
         kind = piece.lastgroup
         if kind == "text":
-            found.append(Piece(piece[0], ""))
+            found.append(MarkupSpan(piece[0], ""))
         elif kind == "code":
-            found.append(Piece(piece["code"], "code"))
+            found.append(MarkupSpan(piece["code"], "code"))
         elif kind == "end":
-            found.append(Piece("\n", "br"))
+            found.append(MarkupSpan("\n", "br"))
         else:
-            found.append(Piece(piece["stressed"], "em" if piece["stars"] == "*" else "strong"))
+            found.append(MarkupSpan(piece["stressed"], "em" if piece["stars"] == "*" else "strong"))
     return found
 
 
@@ -136,7 +136,7 @@ def _inline(said: str) -> list[MarkdownToken] | None:
     return None if pieces is None else [token for piece in pieces for token in _tokens_of(piece)]
 
 
-def _tokens_of(piece: Piece) -> Iterator[MarkdownToken]:
+def _tokens_of(piece: MarkupSpan) -> Iterator[MarkdownToken]:
     text, kind = piece
     if not kind:
         yield MarkdownToken("text", "", 0, content=text)
@@ -181,7 +181,7 @@ def _cells(said: str) -> int:
     return cells
 
 
-class Coloured(NamedTuple):
+class CodeToken(NamedTuple):
     """A piece of code."""
 
     text: str
@@ -189,16 +189,16 @@ class Coloured(NamedTuple):
     """``k`` keyword, ``t`` type, ``s`` string, ``c`` comment, ``m`` number, ``f`` name that is defined, ``ins``, ``del``, or empty."""
 
 
-def coloured(said: str, *, language: str = "", file_name: str = "") -> list[Coloured] | None:
+def highlight(said: str, *, language: str = "", file_name: str = "") -> list[CodeToken] | None:
     """Code in pieces; None if the language is not known, or finding them takes too long."""
     is_short = len(said) <= _LONGEST_CODE and max(map(len, said.split("\n"))) <= _LONGEST_LINE
     lexer = _lexer(language.lower(), file_name) if is_short and not _BLANK.search(said) else None
     if lexer is None:
         return None
-    pieces: list[Coloured] = []
+    pieces: list[CodeToken] = []
     end, of_processor = time.perf_counter() + _LONGEST_SECONDS, time.thread_time() + _LONGEST_SECONDS
     for kind, value in lexer.get_tokens(safe(said.replace("\r\n", "\n"))):
-        pieces.append(Coloured(value, _class_of(kind)))
+        pieces.append(CodeToken(value, _class_of(kind)))
         # A thread's processor time is never more than what passed, which costs a fiftieth to ask for.
         if time.perf_counter() > end and time.thread_time() > of_processor:
             return None
@@ -262,7 +262,7 @@ def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     parser.disable(["html_block", "html_inline"])  # without HTML they never find any, and are asked at each line
     parser.core.ruler.push("tick", _tick)
-    parser.validateLink = is_address  # type: ignore[method-assign]
+    parser.validateLink = is_safe_link  # type: ignore[method-assign]
     whole = parser.inline.parse
 
     def parse(src: str, md: MarkdownIt, env: Any, tokens: list[MarkdownToken]) -> list[MarkdownToken]:

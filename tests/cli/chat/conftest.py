@@ -13,7 +13,7 @@ from tests.chat.dialects import DIALECTS
 from tests.chat.server import Answer, Server, serving
 from tests.cli.helpers import Cli, Result
 from transcript_store import ConversationStore
-from transcript_store.cli.chat import answerer, session
+from transcript_store.cli.chat import answering, session
 from transcript_store.cli.chat.local import QWEN
 
 __all__ = ["no_certificates"]
@@ -88,7 +88,7 @@ class StandIn:
 @pytest.fixture
 def local(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a conversation with the local model, whose part the test server plays."""
-    monkeypatch.setattr(answerer, "weights_path", lambda _: tmp_path / "weights")
-    monkeypatch.setattr(answerer, "fetched", lambda *_: tmp_path / "weights")
-    monkeypatch.setattr(answerer, "LocalServer", lambda *_: StandIn(server))
+    monkeypatch.setattr(answering, "weights_path", lambda _: tmp_path / "weights")
+    monkeypatch.setattr(answering, "fetched", lambda *_: tmp_path / "weights")
+    monkeypatch.setattr(answering, "LocalServer", lambda *_: StandIn(server))
     return tmp_path / "c"

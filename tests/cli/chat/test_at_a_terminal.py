@@ -247,8 +247,8 @@ def test_the_first_token_after_10_000_messages(
 
         return call
 
-    entitle = session.Turns._entitle  # between a line that was typed and its turn nothing public is called
-    monkeypatch.setattr(session.Turns, "_entitle", stamped("typed", entitle))
+    entitle = session.ChatRun._entitle  # between a line that was typed and its turn nothing public is called
+    monkeypatch.setattr(session.ChatRun, "_entitle", stamped("typed", entitle))
     monkeypatch.setattr(session, "say_on", stamped("shown", say_on))
     with serving() as server:
         server.answers += [stamped("received", lambda: DIALECTS[dialect].stream("Hello."))]

@@ -24,9 +24,9 @@ from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, conversation
 from transcript_store import ConversationStore
 from transcript_store._os.filesystem import PosixFileSystem
 from transcript_store.chat import ChatConfig, create_client
-from transcript_store.cli.chat import answerer, session, signals, terminal
-from transcript_store.cli.chat.commands import Command, command_in
+from transcript_store.cli.chat import answering, session, terminal
 from transcript_store.cli.chat.local import SMOLLM
+from transcript_store.cli.chat.session import Command, command_in
 
 # ---- commands --------------------------------------------------------------------------------------------------------
 
@@ -230,7 +230,7 @@ def test_told_to_end_before_anything_was_recorded(chat: Chat, tmp_path: Path, mo
     def told(_: object) -> None:
         signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr("transcript_store.cli.chat.answerer.Answerer.client", property(told))
+    monkeypatch.setattr("transcript_store.cli.chat.answering.Answerer.client", property(told))
     result = chat(str(tmp_path / "c"), lines="hi\n")
     assert (result.code, "SIGTERM: stopped; nothing was recorded\n" in result.err) == (128 + signal.SIGTERM, True)
     assert not (tmp_path / "c").exists()
@@ -241,10 +241,10 @@ def test_signals_that_were_ignored_stay_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     mine = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
-        with signals.raised():
+        with terminal.raised():
             signal.raise_signal(signal.SIGHUP)
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-            with pytest.raises(signals.Terminated) as caught:
+            with pytest.raises(terminal.Terminated) as caught:
                 signal.raise_signal(signal.SIGTERM)
             assert (caught.value.signal, caught.value.code) == (signal.SIGTERM, 143)
             signal.raise_signal(signal.SIGTERM)  # the second one must not stand in the way of what is kept
@@ -257,7 +257,7 @@ def test_signals_that_were_ignored_stay_ignored() -> None:
 # ---- at a terminal ---------------------------------------------------------------------------------------------------
 
 
-class Person(terminal.Prompt):
+class Person(terminal.PromptReader):
     """Somebody at a terminal: what they type, each line a text or something that gives one when its turn comes.
 
     ``offered`` is what stood in the line already, each time.
@@ -342,7 +342,7 @@ def test_stopped_before_anything_was_recorded(
     chat: Chat, person: Person, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: Path, where: str
 ) -> None:
     """Ctrl-C while the SDK is imported, at the beginning: it is said that nothing was recorded, and no folder is left behind."""
-    monkeypatch.setattr(answerer, "create_client", interrupted)
+    monkeypatch.setattr(answering, "create_client", interrupted)
     person.script = ["never asked"]
     result = chat(str(tmp_path / "c") if where == "a folder" else "--new")
     assert (result.code, result.err) == (130, "transcript-store: stopped; nothing was recorded\n")
@@ -355,14 +355,14 @@ def test_stopped_in_a_turn_before_anything_was_recorded(
 ) -> None:
     """The server was lost, and its client is made anew: "what came is on record" was said, and nothing had come. The question is offered again."""
     client: Any
-    client, asked_for = vars(answerer.Answerer)["client"], itertools.count(1)
+    client, asked_for = vars(answering.Answerer)["client"], itertools.count(1)
 
-    def stopped_once(answers: answerer.Answerer) -> Any:
+    def stopped_once(answers: answering.Answerer) -> Any:
         if next(asked_for) == 2:  # the first time is at the beginning, the second in the turn
             interrupted()
         return client.__get__(answers)
 
-    monkeypatch.setattr(answerer.Answerer, "client", property(stopped_once))
+    monkeypatch.setattr(answering.Answerer, "client", property(stopped_once))
     chat.server.answers += [OPENAI.stream("Here.")]
     person.script = ["Where were we?", "Where were we?"]
     result = chat(str(tmp_path / "c"))
@@ -383,7 +383,7 @@ def test_stopped_while_another_model_gets_ready(
     def stopped_for_another(config: ChatConfig, **options: Any) -> Any:
         return interrupted() if config.model == "large" else made(config, **options)
 
-    monkeypatch.setattr(answerer, "create_client", stopped_for_another)
+    monkeypatch.setattr(answering, "create_client", stopped_for_another)
     person.script = ["one", "/model large", "two"]
     result = chat(str(tmp_path / "c"))
     assert (result.code, "stopped; openai-compatible default goes on answering\n" in result.err) == (0, True)
@@ -395,7 +395,7 @@ def test_stopped_behind_the_question(
 ) -> None:
     """Once the question is stored, it is said so, it is marked as not answered, and the next prompt is empty."""
     with monkeypatch.context() as patch:
-        patch.setattr(session.Turns, "_on_request", interrupted)
+        patch.setattr(session.ChatRun, "_on_request", interrupted)
         person.script = ["Where were we?", "/quit"]
         result = chat(str(tmp_path / "c"))
     assert "(stopped; what came is on record)\n(not answered: an empty line or /retry asks again)\n" in result.out

@@ -15,7 +15,7 @@ from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli
 from tests.cli.terminal import Terminal
 from transcript_store import ConversationLibrary
 from transcript_store.cli._shared.terminal import Misuse
-from transcript_store.cli.chat.finding import picked
+from transcript_store.cli.chat.conversation import picked
 
 
 @pytest.fixture(autouse=True)

@@ -22,11 +22,11 @@ from tests.cli.chat.conftest import MODEL, OPENAI, Chat, said
 from tests.cli.helpers import Cli, Result, conversation
 from transcript_store import ConversationLibrary, ConversationStore, MissingExtraError
 from transcript_store.chat import _create
-from transcript_store.cli._shared.providers import PROVIDERS
+from transcript_store.cli._shared.arguments import PROVIDERS
 from transcript_store.cli._shared.terminal import Misuse
-from transcript_store.cli.chat import answerer
+from transcript_store.cli.chat import answering
 from transcript_store.cli.chat import provider as chat_provider
-from transcript_store.cli.chat import servers as running_server
+from transcript_store.cli.chat import provider as running_server
 from transcript_store.cli.chat.local import QWEN, SMOLLM, Model
 from transcript_store.cli.chat.local.weights import LocalModelError
 from transcript_store.installation import install_command
@@ -329,7 +329,7 @@ def test_a_model_that_cannot_be_had_is_replaced_by_the_smaller_one(
             raise LocalModelError(f"the weights of {model.name} cannot be had")
         return local
 
-    monkeypatch.setattr(answerer, "fetched", only_the_small_one)
+    monkeypatch.setattr(answering, "fetched", only_the_small_one)
     server.answers += [OPENAI.stream("Hello."), OPENAI.stream("Again.")]
     result = cli("chat", str(local), stdin=b"hi\n")
     assert (result.code, f"cannot be had; {SMOLLM.name} answers instead\n" in result.err) == (0, True)

@@ -18,8 +18,8 @@ from tests.chat.server import Server, serving
 from tests.cli.chat.conftest import OPENAI, said
 from tests.cli.helpers import Cli, Result
 from transcript_store import ConversationStore
-from transcript_store.cli.chat import servers, session
-from transcript_store.cli.chat.servers import find
+from transcript_store.cli.chat import provider, session
+from transcript_store.cli.chat.provider import find_servers
 
 
 def listed(*names: str, **more: Any) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def test_ollama_tells_the_sizes_that_its_names_do_not(server: Server) -> None:
     }
     server.pages = {"/v1/models": listed(*sizes), "/api/tags": ollama(**sizes)}
     server.pages["/api/tags"]["models"][-1]["remote_host"] = "https://ollama.com:443"
-    (found,) = find([port_of(server)])
+    (found,) = find_servers([port_of(server)])
     assert found.models == ("qwen3:8b-q8_0", "qwen3:8b", "llama3.2:latest", "gemma3:270m")
     assert found.base_url == f"http://127.0.0.1:{port_of(server)}/v1"
     assert found.model_named("llama3.2") == "llama3.2:latest"
@@ -77,13 +77,13 @@ def test_lm_studio_tells_what_only_embeds(server: Server) -> None:
         "/v1/models": listed(*types),
         "/api/v0/models": {"data": [{"id": name, "type": kind} for name, kind in types.items()]},
     }
-    (found,) = find([port_of(server)])
+    (found,) = find_servers([port_of(server)])
     assert found.models == ("qwen2.5-7b-instruct", "qwen2-vl-2b-instruct")
 
 
 def test_llama_cpp_serves_one_and_tells_its_parameters(server: Server) -> None:
     server.pages = {"/v1/models": listed("/models/mine.gguf", meta={"n_params": 1_235_814_432, "size": 807_000_000})}
-    (found,) = find([port_of(server)])
+    (found,) = find_servers([port_of(server)])
     assert found.models == ("/models/mine.gguf",)
 
 
@@ -100,7 +100,7 @@ def test_the_size_is_in_the_name_where_nothing_else_tells_it(server: Server) -> 
         "phi-4",
     )
     server.pages = {"/v1/models": listed(*sorted(largest_first), "text-embedding-nomic-embed-text-v1.5", "whisper-1")}
-    (found,) = find([port_of(server)])
+    (found,) = find_servers([port_of(server)])
     assert found.models == largest_first
 
 
@@ -121,17 +121,17 @@ def test_the_size_is_in_the_name_where_nothing_else_tells_it(server: Server) -> 
 def test_what_else_may_listen_there(server: Server, page: Any) -> None:
     """A web application on port 8080 is no model server, whatever it answers."""
     server.pages = {"/v1/models": page}
-    assert find([port_of(server)]) == []
+    assert find_servers([port_of(server)]) == []
 
 
 def test_nobody_listens_and_somebody_never_answers(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
     """Neither holds up the one that does answer."""
-    monkeypatch.setattr(servers, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(provider, "PATIENCE_SECONDS", 2.0)
     server.pages = {"/v1/models": listed("a-7b")}
     with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as closed:
         nobody = closed.getsockname()[1]
         closed.close()
-        found = find([silent.getsockname()[1], nobody, port_of(server)])
+        found = find_servers([silent.getsockname()[1], nobody, port_of(server)])
     assert [each.models for each in found] == [("a-7b",)]
 
 
@@ -146,8 +146,8 @@ def test_only_this_machine_is_asked_and_without_a_key(monkeypatch: pytest.Monkey
             asked.add((self.host, self.port))
             raise ConnectionRefusedError
 
-    monkeypatch.setattr(servers, "HTTPConnection", Refused)
-    assert find() == []
+    monkeypatch.setattr(provider, "HTTPConnection", Refused)
+    assert find_servers() == []
     assert asked == {("127.0.0.1", 11434), ("127.0.0.1", 1234), ("127.0.0.1", 8080)}
 
 
@@ -167,7 +167,7 @@ class Here:
 
 @pytest.fixture
 def here(cli: Cli, server: Server, other: Server, monkeypatch: pytest.MonkeyPatch) -> Here:
-    monkeypatch.setattr(session, "find", find)
+    monkeypatch.setattr(session, "find", find_servers)
     return Here(cli, server, other)
 
 
@@ -175,7 +175,7 @@ def test_a_server_that_runs_answers_with_its_largest_model(
     here: Here, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the small model, without a key of the environment; and the same command goes on, whatever is larger by then."""
-    monkeypatch.setitem(servers.USUAL_PORTS, port_of(server), "Ollama")
+    monkeypatch.setitem(provider.USUAL_PORTS, port_of(server), "Ollama")
     server.pages = {"/v1/models": listed("llama3.2:1b", "qwen3:14b")}
     server.answers += [OPENAI.stream("Hello."), OPENAI.stream("Again.")]
     path = str(tmp_path / "c")

@@ -24,7 +24,7 @@ from tests.chat.server import Answer, Server
 from tests.cli.chat.conftest import BUSY, MODEL, OPENAI, Chat, said, trouble
 from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, Result, conversation, obeyed, too_wide
 from transcript_store import ConversationLibrary, ConversationStore, FileStore, snapshot_of
-from transcript_store.cli._shared import progress as _working
+from transcript_store.cli._shared import terminal as _working
 from transcript_store.cli.chat import terminal
 from transcript_store.installation import install_command
 

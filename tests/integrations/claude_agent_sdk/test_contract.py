@@ -17,7 +17,7 @@ from tests.integrations.claude_agent_sdk.scripted import Scripted
 from transcript_store import ConversationLibrary, ConversationLockedError, ConversationStore
 from transcript_store.integrations.claude_agent_sdk import TranscriptSessionStore
 from transcript_store.redaction import SecretRedactor
-from transcript_store.testing import SimulatedObjectPlace, SimulatedPlace, check_integration
+from transcript_store.testing import SimulatedBackend, SimulatedObjectStore, check_integration
 
 KEY = key_of("one")
 WEIRD = {"project_key": "../a\ud800", "session_id": "../../b\0", "subpath": "subagents/../x" * 1000}
@@ -40,14 +40,14 @@ def test_the_contract_of_integrations(bench):
     check_integration(bench)
 
 
-@pytest.mark.parametrize("make_place", [SimulatedPlace, SimulatedObjectPlace])
+@pytest.mark.parametrize("make_place", [SimulatedBackend, SimulatedObjectStore])
 def test_the_contract_of_integrations_on_a_place(make_place):
     """I1 to I10: no call of the SDK sees that the conversation is on a place, which one process has in memory."""
     place = make_place()
     check_integration(Bench, place=lambda: place, is_shared=False)
 
 
-@pytest.mark.parametrize("make_place", [SimulatedPlace, SimulatedObjectPlace])
+@pytest.mark.parametrize("make_place", [SimulatedBackend, SimulatedObjectStore])
 def test_the_kit_of_the_sdk_on_a_place(make_place):
     """All fourteen of its contracts, where all projects are in one library."""
     anyio.run(run_session_store_conformance, lambda: TranscriptSessionStore(ConversationLibrary(make_place())))
@@ -55,7 +55,7 @@ def test_the_kit_of_the_sdk_on_a_place(make_place):
 
 def test_a_key_on_a_place_has_more_than_one_life():
     """An id that was deleted stays deleted there: what is appended under its key afterwards is found, listed and deleted like the first."""
-    store = TranscriptSessionStore(ConversationLibrary(SimulatedPlace()))
+    store = TranscriptSessionStore(ConversationLibrary(SimulatedBackend()))
     of_an_agent = {**KEY, "subpath": "subagents/a"}
 
     async def scenario():

@@ -20,10 +20,10 @@ def server() -> Iterator[PostgresServer]:
 @pytest.fixture
 def url(server: PostgresServer) -> str:
     """Tables of a test's own. What this process does with them it does on places of its own, so that children can be forked."""
-    from transcript_store.places import PostgresPlace
+    from transcript_store.backends import PostgresBackend
 
     url = server.schema()
-    place = PostgresPlace(url, create=True)
+    place = PostgresBackend(url, create=True)
     place.conversations()
     place.close()
     return url

@@ -22,7 +22,7 @@ from transcript_store import ConversationChangedError, ConversationLibrary, Conv
 from transcript_store.integrations import _conversations
 from transcript_store.integrations.openai_agents import TranscriptSession
 from transcript_store.redaction import SecretRedactor
-from transcript_store.testing import SimulatedObjectPlace, SimulatedPlace, check_integration
+from transcript_store.testing import SimulatedBackend, SimulatedObjectStore, check_integration
 
 
 def item(n):
@@ -66,7 +66,7 @@ def test_the_contract_of_integrations():
     check_integration(Bench)
 
 
-@pytest.mark.parametrize("make_place", [SimulatedPlace, SimulatedObjectPlace])
+@pytest.mark.parametrize("make_place", [SimulatedBackend, SimulatedObjectStore])
 def test_the_contract_of_integrations_on_a_place(make_place):
     """I1 to I10: no call of a framework sees that the conversation is on a place, which one process has in memory."""
     place = make_place()
@@ -76,7 +76,7 @@ def test_the_contract_of_integrations_on_a_place(make_place):
 @pytest.mark.parametrize("change", ["clear", "compact", "pop", "add"])
 def test_a_change_on_a_place_that_another_got_in_front_of(change):
     """Another process writes in front of each of our first puts: the call is made again, and nobody is told, and nothing lost."""
-    place = SimulatedPlace()
+    place = SimulatedBackend()
     session = TranscriptSession("user-1", ConversationLibrary(place))
     asyncio.run(fill(session, [1, 2]))
     name, others = os.path.basename(session.directory), [3, 4, 5]
@@ -120,12 +120,12 @@ def test_a_change_on_a_place_that_another_got_in_front_of(change):
 def test_what_a_place_cannot_do_is_refused_when_the_session_is_made():
     """What is cleared stays in its slots."""
     with pytest.raises(ValueError, match="keep_cleared must be True on a place"):
-        TranscriptSession("user-1", ConversationLibrary(SimulatedPlace()), keep_cleared=False)
+        TranscriptSession("user-1", ConversationLibrary(SimulatedBackend()), keep_cleared=False)
 
 
 def test_what_a_library_takes_out_is_taken_out():
     """P22: a library that keeps secrets out keeps them out of a session too, which is told nothing of them."""
-    place = SimulatedPlace()
+    place = SimulatedBackend()
     session = TranscriptSession("user-1", ConversationLibrary(place, redact=SecretRedactor()))
     asyncio.run(session.add_items([{"role": "user", "content": f"use {SECRET}"}]))
     assert asyncio.run(session.get_items()) == [{"role": "user", "content": "use [redacted:github-token]"}]

@@ -12,19 +12,19 @@ import os
 from agents import Agent, RunConfig, Runner
 from agents.testing import ScriptedModel, assistant_message
 
+from tests.backends.servers import seaweedfs
 from tests.integrations.killed import live_and_die, numbers_in
 from tests.integrations.openai_agents.bench import Bench
-from tests.places.servers import seaweedfs
 from transcript_store import ConversationLibrary
+from transcript_store.backends import PostgresBackend
 from transcript_store.integrations.openai_agents import TranscriptSession
 from transcript_store.messages import parts_of
-from transcript_store.places import PostgresPlace
 from transcript_store.testing import check_integration
 
 
 def test_the_contract_of_integrations_on_postgresql(url):
     """I1 to I11: processes take turns at one key, also if one of them is killed."""
-    check_integration(Bench, place=lambda: PostgresPlace(url))
+    check_integration(Bench, place=lambda: PostgresBackend(url))
 
 
 def test_the_contract_of_integrations_on_an_object_store(tmp_path):
@@ -41,7 +41,7 @@ def test_what_the_runner_was_told_is_stored_is_there_once_and_in_order(url, reco
 
     @functools.cache
     def session_of(process: int) -> TranscriptSession:
-        return TranscriptSession("user-1", ConversationLibrary(PostgresPlace(url)))
+        return TranscriptSession("user-1", ConversationLibrary(PostgresBackend(url)))
 
     async def turn(n: int) -> None:
         agent = Agent(name="Assistant", model=ScriptedModel([[assistant_message(f"answer {n}")]]))
@@ -60,7 +60,7 @@ def test_what_the_runner_was_told_is_stored_is_there_once_and_in_order(url, reco
 
 def test_processes_that_take_turns_at_one_session(url):
     """Two hosts add and clear at the same time: each item that was acknowledged is there once, or once in what was cleared."""
-    one, two = (TranscriptSession("user-1", ConversationLibrary(PostgresPlace(url))) for _ in range(2))
+    one, two = (TranscriptSession("user-1", ConversationLibrary(PostgresBackend(url))) for _ in range(2))
 
     async def scenario():
         for n in range(20):

@@ -15,9 +15,9 @@ from agents.testing import ScriptedModel, assistant_message
 
 from tests.kit.children import check_storm, storm
 from transcript_store import ConversationLibrary
+from transcript_store.backends import PostgresBackend
 from transcript_store.integrations.openai_agents import TranscriptSession
 from transcript_store.messages import parts_of
-from transcript_store.places import PostgresPlace
 
 Say = Callable[[object], None]
 
@@ -28,7 +28,7 @@ def test_a_storm_of_eight_runners_at_one_session(where, request, tmp_path, recor
     address = request.getfixturevalue("url") if where == "PostgreSQL" else None
 
     def session() -> TranscriptSession:
-        home = tmp_path if address is None else ConversationLibrary(PostgresPlace(address))
+        home = tmp_path if address is None else ConversationLibrary(PostgresBackend(address))
         return TranscriptSession("user-1", home, lock_timeout_seconds=120)
 
     def writer(number: int) -> Callable[[Say], None]:

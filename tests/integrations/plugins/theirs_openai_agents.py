@@ -17,10 +17,10 @@ import agents.memory
 
 from transcript_store import ConversationLibrary
 from transcript_store.integrations.openai_agents import TranscriptSession
-from transcript_store.testing import SimulatedPlace
+from transcript_store.testing import SimulatedBackend
 
 _ON_A_PLACE = "TRANSCRIPT_STORE_ON_A_PLACE" in os.environ
-_libraries: defaultdict[str, ConversationLibrary] = defaultdict(lambda: ConversationLibrary(SimulatedPlace()))
+_libraries: defaultdict[str, ConversationLibrary] = defaultdict(lambda: ConversationLibrary(SimulatedBackend()))
 _theirs_takes = TranscriptSession.__init__
 
 
@@ -28,7 +28,7 @@ _theirs_takes = TranscriptSession.__init__
 def _init(self: Any, session_id: str, db_path: Any = ":memory:", *_: Any, session_settings: Any = None) -> None:
     directory: Any
     if _ON_A_PLACE:
-        directory = ConversationLibrary(SimulatedPlace()) if str(db_path) == ":memory:" else _libraries[str(db_path)]
+        directory = ConversationLibrary(SimulatedBackend()) if str(db_path) == ":memory:" else _libraries[str(db_path)]
     else:
         directory = tempfile.mkdtemp() if str(db_path) == ":memory:" else db_path
     _theirs_takes(self, session_id, directory, session_settings)

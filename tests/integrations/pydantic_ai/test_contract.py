@@ -18,7 +18,7 @@ from tests.integrations.pydantic_ai.bench import Bench
 from transcript_store import ConversationChangedError, ConversationStore
 from transcript_store.integrations.pydantic_ai import TranscriptHistory
 from transcript_store.redaction import SecretRedactor
-from transcript_store.testing import SimulatedObjectPlace, SimulatedPlace, check_integration
+from transcript_store.testing import SimulatedBackend, SimulatedObjectStore, check_integration
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_the_contract_of_integrations():
     check_integration(Bench)
 
 
-@pytest.mark.parametrize("make_place", [SimulatedPlace, SimulatedObjectPlace])
+@pytest.mark.parametrize("make_place", [SimulatedBackend, SimulatedObjectStore])
 def test_the_contract_of_integrations_on_a_place(make_place):
     """I1 to I10: no call of a framework sees that the conversation is on a place, which one process has in memory."""
     place = make_place()

@@ -19,7 +19,7 @@ from pydantic_ai.models.function import DeltaThinkingPart, DeltaToolCall, Functi
 
 from tests.integrations.pydantic_ai.pages import AgUi, Vercel
 from transcript_store.integrations.pydantic_ai import TranscriptHistory
-from transcript_store.testing._pairing import problem_with
+from transcript_store.testing._exchanges import problem_with
 
 QUESTIONS = ("hello", "look twice", "say and look", "think")
 

@@ -17,7 +17,7 @@ from pydantic_ai.models.function import FunctionModel
 
 from tests.kit.children import Child, Gate
 from transcript_store.integrations.pydantic_ai import TranscriptHistory
-from transcript_store.testing._pairing import calls_in, problem_with, results_in
+from transcript_store.testing._exchanges import calls_in, problem_with, results_in
 
 RUNS = 6
 

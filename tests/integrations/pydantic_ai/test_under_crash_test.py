@@ -16,10 +16,10 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse, TextPa
 from pydantic_ai.models.function import FunctionModel
 
 from transcript_store import ConversationStore
-from transcript_store.integrations import _conversations, _homes
+from transcript_store.integrations import _conversations
 from transcript_store.integrations.pydantic_ai import TranscriptHistory
 from transcript_store.testing import CrashTestError, SimulatedStop, crash_test
-from transcript_store.testing._pairing import calls_in, results_in
+from transcript_store.testing._exchanges import calls_in, results_in
 
 BILLS = ("rent", "power")
 ANSWER = "Both are taken care of."
@@ -46,7 +46,7 @@ def agent(monkeypatch):
     """What one process of the program does."""
 
     def process(conversation: ConversationStore, tools: Any, model: Any) -> None:
-        monkeypatch.setattr(_homes.Options, "store", lambda *_: conversation)
+        monkeypatch.setattr(_conversations.OpenOptions, "store", lambda *_: conversation)
         history = TranscriptHistory("user-1", "/agent")
 
         def ask(messages: Any, info: Any) -> ModelResponse:

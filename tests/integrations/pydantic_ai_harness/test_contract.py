@@ -34,7 +34,7 @@ from tests.kit.children import Child
 from transcript_store import ConversationLibrary, CorruptTranscriptError, list_conversations, verify
 from transcript_store.integrations.pydantic_ai_harness import TranscriptStepStore
 from transcript_store.redaction import SecretRedactor
-from transcript_store.testing import SimulatedObjectPlace, SimulatedPlace
+from transcript_store.testing import SimulatedBackend, SimulatedObjectStore
 
 RUNS = ("r1", "r2")
 NOW = datetime(2026, 11, 27, 12, tzinfo=UTC)
@@ -150,7 +150,7 @@ def test_a_run_is_registered_once(tmp_path):
 @pytest.fixture(params=["directory", "place", "object place"])
 def store(request, tmp_path):
     """A store in a directory, and one on each kind of place."""
-    places = {"place": SimulatedPlace, "object place": SimulatedObjectPlace}
+    places = {"place": SimulatedBackend, "object place": SimulatedObjectStore}
     home = ConversationLibrary(places[request.param]()) if request.param in places else tmp_path / "runs"
     store = TranscriptStepStore(home)
     yield store
@@ -296,7 +296,7 @@ def test_what_is_underneath_is_a_conversation(tmp_path):
     for run_id in run_ids:
         asyncio.run(store.save_snapshot(ContinuableSnapshot(run_id=run_id, step_index=0, messages=[message(0)])))
         assert len(asyncio.run(continue_run(store, run_id=run_id))) == 1
-        assert verify(store.directory(run_id)).is_whole
+        assert verify(store.directory(run_id)).is_intact
     assert len(list_conversations(tmp_path)) == len(run_ids)
     assert "r1" in {(each.labels or {})["title"] for each in list_conversations(tmp_path)}
     store.close()

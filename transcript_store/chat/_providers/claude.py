@@ -21,7 +21,7 @@ from transcript_store.chat._provider import (
     ToolCall,
     ToolResult,
     about_reply,
-    joined,
+    join_text,
 )
 from transcript_store.chat._providers.sdk import PostConnection, options
 
@@ -162,7 +162,9 @@ class ClaudeAssembly:
             for name, value in delta.items():
                 if name != "type":
                     before = block.get(name)
-                    block[name] = joined(before, value) if isinstance(before, str) and isinstance(value, str) else value
+                    block[name] = (
+                        join_text(before, value) if isinstance(before, str) and isinstance(value, str) else value
+                    )
         return str(delta.get("text", "")) if kind == "text_delta" else ""
 
     def _finish_input(self, index: int) -> bool:

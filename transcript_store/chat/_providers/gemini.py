@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from typing import Any
 
-from transcript_store.chat._base_url import host_of, is_loopback
+from transcript_store.chat._config import host_of, is_loopback
 from transcript_store.chat._provider import (
     JSON,
     Assembly,
@@ -27,7 +27,7 @@ from transcript_store.chat._provider import (
     ToolCall,
     ToolResult,
     about_reply,
-    joined,
+    join_text,
     refusal_by,
     without_nulls,
 )
@@ -150,7 +150,7 @@ class GeminiAssembly:
         parts = [*_parts(self._content)]
         for part in _parts(content):
             if parts and _goes_on(parts[-1], part):
-                parts[-1] = {**parts[-1], "text": joined(parts[-1]["text"], part["text"])}
+                parts[-1] = {**parts[-1], "text": join_text(parts[-1]["text"], part["text"])}
             else:
                 parts.append(part)
         self._content = {**self._content, **content}

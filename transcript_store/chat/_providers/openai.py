@@ -21,7 +21,7 @@ from transcript_store.chat._provider import (
     ToolCall,
     ToolResult,
     about_reply,
-    joined,
+    join_text,
     refusal_by,
 )
 from transcript_store.chat._providers.sdk import PostConnection, options
@@ -136,7 +136,7 @@ def merge(target: JSON, delta: JSON) -> None:
     for name, value in delta.items():
         before = target.get(name)
         if isinstance(before, str) and isinstance(value, str) and name not in _REPLACED:
-            target[name] = joined(before, value)
+            target[name] = join_text(before, value)
         elif isinstance(before, dict) and isinstance(value, dict):
             merge(before, value)
         elif isinstance(value, list):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from transcript_store.chat._base_url import host_of, is_loopback
+from transcript_store.chat._config import host_of, is_loopback
 from transcript_store.chat._provider import JSON, refusal_by
 
 _CONNECT_SECONDS = 5.0

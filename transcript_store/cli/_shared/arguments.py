@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError
+import io
+import os
+import re
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import groupby
+from textwrap import fill, wrap
+from typing import Any, BinaryIO
 
-from transcript_store.words import MOMENTS, moment
+from transcript_store import ConversationLibrary
+from transcript_store.cli._shared.names import conversation_at
+from transcript_store.cli._shared.terminal import Working, complain, count_lines
+from transcript_store.display import MOMENTS, moment
+from transcript_store.redaction import Redacted, SecretRedactor
 
 NAMES = """\
 A conversation is named by its folder, or in a directory of conversations by its id, the beginning of its id (at least four
@@ -46,7 +59,7 @@ def add_json(parser: ArgumentParser, what: str) -> None:
 def add_through(parser: ArgumentParser) -> None:
     """Add ``--through``, by whose other name the library's argument is called."""
     parser.add_argument(
-        "--through", "--through-seq", metavar="SEQ", type=count, help="only the records up to this number"
+        "--through", "--through-seq", metavar="SEQ", type=whole_number, help="only the records up to this number"
     )
 
 
@@ -64,7 +77,7 @@ def _name(text: str) -> str:
     return text
 
 
-def count(text: str) -> int:
+def whole_number(text: str) -> int:
     """The type of an argument that is a whole number from 0. (18 digits fit into 64 bits.)"""
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise ArgumentTypeError(f"{text!r} is not a number from 0")
@@ -73,7 +86,7 @@ def count(text: str) -> int:
 
 def positive(text: str) -> int:
     """The type of an argument that is a whole number from 1."""
-    if not (number := count(text)):
+    if not (number := whole_number(text)):
         raise ArgumentTypeError("must be at least 1")
     return number
 
@@ -91,3 +104,151 @@ def since(text: str) -> datetime:
     if (at := moment(text)) is None:
         raise ArgumentTypeError(f"{text!r} is no moment; give {MOMENTS}")
     return at
+
+
+# ---- helping ----
+#
+# The text of a help, as wide as the terminal is.
+
+_WIDEST = 118
+_LAST_COLUMN = re.compile(r"(.*\S {2,})(\S.*)")
+_NARROWEST = 24
+
+
+class HelpFormatter(RawDescriptionHelpFormatter):
+    """Paragraphs are filled. A line that is indented stays one, so that an example can be copied; of columns the last one is wrapped."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        width = min(width, _WIDEST)
+        lines = []
+        for is_prose, some in groupby(text.splitlines(), lambda line: line[:1].strip() != ""):
+            if is_prose:
+                said = " ".join(some)  # a name with a hyphen is copied whole
+                lines += [fill(said, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)]
+            else:
+                lines += [kept for line in some for kept in _in_columns(indent + line, width)]
+        return "\n".join(lines)
+
+
+def _in_columns(line: str, width: int) -> list[str]:
+    columns = _LAST_COLUMN.fullmatch(line)
+    if len(line) <= width or columns is None or width - len(columns[1]) < _NARROWEST:
+        return [line]
+    below = " " * len(columns[1])
+    return wrap(columns[2], width, initial_indent=columns[1], subsequent_indent=below, break_on_hyphens=False)
+
+
+# ---- input ----
+#
+# Standard input as lines of bytes. It may be a terminal, a pipe or a file, and it may be closed.
+
+
+def standard_input() -> BinaryIO:
+    """The stream to read from. It is empty if standard input is closed."""
+    if sys.stdin is None:
+        return io.BytesIO()
+    with suppress(OSError):
+        # Node gives its children a non-blocking pipe. A read of one returns nothing while it is empty, and that looks like
+        # the end of the input.
+        os.set_blocking(sys.stdin.fileno(), True)
+    return sys.stdin.buffer
+
+
+def lines(source: BinaryIO, *, max_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, each with its number, from 1.
+
+    A line longer than ``max_bytes`` is cut after ``max_bytes + 1`` bytes: the caller sees that it is too long, and should
+    read no further, because the rest of the line would come next.
+    """
+    number = 0
+    while line := source.readline(max_bytes + 1):
+        number += 1
+        if len(line) > max_bytes or line.strip(b" \t\r\n"):
+            yield number, line
+
+
+# ---- redaction ----
+#
+# ``--redact`` and ``--redact-pattern``, which several commands have.
+
+
+def add_redact(parser: ArgumentParser) -> None:
+    """Add the two options. The command finds its redactor by :func:`redactor_of`."""
+    parser.add_argument(
+        "--redact", action="store_true", help="take out secrets that show what they are by their form: keys, tokens, …"
+    )
+    add_redact_pattern(parser, "the same, and what matches this")
+
+
+def add_redact_pattern(parser: ArgumentParser, what: str) -> None:
+    """Add the second one; ``what`` it does, for the help."""
+    parser.add_argument(
+        "--redact-pattern", metavar="REGEX", action="append", type=_pattern, help=f"{what} (may be repeated)"
+    )
+
+
+class CountingRedactor(SecretRedactor):
+    """A redactor that knows what it has taken out so far."""
+
+    def __init__(self, *, patterns: Sequence[str] = ()) -> None:
+        super().__init__(patterns=patterns)
+        self.counts: Counter[str] = Counter()
+
+    def redact(self, value: Any) -> Redacted:
+        """As ``SecretRedactor.redact``, and counted."""
+        found = super().redact(value)
+        self.counts.update(found.counts)
+        return found
+
+
+def redactor_of(arguments: Namespace) -> CountingRedactor | None:
+    """What takes the secrets out; None if that was not asked for."""
+    if not arguments.redact and arguments.redact_pattern is None:
+        return None
+    return CountingRedactor(patterns=arguments.redact_pattern or ())
+
+
+def redaction_counts(counts: Mapping[str, int]) -> str:
+    """How many there were of each kind. Never what they were."""
+    found = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items())) or "nothing was found"
+    return f"redacted: {found}"
+
+
+def _pattern(text: str) -> str:
+    try:
+        SecretRedactor(patterns=[text])
+    except ValueError as error:
+        raise ArgumentTypeError(str(error).removeprefix("pattern 1 ")) from None
+    return text
+
+
+# ---- providers ----
+#
+# Copies that another provider can go on with.
+
+PROVIDERS = ("claude", "openai", "openai-compatible", "gemini", "local")
+LOCAL = "local"
+
+
+def wire_of(name: str) -> str:
+    """Whose form the messages of a provider have: those of the local model are an OpenAI-compatible server's."""
+    return "openai-compatible" if name == LOCAL else name
+
+
+def fork_for_provider(
+    directory: str, provider: str, into: ConversationLibrary, working: Working | None = None, **options: Any
+) -> str:
+    """Copy a conversation for a provider, and say what its form cannot hold; returns the id of the copy."""
+    from transcript_store.exporting import fork_for
+
+    def say_losses(losses: Iterable[Any]) -> None:
+        counts: Counter[str] = Counter()
+        for loss in losses:
+            counts[loss.message] += loss.count
+        if counts and working is not None:
+            with working.paused():
+                complain("the copy does not have all of it (the conversation here keeps it):", count_lines(counts))
+
+    with conversation_at(directory, read_only=True, **options) as conversation:
+        conversation.load()
+        return fork_for(conversation, wire_of(provider), into, before_writing=say_losses)

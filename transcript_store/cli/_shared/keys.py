@@ -12,12 +12,22 @@ import re
 import stat
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NoReturn
 
-from transcript_store import InvalidKeyError
+from transcript_store import (
+    ConversationStore,
+    ConversationSummary,
+    InvalidKeyError,
+    TranscriptStoreError,
+    list_conversations,
+)
 from transcript_store.cli._shared.arguments import path
-from transcript_store.cli._shared.terminal import many
-from transcript_store.ways_out import WayOut
+from transcript_store.cli._shared.names import summary_at
+from transcript_store.cli._shared.terminal import complain, many
+from transcript_store.display import title_in
+from transcript_store.hints import Hint
 
 VARIABLE = "TRANSCRIPT_STORE_KEY"
 _LONGEST_FILE = 4096
@@ -28,7 +38,7 @@ _ABOUT = f"without --key-file, {VARIABLE} counts: the path of a key file (/…, 
 
 
 def add_keys(parser: ArgumentParser, *, of: str = "keys of sealed conversations", what: str = "the key") -> None:
-    """Add ``--key-file`` and ``--no-key``. The command finds its keys by :func:`keys_of`."""
+    """Add ``--key-file`` and ``--no-key``. The command finds its keys by :func:`command_keys`."""
     keys = parser.add_argument_group(of, _ABOUT)
     either = keys.add_mutually_exclusive_group()
     either.add_argument(
@@ -54,7 +64,7 @@ def add_retired_keys(parser: ArgumentParser) -> None:
     )
 
 
-class Keys:
+class CommandKeys:
     """The keys that the user gave, if any; ``repr`` and pickling do not show them."""
 
     __slots__ = ("files", "key", "retired")
@@ -90,7 +100,7 @@ class Keys:
         raise TypeError("keys cannot be pickled")
 
 
-def keys_of(arguments: Namespace) -> Keys:
+def command_keys(arguments: Namespace) -> CommandKeys:
     """The keys that the user gave: those of ``--key-file``, else that of the variable.
 
     Raises:
@@ -98,23 +108,23 @@ def keys_of(arguments: Namespace) -> Keys:
             which, and never what stands there.
         OSError: the file cannot be read.
     """
-    if isinstance(known := getattr(arguments, "keys", None), Keys):
+    if isinstance(known := getattr(arguments, "keys", None), CommandKeys):
         return known  # a pipe can be read once
     retired = [key_in(file) for file in getattr(arguments, "retired_key_file", [])]
     names = list(getattr(arguments, "retired_key_file", []))
     if arguments.no_key:
-        found = Keys(None)
+        found = CommandKeys(None)
     elif arguments.key_file:
         key, *others = (key_in(file) for file in arguments.key_file)
-        found = Keys(key, [*others, *retired], [*arguments.key_file, *names])
+        found = CommandKeys(key, [*others, *retired], [*arguments.key_file, *names])
     else:
         text = os.environ.get(VARIABLE, "").strip()  # an empty variable (`NAME=` in a unit file) means no key
-        found = Keys(*_of_variable(text, retired, names)) if text else Keys(None)
+        found = CommandKeys(*_of_variable(text, retired, names)) if text else CommandKeys(None)
     if retired and not found:
         raise InvalidKeyError(
             reason=f"--retired-key-file needs the key of today beside it, in --key-file or {VARIABLE}",
             length_bytes=None,
-            way_out=None,
+            hint=None,
         )
     arguments.keys = found
     return found
@@ -148,7 +158,7 @@ def key_in(file: str) -> bytes:
             raise _refused(
                 file,
                 f"others than its owner may read this key (mode {status.st_mode & 0o777:03o})",
-                WayOut.PROTECT_THE_KEY,
+                Hint.PROTECT_THE_KEY,
             )
         data = opened.read(_LONGEST_FILE)
     if len(data) == 32:
@@ -168,13 +178,73 @@ def _of_variable(text: str, retired: Sequence[bytes], names: Sequence[str]) -> t
         try:
             return key_in(text), [*retired], [text, *names]
         except InvalidKeyError as error:
-            raise _refused(VARIABLE, error.reason, error.way_out, length_bytes=error.length_bytes) from None
+            raise _refused(VARIABLE, error.reason, error.hint, length_bytes=error.length_bytes) from None
     # What stands there may be a key with a typing mistake: it is not repeated.
     reason = f"a key is 64 hex digits, and a path begins with /, ./, ../ or ~/; this is neither, at {many(len(text), 'character')}"
     raise _refused(VARIABLE, reason, length_bytes=len(text))
 
 
 def _refused(
-    where: str, reason: str, way_out: WayOut | None = WayOut.MAKE_A_KEY, *, length_bytes: int | None = None
+    where: str, reason: str, hint: Hint | None = Hint.MAKE_A_KEY, *, length_bytes: int | None = None
 ) -> InvalidKeyError:
-    return InvalidKeyError(reason=f"{where}: {reason}", length_bytes=length_bytes, way_out=way_out)
+    return InvalidKeyError(reason=f"{where}: {reason}", length_bytes=length_bytes, hint=hint)
+
+
+# ---- sealed ----
+#
+# What the commands say of sealed conversations, and which of them the keys at hand open.
+
+
+def keys_if_sealed(name: str, keys: CommandKeys) -> dict[str, Any]:
+    """What a store is given of the keys, for a command whose keys are first those of something else."""
+    summary = summary_at(name) if keys else None
+    return keys.options if summary is not None and summary.sealed else {}
+
+
+def has_sealed(library: str) -> bool:
+    """Whether a conversation of a library is sealed."""
+    return any(summary.sealed for summary in list_conversations(library))
+
+
+def counted_sealed(directory: str) -> str:
+    """How many conversations in a directory are sealed, as a sentence; "" if none is."""
+    with suppress(TranscriptStoreError):
+        found = list_conversations(directory)
+        if count := sum(summary.sealed for summary in found):
+            return f"sealed: {count:,} of {many(len(found), 'conversation')}"
+    return ""
+
+
+def with_titles(found: list[ConversationSummary], keys: CommandKeys) -> list[ConversationSummary]:
+    """Summaries with the titles and labels that the keys open; those that do not open are counted on standard error."""
+    if not keys:
+        return found
+    opened = [_with_title(summary, keys) if summary.sealed else summary for summary in found]
+    _complain_of(sum(summary is None for summary in opened))
+    return [summary or before for summary, before in zip(opened, found, strict=True)]
+
+
+def say_what_does_not_open(library: str, keys: CommandKeys) -> None:
+    """Say on standard error how many sealed conversations of a library will not be read."""
+    sealed = [summary for summary in list_conversations(library) if summary.sealed]
+    if not keys:
+        if sealed:
+            complain(f"{many(len(sealed), 'sealed conversation')} not read: give the key, in --key-file or {VARIABLE}")
+        return
+    _complain_of(sum(_with_title(summary, keys) is None for summary in sealed))
+
+
+def _complain_of(count: int) -> None:
+    if count:
+        complain(f"{many(count, 'sealed conversation')} not opened by the key that was given: `verify` says why")
+
+
+def _with_title(summary: ConversationSummary, keys: CommandKeys) -> ConversationSummary | None:
+    """The summary with what is sealed of it; None if the keys do not open it."""
+    try:
+        with ConversationStore(summary.directory, read_only=True, **keys.options) as conversation:
+            conversation.load(verify="tail")
+            labels = conversation.get_metadata().labels
+    except TranscriptStoreError:
+        return None
+    return replace(summary, title=title_in(labels), labels=labels)

@@ -11,8 +11,8 @@ from itertools import chain, groupby, zip_longest
 
 from markdown_it.tree import SyntaxTreeNode
 
-from transcript_store.cli._shared.terminal import Line, Look, Piece, columns_of, fitting, one_line
-from transcript_store.view.markup import coloured, is_marked, parsed
+from transcript_store.cli._shared.terminal import Line, Look, TerminalSpan, columns_of, fitting, one_line
+from transcript_store.view.markup import highlight, is_marked, parse_markdown
 from transcript_store.view.output import styled
 
 _NARROWEST = 8
@@ -35,22 +35,22 @@ _CODE: Mapping[str, tuple[Look, ...]] = {
 }
 
 
-def markdown(said: str, width: int) -> Iterator[Line]:
+def markdown_lines(said: str, width: int) -> Iterator[Line]:
     """The lines of a text with its Markdown, each at most so many columns wide; of one that is too long to parse, as it is."""
     said = said.replace("\r\n", "\n").strip("\n")
-    tokens = parsed(said, {}) if is_marked(said) else None
+    tokens = parse_markdown(said, {}) if is_marked(said) else None
     if tokens is None:
-        return _wrapped([Piece(said)], width)
+        return _wrapped([TerminalSpan(said)], width)
     return _blocks(SyntaxTreeNode(tokens).children, width, said.split("\n"))
 
 
-def code(said: str, width: int, *, language: str = "", looks: tuple[Look, ...] = ()) -> Iterator[Line]:
+def code_lines(said: str, width: int, *, language: str = "", looks: tuple[Look, ...] = ()) -> Iterator[Line]:
     """The lines of code with its colours, or of the given looks if its language is not known."""
-    found = coloured(f"{said}\n", language=language) if language else None  # a diff ends its last line too
+    found = highlight(f"{said}\n", language=language) if language else None  # a diff ends its last line too
     if not found:
-        return _wrapped([Piece(said, looks)], width, at_spaces=bool(looks))  # what has a look is prose: thinking
-    pieces = [Piece(text, _CODE.get(kind, ())) for text, kind in found]
-    pieces[-1] = Piece(pieces[-1].text.removesuffix("\n"), pieces[-1].looks)
+        return _wrapped([TerminalSpan(said, looks)], width, at_spaces=bool(looks))  # what has a look is prose: thinking
+    pieces = [TerminalSpan(text, _CODE.get(kind, ())) for text, kind in found]
+    pieces[-1] = TerminalSpan(pieces[-1].text.removesuffix("\n"), pieces[-1].looks)
     return _wrapped(pieces, width, at_spaces=False)
 
 
@@ -67,7 +67,9 @@ _OUTPUT: Mapping[str, Look] = {
 
 def output(said: str, width: int) -> Iterator[Line]:
     """The lines of what a program printed, in its colours. Every other escape is shown as text."""
-    pieces = [Piece(text, tuple(_OUTPUT[one] for one in classes if one in _OUTPUT)) for text, classes in styled(said)]
+    pieces = [
+        TerminalSpan(text, tuple(_OUTPUT[one] for one in classes if one in _OUTPUT)) for text, classes in styled(said)
+    ]
     return _wrapped(pieces, width)
 
 
@@ -87,14 +89,14 @@ def _block(node: SyntaxTreeNode, width: int, source: Sequence[str]) -> Iterator[
         case "bullet_list" | "ordered_list":
             yield from _list(node, width, source)
         case "blockquote":
-            bar = Piece("│ ", ("quiet",))
+            bar = TerminalSpan("│ ", ("quiet",))
             yield from _behind(bar, bar, _blocks(node.children, width - 2, source))
         case "fence" | "code_block":
             language = (node.info.split() or [""])[0]
-            lines = code(node.content.removesuffix("\n"), width - 2, language=language, looks=("cyan",))
-            yield from _behind(Piece("  "), Piece("  "), lines)
+            lines = code_lines(node.content.removesuffix("\n"), width - 2, language=language, looks=("cyan",))
+            yield from _behind(TerminalSpan("  "), TerminalSpan("  "), lines)
         case "hr":
-            yield (Piece("─" * width, ("quiet",)),)
+            yield (TerminalSpan("─" * width, ("quiet",)),)
         case "table":
             yield from _table(node, width) or _as_it_is(node, width, source)
         case _:  # a paragraph
@@ -103,7 +105,7 @@ def _block(node: SyntaxTreeNode, width: int, source: Sequence[str]) -> Iterator[
 
 def _as_it_is(node: SyntaxTreeNode, width: int, source: Sequence[str]) -> Iterator[Line]:
     first, end = node.map or (0, 0)
-    return _wrapped([Piece("\n".join(source[first:end]))], width, at_spaces=False)
+    return _wrapped([TerminalSpan("\n".join(source[first:end]))], width, at_spaces=False)
 
 
 def _list(node: SyntaxTreeNode, width: int, source: Sequence[str]) -> Iterator[Line]:
@@ -114,10 +116,10 @@ def _list(node: SyntaxTreeNode, width: int, source: Sequence[str]) -> Iterator[L
             yield ()
         mark = "• " if first is None else f"{first + at}. "
         lines = _blocks(item.children, width - len(mark), source)
-        yield from _behind(Piece(mark, ("blue",)), Piece(" " * len(mark)), lines)
+        yield from _behind(TerminalSpan(mark, ("blue",)), TerminalSpan(" " * len(mark)), lines)
 
 
-def _behind(first: Piece, others: Piece, lines: Iterable[Line]) -> Iterator[Line]:
+def _behind(first: TerminalSpan, others: TerminalSpan, lines: Iterable[Line]) -> Iterator[Line]:
     """Lines with a piece before each of them; before the first one another."""
     at = -1
     for at, line in enumerate(lines):
@@ -126,30 +128,30 @@ def _behind(first: Piece, others: Piece, lines: Iterable[Line]) -> Iterator[Line
         yield (first,)
 
 
-def _inline(node: SyntaxTreeNode, looks: tuple[Look, ...] = ()) -> Iterator[Piece]:
+def _inline(node: SyntaxTreeNode, looks: tuple[Look, ...] = ()) -> Iterator[TerminalSpan]:
     """What stands in a line, in pieces. An address is shown, unless the link's text is it."""
     for child in node.children:
         match child.type:
             case "text":
-                yield Piece(child.content, looks)
+                yield TerminalSpan(child.content, looks)
             case "code_inline":
-                yield Piece(child.content, (*looks, "cyan"))
+                yield TerminalSpan(child.content, (*looks, "cyan"))
             case "softbreak" | "hardbreak":
-                yield Piece("\n", looks)
+                yield TerminalSpan("\n", looks)
             case "link":
                 pieces = [*_inline(child, (*looks, "under"))]
                 yield from pieces
                 yield from _address(str(child.attrs.get("href", "")), "".join(piece.text for piece in pieces))
             case "image":
-                yield Piece(f"[image: {child.content or 'without a name'}]", looks)
+                yield TerminalSpan(f"[image: {child.content or 'without a name'}]", looks)
                 yield from _address(str(child.attrs.get("src", "")), "")
             case _:
                 yield from _inline(child, (*looks, _INLINE[child.type]) if child.type in _INLINE else looks)
 
 
-def _address(address: str, shown: str) -> Iterator[Piece]:
+def _address(address: str, shown: str) -> Iterator[TerminalSpan]:
     if address and address not in (shown, f"mailto:{shown}"):
-        yield Piece(f" ({fitting(address, _LONGEST_ADDRESS)})", ("quiet",))
+        yield TerminalSpan(f" ({fitting(address, _LONGEST_ADDRESS)})", ("quiet",))
 
 
 def _table(node: SyntaxTreeNode, width: int) -> list[Line]:
@@ -163,20 +165,20 @@ def _table(node: SyntaxTreeNode, width: int) -> list[Line]:
     if room < _NARROWEST_CELL * len(wanted):
         return []
     widths = _fitted(wanted, room)
-    bar, lines = Piece(" │ ", ("quiet",)), list[Line]()
+    bar, lines = TerminalSpan(" │ ", ("quiet",)), list[Line]()
     for at, (row, nodes) in enumerate(zip(cells, rows, strict=True)):
         broken = [list(_wrapped(cell, width)) for cell, width in zip(row, widths, strict=True)]
         for parts in zip_longest(*broken, fillvalue=()):
             padded = [_padded(part, width, node) for part, width, node in zip(parts, widths, nodes, strict=True)]
             lines.append(tuple(chain(*(([bar] if at else []) + part for at, part in enumerate(padded)))))
         if at == 0:
-            lines.append((Piece("─┼─".join("─" * width for width in widths), ("quiet",)),))
+            lines.append((TerminalSpan("─┼─".join("─" * width for width in widths), ("quiet",)),))
     return lines
 
 
-def _padded(line: Line, width: int, cell: SyntaxTreeNode) -> list[Piece]:
+def _padded(line: Line, width: int, cell: SyntaxTreeNode) -> list[TerminalSpan]:
     """A line of a cell with blanks behind it, or before it if the column stands at the right."""
-    blank = Piece(" " * (width - _columns(line)))
+    blank = TerminalSpan(" " * (width - _columns(line)))
     return [blank, *line] if cell.attrs.get("style") == "text-align:right" else [*line, blank]
 
 
@@ -189,15 +191,15 @@ def _fitted(wanted: Sequence[int], room: int) -> list[int]:
     return widths
 
 
-def _flat(pieces: Iterable[Piece]) -> list[Piece]:
-    return [Piece(one_line(piece.text.replace("\n", " ")), piece.looks) for piece in pieces]
+def _flat(pieces: Iterable[TerminalSpan]) -> list[TerminalSpan]:
+    return [TerminalSpan(one_line(piece.text.replace("\n", " ")), piece.looks) for piece in pieces]
 
 
 def _columns(line: Line) -> int:
     return sum(columns_of(piece.text) for piece in line)
 
 
-def _wrapped(pieces: Iterable[Piece], width: int, *, at_spaces: bool = True) -> Iterator[Line]:
+def _wrapped(pieces: Iterable[TerminalSpan], width: int, *, at_spaces: bool = True) -> Iterator[Line]:
     """Pieces as lines: broken at line feeds, and where they are too wide at spaces, or wherever it must be."""
     for line in _at_line_feeds(pieces):
         cells = [(character, piece.looks) for piece in line for character in piece.text]
@@ -225,18 +227,18 @@ def _end_of_line(cells: Sequence[_Cell], begin: int, width: int, *, at_spaces: b
     return len(cells)
 
 
-def _at_line_feeds(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-    line: list[Piece] = []
+def _at_line_feeds(pieces: Iterable[TerminalSpan]) -> Iterator[list[TerminalSpan]]:
+    line: list[TerminalSpan] = []
     for piece in pieces:
         first, *others = piece.text.split("\n")
         for at, text in enumerate((first, *others)):
             if at:
                 yield line
                 line = []
-            line.append(Piece(one_line(text.replace("\t", "    ")), piece.looks))
+            line.append(TerminalSpan(one_line(text.replace("\t", "    ")), piece.looks))
     yield line
 
 
 def _joined(cells: Sequence[_Cell]) -> Line:
     pieces = groupby(cells, key=lambda cell: cell[1])
-    return tuple(Piece("".join(character for character, _ in piece), looks) for looks, piece in pieces)
+    return tuple(TerminalSpan("".join(character for character, _ in piece), looks) for looks, piece in pieces)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from transcript_store.cli._shared.terminal import Line, Look, Piece, columns, has_looks, many, one_line, safe
-from transcript_store.messages import Part, parts_of, typed_of
+from transcript_store.cli._shared.terminal import Line, Look, TerminalSpan, columns, has_looks, many, one_line, safe
+from transcript_store.messages import Part, as_text, left_of, parts_of, tokens_in, typed_of
+from transcript_store.view.diffs import diff_of
+from transcript_store.view.output import COMMANDS, shell_command_of
 
 _LINES, _CHARACTERS = 12, 1200
 """Unless they are shown in full, a tool's arguments and results, thinking and unknown parts are cut after these numbers."""
@@ -21,7 +27,7 @@ _TEXTS: Mapping[str, tuple[Look, ...]] = {"thinking": ("quiet", "italic")}
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class RenderOptions:
     """How messages are shown."""
 
     full: bool
@@ -35,7 +41,7 @@ class Manner:
     """An empty line stands between the parts of a message."""
 
 
-def manner_here(*, full: bool, plain: bool) -> Manner:
+def manner_here(*, full: bool, plain: bool) -> RenderOptions:
     """How messages are shown on this standard output: with Markdown on a terminal, if the extra ``view`` is installed."""
     columns_there = columns()
     if not plain and columns_there is not None and has_looks():
@@ -43,27 +49,27 @@ def manner_here(*, full: bool, plain: bool) -> Manner:
             return _with_markdown(full, min(columns_there, _WIDEST))
         except ModuleNotFoundError:
             pass
-    as_it_is = Manner(full, _as_written, lambda text, *_: _as_written(text), lambda text: (text, ""))
+    as_it_is = RenderOptions(full, _as_written, lambda text, *_: _as_written(text), lambda text: (text, ""))
     if plain:
         return as_it_is
-    from transcript_store.cli._shared.calls import as_typed
 
     return replace(as_it_is, arranged=as_typed)
 
 
-def _with_markdown(full: bool, width: int) -> Manner:
-    from transcript_store.cli._shared.calls import arranged
-    from transcript_store.cli._shared.markdown import code, markdown, output
+def _with_markdown(full: bool, width: int) -> RenderOptions:
+    from transcript_store.cli._shared.markdown import code_lines, markdown_lines, output
 
     def listing(text: str, language: str, kind: str) -> Iterator[Line]:
         if kind in ("result", "error"):
             return output(text, width - _PART_INDENT)
-        return code(text, width - _PART_INDENT, language=language, looks=_TEXTS.get(kind, ()))
+        return code_lines(text, width - _PART_INDENT, language=language, looks=_TEXTS.get(kind, ()))
 
-    return Manner(full, lambda text: markdown(text, width - _TEXT_INDENT), listing, arranged, is_spaced=True)
+    return RenderOptions(
+        full, lambda text: markdown_lines(text, width - _TEXT_INDENT), listing, arranged, is_spaced=True
+    )
 
 
-def lines_of(message: object, manner: Manner) -> Iterator[Line]:
+def message_lines(message: object, manner: RenderOptions) -> Iterator[Line]:
     """The lines for a message. All of them are indented: the first column is for the headings of records."""
     return lines_of_parts(parts_of(message), manner)
 
@@ -89,7 +95,7 @@ def written_by_the_program(message: object, extra: Mapping[str, Any] | None) -> 
     return ScaffoldingText(typed_of(extra, ""), tuple(part for part in parts if part.kind != "text"), said)
 
 
-def lines_of_written(written: ScaffoldingText, manner: Manner) -> Iterator[Line]:
+def lines_of_written(written: ScaffoldingText, manner: RenderOptions) -> Iterator[Line]:
     """The lines for such a message: what the user typed, and the beginning of what the program wrote."""
     if written.typed:
         yield from _indented(manner.prose(written.typed), _TEXT_INDENT)
@@ -98,10 +104,10 @@ def lines_of_written(written: ScaffoldingText, manner: Manner) -> Iterator[Line]
         begins = one_line(written.said.strip())
         shown = begins if len(begins) <= _PREVIEW else f"{begins[:_PREVIEW]}…"
         more = f" ({many(len(written.said), 'character')} that the program wrote; --full shows them)"
-        yield [Piece(" " * _TEXT_INDENT), Piece(shown, ("quiet",)), Piece(more, ("quiet",))]
+        yield [TerminalSpan(" " * _TEXT_INDENT), TerminalSpan(shown, ("quiet",)), TerminalSpan(more, ("quiet",))]
 
 
-def lines_of_parts(parts: Iterable[Part], manner: Manner) -> Iterator[Line]:
+def lines_of_parts(parts: Iterable[Part], manner: RenderOptions) -> Iterator[Line]:
     """The lines for parts of a message."""
     for at, part in enumerate(parts):
         if at and manner.is_spaced:
@@ -110,7 +116,7 @@ def lines_of_parts(parts: Iterable[Part], manner: Manner) -> Iterator[Line]:
             yield from _indented(manner.prose(part.text) if part.text else (), _TEXT_INDENT)
         else:
             title = one_line(part.title or part.kind)
-            yield [Piece(" " * _TEXT_INDENT), Piece(title, _TITLES.get(part.kind, ("quiet",)))]
+            yield [TerminalSpan(" " * _TEXT_INDENT), TerminalSpan(title, _TITLES.get(part.kind, ("quiet",)))]
             if manner.full or part.kind != "besides":
                 text, language = manner.arranged(part.text) if part.kind == "call" else (part.text, "")
                 text = text if manner.full else _cut(text)
@@ -118,13 +124,232 @@ def lines_of_parts(parts: Iterable[Part], manner: Manner) -> Iterator[Line]:
 
 
 def _as_written(text: str) -> Iterator[Line]:
-    return ([Piece(line)] for line in safe(text).split("\n"))
+    return ([TerminalSpan(line)] for line in safe(text).split("\n"))
 
 
 def _indented(lines: Iterable[Line], indent: int) -> Iterator[Line]:
-    return ((Piece(" " * indent), *line) for line in lines)
+    return ((TerminalSpan(" " * indent), *line) for line in lines)
 
 
 def _cut(text: str) -> str:
     kept = "\n".join(text.split("\n", _LINES)[:_LINES])[:_CHARACTERS]
     return text if kept == text else f"{kept}\n… {many(len(text) - len(kept), 'more character')} (--full shows them)"
+
+
+# ---- calls ----
+#
+# What a call was given, as a person reads it: an edit as its diff, a text of several lines as these lines, all else as JSON.
+
+
+def as_typed(arguments: str) -> tuple[str, str]:
+    """A call of a shell as it is typed at a prompt, ``$ pytest -q``, with its language; all others as they are."""
+    return (command, "bash") if (command := _command(_object(arguments) or {})) else (arguments, "")
+
+
+def _command(given: dict[str, Any]) -> str | None:
+    """The command of a call of a shell, with its description and its other arguments as a comment behind it."""
+    if not (command := shell_command_of(given)).strip():
+        return None
+    first, *others = command.split("\n")
+    beside = {key: value for key, value in given.items() if key not in COMMANDS and value not in (None, "", False)}
+    said = beside.pop("description", "")
+    about = [said] if isinstance(said, str) and said else []
+    about += [json.dumps(beside, ensure_ascii=False)] if beside else []
+    behind = f"  # {' '.join(about)}" if about else ""
+    return "\n".join((f"$ {first}{behind}", *(f"  {line}" for line in others)))
+
+
+def arranged(arguments: str) -> tuple[str, str]:
+    """The arguments, which are JSON or any other text, and the language in which they stand there."""
+    given = _object(arguments)
+    if given is not None and (command := _command(given)) is not None:
+        return command, "bash"
+    told = None if given is None else diff_of(given)
+    if given is None:
+        return arguments, "json"
+    if told is not None:
+        diff, names = told
+        return "\n".join((*_others(given, names), *diff.lines)), "diff"
+    texts = {name: text for name, text in given.items() if isinstance(text, str) and "\n" in text.strip("\n")}
+    if not texts:
+        return arguments, "json"
+    blocks = (f"{name}:\n{_indented_text(text)}" for name, text in texts.items())
+    return "\n".join((*_others(given, frozenset(texts)), *blocks)), ""
+
+
+def _object(arguments: str) -> dict[str, Any] | None:
+    try:
+        given = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return None
+    return given if isinstance(given, dict) else None
+
+
+def _others(given: dict[str, Any], names: frozenset[str]) -> list[str]:
+    """The members that have no form of their own, on one line."""
+    rest = {name: value for name, value in given.items() if name not in names}
+    return [json.dumps(rest, ensure_ascii=False)] if rest else []
+
+
+def _indented_text(text: str) -> str:
+    return "\n".join(f"  {line}" if line else "" for line in text.strip("\n").split("\n"))
+
+
+# ---- render extra ----
+#
+# A record's ``extra``, for a person: usage, an answer that was interrupted, a tool result that came before its message.
+#
+# A chat client writes these members; docs/chat.md describes them. What a session store of the Claude Agent SDK writes around a
+# message is of use to Claude Code alone. A member in an unknown form is shown as JSON: nothing
+# that is stored raises an error here.
+
+
+def parts_of_extra(extra: Mapping[str, Any]) -> Iterator[Part]:
+    """The parts of a record's ``extra``, the most important first. Each member of it is in exactly one part."""
+    rest = dict(extra)
+    incomplete = rest.get("incomplete")
+    if isinstance(incomplete, dict) and isinstance(incomplete.get("reason"), str):
+        yield Part("besides", f"interrupted: {incomplete['reason']}", as_text(rest.pop("incomplete")))
+    refused = rest.get("refused")
+    if isinstance(refused, dict) and isinstance(refused.get("reason"), str):
+        yield Part("besides", f"refused: {refused['reason']}", as_text(rest.pop("refused")))
+    lost = rest.get("interrupted")
+    if isinstance(lost, list):
+        yield Part("besides", f"interrupted: nobody knows the outcome of {', '.join(map(as_text, lost))}", "")
+        del rest["interrupted"]
+    result = rest.get("tool_result")
+    if isinstance(result, dict) and isinstance(result.get("result"), dict):
+        name = as_text(result.get("name"))
+        yield Part(
+            "besides", f"what {name} gave, before the message with all results", as_text(rest.pop("tool_result"))
+        )
+        yield from parts_of(result["result"])
+    yield from _reply(rest)
+    yield from _around(rest)
+    if rest:
+        yield Part("other", "extra", as_text(rest))
+
+
+def _reply(rest: dict[str, Any]) -> Iterator[Part]:
+    """What the provider said about its reply: tokens, stop reason, model. Removes from ``rest`` what it shows."""
+    facts, shown = [], {}
+    usage = rest.get("usage")
+    if isinstance(usage, dict):
+        took = tokens_in(usage)
+        if took.input is not None and took.output is not None:
+            facts.append(f"{many(took.input, 'token')} in, {took.output:,} out")
+            shown["usage"] = rest.pop("usage")
+    for name in ("stop_reason", "model"):
+        if isinstance(rest.get(name), str):
+            facts.append(f"{name.replace('_', ' ')} {rest[name]}")
+            shown[name] = rest.pop(name)
+    if facts:
+        if isinstance(rest.get("response_id"), str):
+            shown["response_id"] = rest.pop("response_id")
+        yield Part("besides", "; ".join(facts), as_text(shown))
+
+
+def _around(rest: dict[str, Any]) -> Iterator[Part]:
+    """What stood around a message of Claude Code, with null in the message's place. Removes from ``rest`` what it shows."""
+    entry = rest.get("entry")
+    if isinstance(entry, dict) and "message" in entry and entry["message"] is None:
+        shown = {name: rest.pop(name) for name in ("entry", "summary") if name in rest}
+        names = ", ".join(name for name in entry if name != "message")
+        yield Part("besides", f"around it: {names}", as_text(shown))
+
+
+# ---- imported ----
+#
+# What an import left in the records, in few words: a line of the source as its kind, a note as where it came from.
+#
+# docs/import.md describes both: ``extra.source`` has the lines of the source that a record was made of, ``extra.import`` what the
+# import did. They are there so that the source's bytes come out again; for a person one line says enough. Whatever has another
+# form is not ours to shorten: then these functions give None, and the record is shown as any other.
+
+_MOST_KINDS = 4
+_LONGEST_KIND = 40
+
+
+def without_source(extra: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An ``extra`` without the lines of the source, if it names them."""
+    return {name: value for name, value in extra.items() if name != "source"} if _lines(extra) is not None else extra
+
+
+def kind_of_event(extra: Mapping[str, Any]) -> str | None:
+    """What the lines are that an event keeps, in the source's own words; None if the event is anything else too."""
+    if left_of(extra) is not None:
+        return "message on a branch that was left"
+    lines = _lines(extra) if extra.keys() == {"source"} else None
+    return ", ".join(dict.fromkeys(map(_kind, lines))) if lines else None
+
+
+def what_was_imported(extra: Mapping[str, Any]) -> str | None:
+    """A note of an import as one line; None if the event is no such note."""
+    note = extra.get("import")
+    if extra.keys() != {"import"} or not isinstance(note, dict) or not isinstance(note.get("format"), str):
+        return None
+    file = note.get("file")
+    name = file.get("name") if isinstance(file, dict) else None
+    said = f"imported from {note['format']}"
+    if isinstance(name, str):
+        said += f", {os.path.basename(name)}"
+    for counted, what in (("lines", "line"), ("findings_count", "finding")):
+        if isinstance(number := note.get(counted), int) and number:
+            said += f", {many(number, what)}"
+    return one_line(said)
+
+
+def summary(kinds: Sequence[str]) -> str:
+    """Kinds of events, the most frequent first, each with how often it is there if that is more than once."""
+    counted = Counter(kinds).most_common()
+    if len(counted) == 1:
+        return counted[0][0]
+    shown = [f"{count:,} {kind}" for kind, count in counted[:_MOST_KINDS]]
+    rest = sum(count for _, count in counted[_MOST_KINDS:])
+    return ", ".join([*shown, f"{rest:,} others"] if rest else shown)
+
+
+def _lines(extra: Mapping[str, Any]) -> list[Any] | None:
+    source = extra.get("source")
+    lines = source.get("lines") if isinstance(source, dict) else None
+    return lines if isinstance(lines, list) else None
+
+
+def _kind(line: object) -> str:
+    value = line.get("line") if isinstance(line, dict) else None
+    if isinstance(line, dict) and value is None and isinstance(line.get("raw"), str):
+        with suppress(ValueError, RecursionError):
+            value = _object_in(line["raw"])
+    if not isinstance(value, dict):
+        # A line that cannot be read, or what stands before the messages of a document.
+        is_head = isinstance(line, dict) and str(line.get("raw", "")).rstrip().endswith((":", "[", "{"))
+        return "document head" if is_head else "text that is no JSON object"
+    inner = value.get("message", value.get("event"))
+    kind = next((value[name] for name in ("type", "kind", "role", "sender") if isinstance(value.get(name), str)), None)
+    if kind is None or "event" in value:
+        named = inner.get("type") if isinstance(inner, dict) else None
+        kind = named if isinstance(named, str) else kind or _kind_of_node(value, inner)
+    if isinstance(inner, dict) and isinstance(inner.get("role"), str):  # said, and not sent: it failed, or was left
+        kind += f" ({inner['role']})"
+    return one_line(kind if len(kind) <= _LONGEST_KIND else f"{kind[:_LONGEST_KIND]}…")
+
+
+def _object_in(raw: str) -> object:
+    """The object of a line; of a piece of a document the object behind its name."""
+    if raw.lstrip().startswith("{"):
+        return json.loads(raw)
+    return json.JSONDecoder().raw_decode(raw, max(0, raw.find("{")))[0]
+
+
+def _kind_of_node(value: dict[str, Any], message: object) -> str:
+    """What a node of a tree of messages is, which has no kind of its own; of any other object what it says that it is, or has."""
+    if isinstance(message, str):
+        return message
+    if not isinstance(message, dict):
+        is_node = not value.keys().isdisjoint(("parent", "children"))
+        return "node" if is_node else ", ".join([*value][:_MOST_KINDS]) or "empty object"
+    author, about = message.get("author"), message.get("metadata")
+    role = author.get("role") if isinstance(author, dict) else None
+    is_hidden = isinstance(about, dict) and about.get("is_visually_hidden_from_conversation") is True
+    kind = "hidden message" if is_hidden else "message"
+    return f"{kind} ({role})" if isinstance(role, str) else kind

@@ -3,13 +3,276 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transcript_store import ConversationSummary
-from transcript_store.cli._shared.places import is_address
-from transcript_store.cli._shared.terminal import fitting, many, one_line, size
+from transcript_store import (
+    ConversationLibrary,
+    ConversationNotFoundError,
+    ConversationStore,
+    ConversationSummary,
+    list_conversations,
+)
+from transcript_store.cli._shared.terminal import Misuse, complain, fitting, for_shell, many, one_line, size
 from transcript_store.cli._shared.terminal import time as moment_of
+from transcript_store.display import printable_address
+from transcript_store.file_names import TRANSCRIPT, absolute_path, is_id
+from transcript_store.transcripts import summary_of
+
+if TYPE_CHECKING:
+    from transcript_store import Diagnosis, FileStore
+    from transcript_store.backends import BackendSnapshotStore
+
+    Snapshots = FileStore | BackendSnapshotStore
+
+
+# ---- places ----
+#
+# Conversations and libraries by name, in a folder or on a place: ``postgresql://host/database``, ``s3://bucket/prefix``.
+#
+# A name with ``://`` is the address of a library on a place; a conversation there is the address and its id, as a folder's name stands behind
+# that of its library. Addresses may hold a password: what is printed is the name of the place, which has none. Nothing of
+# ``transcript_store.backends`` is imported before a name is an address.
+
+LAST = "last"
+_SHORT = 8
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+BEGINNING = re.compile(r"[0-9a-f][0-9a-f-]{3,35}")
+"""The beginning of an id, at least four characters. With fewer, a mistyped folder name would often match an id."""
+
+
+def is_backend_address(name: str) -> bool:
+    """Whether a name is the address of a place, or of a conversation on one. Any other name is a path."""
+    return _ADDRESS.match(name) is not None
+
+
+class Address(NamedTuple):
+    """The address of a library, and what stands behind it: an id or ``last``; None if nothing does."""
+
+    library: str
+    what: str | None
+
+
+def taken_apart(name: str) -> Address:
+    """An address without the conversation that it names. The last part of a path is one if it is an id, or ``last``."""
+    address, mark, options = name.partition("?")
+    above, _, what = address.rpartition("/")
+    if is_id(behind := options.rpartition("/")[2]) or behind == LAST:  # in a hurry it is put behind the options
+        (above, what), options = (address, behind), options.rpartition("/")[0]
+    is_database = name.startswith("postgres") and "/" not in above.partition("://")[2]
+    if not (is_id(what) or what == LAST) or is_database:
+        return Address(name, None)
+    return Address(f"{above}{mark}{options}", what)
+
+
+def conversation_on(library: str, what: str) -> str:
+    """The address of a conversation."""
+    address, mark, options = library.partition("?")
+    return f"{address.rstrip('/')}/{what}{mark}{options}"
+
+
+def existing_on(library: str, what: str) -> str:
+    """The address of the conversation that ``what`` means: an id, the beginning of one, or ``last``.
+
+    Raises:
+        Misuse: it is the beginning of several ids.
+        ConversationNotFoundError: nothing there has that name.
+    """
+    if is_id(what):
+        return conversation_on(library, what)  # whoever opens it says whether it is there
+    there = library_at(library)
+    if what == LAST:
+        found = [summary.id for summary in there.list(limit=1)]
+    elif BEGINNING.fullmatch(what):
+        found = [summary.id for summary in there.iter_list() if (summary.id or "").startswith(what)]
+    else:
+        found = []
+    if (own_id := the_only(found, what, there.directory)) is None:
+        reason = "there is no conversation yet" if what == LAST else f"there is no conversation {what!r}"
+        raise ConversationNotFoundError(path=there.directory, reason=reason)
+    return conversation_on(library, own_id)
+
+
+def the_only(found: Sequence[str | None], what: str, where: str) -> str | None:
+    """The only one of those whose ids begin so; None if the list is empty.
+
+    Raises:
+        Misuse: there are several.
+    """
+    if len(found) > 1:
+        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+        raise Misuse(f"{where}: {what} is the beginning of {len(found)} ids: {', '.join(map(str, found[:5]))}{more}")
+    return found[0] if found else None
+
+
+def library_at(name: str, *, creates: bool = False, **options: Any) -> ConversationLibrary:
+    """The library of that name, a directory or an address. If it ``creates``, the tables of a database are made when they are missing."""
+    return ConversationLibrary(place_at(name, creates=creates) if is_backend_address(name) else name, **options)
+
+
+def library_of(name: str) -> ConversationLibrary:
+    """The library that a conversation is in."""
+    return library_at(with_id(name)[0] if is_backend_address(name) else os.path.dirname(name))
+
+
+def conversation_at(name: str, *, creates: bool = False, **options: Any) -> ConversationStore:
+    """The store of that name, a folder or the address of a conversation; not loaded yet. Of ``creates``: :func:`library_at`."""
+    if not is_backend_address(name):
+        return ConversationStore(name, **options)
+    library, own_id = with_id(name)
+    return library_at(library, creates=creates).store(own_id, **options)
+
+
+def snapshots_at(name: str, *, creates: bool = False, **options: Any) -> Snapshots:
+    """The store of snapshots of that name, a directory or the address of a library. Of ``creates``: :func:`library_at`.
+
+    Raises:
+        Misuse: the address names a conversation.
+    """
+    if not is_backend_address(name):
+        from transcript_store import FileStore
+
+        return FileStore(name, **options)
+    library, what = taken_apart(name)
+    if what is not None:
+        raise Misuse(
+            f"{printable_name(name)} is a conversation: snapshots are kept at the address of a library, {printable_name(library)}"
+        )
+    from transcript_store.backends import BackendSnapshotStore
+
+    return BackendSnapshotStore(place_at(library, creates=creates), **options)
+
+
+def summary_at(name: str) -> ConversationSummary | None:
+    """What a list has of that conversation, as it stands there now; None if there is none."""
+    if not is_backend_address(name):
+        return summary_of(name)
+    from transcript_store.search import index_source
+
+    library, own_id = with_id(name)
+    shelf = index_source(library_at(library))
+    try:
+        return shelf.summary(own_id)
+    finally:
+        shelf.close()
+
+
+def fork_of(name: str, into: ConversationLibrary, *, through_seq: int | None = None, **options: Any) -> str:
+    """Copy the conversation of that name into a library; returns the id of the copy. ``options`` are those of the library it is in."""
+    if not is_backend_address(name):
+        return into.fork_from(name, through_seq=through_seq)
+    library, own_id = with_id(name)
+    return library_at(library, **options).fork(own_id, through_seq=through_seq, into=into)
+
+
+def with_id(name: str) -> tuple[str, str]:
+    """The address of the library, and the id.
+
+    Raises:
+        Misuse: the address names no conversation.
+    """
+    library, what = taken_apart(name)
+    if what is None:
+        raise Misuse(
+            f"{printable_name(name)} is a library: name a conversation in it, as {printable_name(name).rstrip('/')}/ID{_begun(printable_name(name))}"
+        )
+    if what == LAST:
+        _, what = taken_apart(existing_on(library, LAST))
+    return library, what or ""
+
+
+def _begun(name: str) -> str:
+    """What to do, if the last part of an address may be the beginning of an id: a folder of a bucket may be called so too."""
+    library, _, what = name.rpartition("/")
+    return f"; the beginning of an id is a word of its own: {library} {what}" if BEGINNING.fullmatch(what) else ""
+
+
+def refuse(name: str, command: str) -> None:
+    """Refuse an address, for a command that needs a folder.
+
+    Raises:
+        Misuse: it is one. The sentence says what to do.
+    """
+    if is_backend_address(name):
+        kept = "`transcript-store fork URL --into DIR` makes a copy in a folder"
+        raise Misuse(f"{printable_name(name)}: `{command}` needs a folder, and this is on a place; {kept}")
+
+
+def printable_name(name: str) -> str:
+    """An address without the user, the password and the options, to be printed."""
+    return printable_address(name) if is_backend_address(name) else name
+
+
+def command_name(library: str, own_id: str) -> str:
+    """What a command calls a conversation, as a word of a shell: as short as it can be, in the default library without a path."""
+
+    name = short_ids(library)(own_id)
+    if is_default(library):
+        return for_shell(name)
+    if is_backend_address(library):
+        return for_shell(conversation_on(library, own_id))
+    return for_shell(os.path.join(library, name))
+
+
+def short_ids(library: str) -> Callable[[str], str]:
+    """What makes ids of a library short: their first eight characters, or as many as no other one there begins with."""
+    if is_backend_address(library):
+        return lambda own_id: own_id  # to list them all would cost more than a long line
+    with suppress(OSError):
+        names = sorted(name for name in os.listdir(library) if is_id(name))
+        return partial(_shortened, names)
+    return lambda own_id: own_id
+
+
+def _shortened(names: Sequence[str], own_id: str) -> str:
+    if not is_id(own_id):
+        return own_id
+    at = bisect_left(names, own_id)
+    beside = [name for name in names[max(0, at - 1) : at + 2] if name != own_id]
+    same = max(
+        (next(at for at, pair in enumerate(zip(name, own_id, strict=True)) if pair[0] != pair[1]) for name in beside),
+        default=0,
+    )
+    length = max(_SHORT, same + 1)
+    return own_id[:length].rstrip("-") if length <= _SHORT else own_id[:length]
+
+
+def examined(address: str) -> Diagnosis:
+    """What ``doctor`` finds at an address.
+
+    Raises:
+        Misuse: the address names a conversation.
+    """
+    from transcript_store.backends import examine
+
+    library, what = taken_apart(address)
+    if what is not None:
+        raise Misuse(
+            f"{printable_name(address)} is a conversation: doctor tries all that is at {printable_name(library)}"
+        )
+    return examine(place_at(library))
+
+
+def place_at(address: str, *, creates: bool = False) -> Any:
+    """The place at an address. Of ``creates``: :func:`library_at`."""
+    return _opened(address, creates and address.startswith("postgres"))  # nothing else has tables
+
+
+@cache
+def _opened(address: str, creates: bool) -> Any:
+    from transcript_store.backends import open_backend
+
+    try:
+        return open_backend(address, create=creates)
+    except ValueError as error:
+        raise Misuse(str(error)) from None
+
+
+# ---- names ----
 
 _LONGEST = 60
 """In columns: of a name in a sentence."""
@@ -19,7 +282,7 @@ def called(summary: ConversationSummary, **keys: Any) -> str:
     """The name of a conversation: its title, else its first prompt, else its program and when it began. ``keys`` open a sealed one."""
     from transcript_store.naming import name_at, name_of  # needs the formats, and most commands name nothing
 
-    return name_of(summary) if is_address(summary.directory) else name_at(summary, **keys)
+    return name_of(summary) if is_backend_address(summary.directory) else name_at(summary, **keys)
 
 
 def project_of(labels: Mapping[str, str]) -> str:
@@ -36,3 +299,309 @@ def described(summary: ConversationSummary, **keys: Any) -> str:
         None if summary.updated_at is None else moment_of(summary.updated_at),
     )
     return f"“{fitting(one_line(called(summary, **keys)), _LONGEST)}” ({', '.join(filter(None, facts))})"
+
+
+# ---- conversations ----
+#
+# Find the conversation that a person names: by its folder, by its id, by the beginning of its id, or as ``last``.
+
+_TOO_SHORT = re.compile(r"[0-9a-f]{1,3}")
+
+
+VARIABLE = "TRANSCRIPT_STORE_LIBRARY"
+"""Names the library of ``chat``, which is meant wherever no library is given: a directory, or the address of a place."""
+
+
+def chat_place() -> str:
+    """Where ``chat`` keeps its conversations: what the variable names, otherwise a folder in the user's data directory.
+
+    Raises:
+        ModuleNotFoundError: ``platformdirs`` is not installed; the extra ``chat`` installs it.
+        Misuse: the variable names no library. The error names the variable, which the user may not think of.
+    """
+    if named := os.environ.get(VARIABLE, "").strip():  # an empty variable (`NAME=` in a unit file) means none
+        return _library_of_the_variable(named)
+    from platformdirs import user_data_path
+
+    return str(user_data_path("transcript-store") / "conversations")
+
+
+def _library_of_the_variable(named: str) -> str:
+    if is_backend_address(named):
+        library, what = taken_apart(named)
+        if what is not None:
+            raise Misuse(f"{VARIABLE} names a conversation; name the library: {printable_name(library)}")
+        try:
+            library_at(named)
+        except Misuse as error:
+            raise Misuse(f"{VARIABLE}: {error}") from None
+        return named
+    path = absolute_path(named)
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise Misuse(f"{VARIABLE}: {path} is no directory; name that of a library, or the address of a place")
+    return path
+
+
+def is_default(library: str) -> bool:
+    """Whether it is the library that every command means where none is named."""
+    with suppress(ModuleNotFoundError, Misuse):
+        return library == chat_place()
+    return False
+
+
+def chat_library(**options: Any) -> ConversationLibrary:
+    """The library in which ``chat`` keeps its conversations. Raises as :func:`chat_place`."""
+    return library_at(chat_place(), **options)
+
+
+def resolve_name(name: str) -> str:
+    """The path of the conversation that a name means. If there is none, the name itself as a path.
+
+    If something exists at the path, it is meant. Else ``chats/0b8f`` is looked for among the conversations in ``chats``, ``./0b8f`` among
+    those in the working directory, and ``0b8f`` in the library that every command means where none is named: :func:`chat_place`.
+
+    Raises:
+        Misuse: the name is the beginning of several ids.
+    """
+    if is_backend_address(name):
+        library, what = taken_apart(name)
+        return name if what is None else existing_on(library, what)
+    path = absolute_path(name)
+    if os.path.lexists(path):
+        return path
+    return find_in(_library_meant(name) or os.path.dirname(path), os.path.basename(path)) or path
+
+
+def _library_meant(name: str) -> str | None:
+    """The library in which a name is looked for that says none; None if it says one, or is no name of a conversation in a library.
+
+    Raises:
+        Misuse: no library is meant, for ``chat`` is not installed and the variable is not set.
+    """
+    if os.path.dirname(name) or not _is_in_a_library(name):
+        return None
+    try:
+        return chat_place()
+    except ModuleNotFoundError:
+        reason = (
+            f"is looked for in the library of `chat`, and the extra `chat` is not installed; {VARIABLE} names another"
+        )
+        raise Misuse(f"{name} {reason}, and the one in this directory is ./{name}") from None
+
+
+def _is_in_a_library(what: str) -> bool:
+    return what == LAST or BEGINNING.fullmatch(what) is not None
+
+
+def existing(name: str, in_library: str | None = None) -> str:
+    """As :func:`resolve_name`, for a command that needs the conversation to be there. It may have two words: its library, and its name there.
+
+    Raises:
+        Misuse: the name is the beginning of several ids.
+        ConversationNotFoundError: it is too short for the beginning of an id, or nothing in the library that is meant has it. For any other
+            name the command itself says what is missing.
+    """
+    if in_library is not None and is_backend_address(name):
+        return existing_on(name, in_library)
+    path = resolve_name(f"{name}/{in_library}" if in_library else name)
+    if is_backend_address(path):
+        with_id(path)  # or it is a library
+    elif os.path.lexists(path):
+        return path
+    elif in_library is None and (library := _library_meant(name)) is not None:
+        here = f"; the one in this directory is ./{name}" if find_in(os.getcwd(), name) else ""
+        reason = "there is no conversation yet" if name == LAST else f"there is no conversation {name!r}"
+        raise ConversationNotFoundError(path=printable_name(library), reason=f"{reason}{here}")
+    elif _TOO_SHORT.fullmatch(os.path.basename(path)):
+        reason = "there is no conversation, and the beginning of an id has at least four characters"
+        raise ConversationNotFoundError(path=path, reason=reason)
+    elif in_library is not None:
+        reason = "there is no conversation (two words are a library, and a conversation in it)"
+        raise ConversationNotFoundError(path=path, reason=reason)
+    return path
+
+
+def conversation_and_words(words: Sequence[str]) -> tuple[str, list[str]]:
+    """The path of the conversation that the first of these words names, or the first two (a library, and its name there); and the others.
+
+    Raises:
+        Misuse, ConversationNotFoundError: as :func:`existing`.
+    """
+    first, *others = words
+    if others and _is_library(first):
+        return existing(first, others[0]), others[1:]
+    return existing(first), others
+
+
+def _is_library(name: str) -> bool:
+    if is_backend_address(name):
+        return taken_apart(name).what is None
+    path = absolute_path(name)
+    return os.path.isdir(path) and not os.path.lexists(os.path.join(path, TRANSCRIPT))
+
+
+def find_in(directory: str, what: str) -> str | None:
+    """The path of the conversation in a directory that ``what`` means; None if there is none.
+
+    ``what`` is an id, the beginning of an id, or ``last``: the conversation that changed last.
+
+    Raises:
+        Misuse: ``what`` is the beginning of several ids.
+    """
+    if not _is_in_a_library(what):
+        return None
+    if is_backend_address(directory):
+        with suppress(ConversationNotFoundError):
+            return existing_on(directory, what)
+        return None
+    try:
+        there = list_conversations(directory)
+    except ConversationNotFoundError:
+        return None
+    found = there[:1] if what == LAST else [summary for summary in there if _begins(summary, what)]
+    the_only([summary.id or summary.directory for summary in found], what, directory)
+    return found[0].directory if found else None
+
+
+def _begins(summary: ConversationSummary, what: str) -> bool:
+    return (summary.id or "").startswith(what) or os.path.basename(summary.directory).startswith(what)
+
+
+# ---- libraries ----
+#
+# The libraries that a command is about.
+
+_NONE_YET = (
+    "there is no conversation yet; `transcript-store chat` begins one, `transcript-store import` brings in those of other "
+    "programs, or name a library"
+)
+_NONE_HERE = "there is no conversation directly under it"
+
+
+def libraries(given: Sequence[str], *, on_places: bool = False) -> list[str]:
+    """The directories of these libraries; without any that of ``chat``. Each of them is a directory, or, ``on_places``, an address.
+
+    Raises:
+        Misuse: none is given, and the extra that ``chat`` needs is not installed.
+        ConversationNotFoundError: one is not there, or is a file or a conversation; the sentence says what to name.
+    """
+    directories = [one if is_backend_address(one) else absolute_path(one) for one in given or [_of_chat()]]
+    for directory in directories:
+        if not is_backend_address(directory):
+            _check(directory)
+        elif not on_places:
+            raise Misuse(f"{printable_name(directory)} is a place, and this command needs the directory of a library")
+    return directories
+
+
+def the_library(given: str | None, *, on_places: bool = False) -> str:
+    """The directory of one library; if none is given, of the default one, and standard error says which that is.
+
+    Raises:
+        Misuse, ConversationNotFoundError: as :func:`libraries`.
+    """
+    (directory,) = libraries([] if given is None else [given], on_places=on_places)
+    if given is None:
+        complain(f"in {printable_name(directory)}, as no library is named")
+    return directory
+
+
+def query_and_libraries(
+    words: Sequence[str], *, needs_query: bool = True, is_of_paths: bool = False
+) -> tuple[str, list[str]]:
+    """The query that words of a command line are, and the libraries that the last of them name.
+
+    A word names a library if it is an address, or the path of a directory that holds conversations; one that ends with a slash always
+    does, and if it ``is_of_paths`` also what can only be a path. If the command ``needs_query``, the first word belongs to it, whatever
+    it is.
+    """
+    end = len(words)
+    while end > needs_query and (_names_a_library(words[end - 1]) or (is_of_paths and is_path(words[end - 1]))):
+        end -= 1
+    return " ".join(words[:end]), list(words[end:])
+
+
+def _names_a_library(word: str) -> bool:
+    if is_backend_address(word):
+        return not word.startswith(("http:", "https:"))
+    path = os.path.expanduser(word)
+    if not os.path.isdir(path):
+        return word.endswith("/") and len(word) > 1
+    return is_path(word) or _has_conversations(path) or os.path.lexists(os.path.join(path, TRANSCRIPT))
+
+
+def is_path(word: str) -> bool:
+    """Whether a directory of this name can only be meant as one: its path leads elsewhere, or is absolute."""
+    return word in (".", "..") or word.startswith(("/", "./", "../", "~/"))
+
+
+def destination(named: str) -> str:
+    """The directory of a library to write into, which may not be there yet; or the address of a place.
+
+    Raises:
+        ConversationNotFoundError: it is a file or a conversation; the sentence says what to name.
+        Misuse: a new one would have the name that means a conversation.
+    """
+    if is_backend_address(named):
+        return named
+    directory = absolute_path(named)
+    if os.path.lexists(directory):
+        _check(directory)
+    elif os.path.basename(directory) == LAST:
+        raise Misuse(
+            f"{for_shell(named)}: `last` means the conversation that changed last; name a library: a directory"
+        )
+    return directory
+
+
+def none_in(directory: str) -> str | None:
+    """That a library has no conversation, in words, and in which folders of it there are some; None if it has one."""
+    if _has_conversations(directory):
+        return None
+    return too_high(directory) or _NONE_HERE
+
+
+def too_high(directory: str) -> str | None:
+    """That this is no library but folders in it are, in words; None if none is, or this is one.
+
+    The projects of a Claude Agent are such folders, and whoever looks for a conversation may name the folder above.
+    """
+    if _has_conversations(directory):
+        return None
+    with suppress(OSError), os.scandir(directory) as folders:
+        within = sorted(folder.path for folder in folders if _has_conversations(folder.path))
+        if within:
+            found = f"there are some in {many(len(within), 'folder')} of it, as in {for_shell(within[0])}"
+            return f"{_NONE_HERE}; {found}: name that"
+    return None
+
+
+def _has_conversations(directory: str) -> bool:
+    with suppress(OSError), os.scandir(directory) as entries:
+        return any(os.path.lexists(os.path.join(entry.path, TRANSCRIPT)) for entry in entries)
+    return False
+
+
+def _check(directory: str) -> None:
+    if not os.path.lexists(directory):
+        raise ConversationNotFoundError(path=directory, reason="there is no such directory")
+    if not os.path.isdir(directory):
+        reason = "a file stands where a library should be; name a directory"
+        raise ConversationNotFoundError(path=directory, reason=reason, hint=None)
+    if os.path.lexists(os.path.join(directory, TRANSCRIPT)):
+        reason = f"this is a conversation, and no library; name the library that it is in: {for_shell(os.path.dirname(directory))}"
+        raise ConversationNotFoundError(path=directory, reason=reason, hint=None)
+
+
+def _of_chat() -> str:
+    # needs all that writes conversations
+
+    try:
+        directory = chat_place()
+    except ModuleNotFoundError:
+        raise Misuse(
+            "name a library (without one that of `chat` is meant, and the extra `chat` is not installed)"
+        ) from None
+    if not is_backend_address(directory) and not os.path.isdir(directory):
+        raise ConversationNotFoundError(path=directory, reason=_NONE_YET, hint=None)
+    return directory

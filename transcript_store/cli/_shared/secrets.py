@@ -9,11 +9,10 @@ from dataclasses import asdict
 from typing import Any
 
 from transcript_store import ConversationLibrary
-from transcript_store.cli._shared.keys import keys_of
-from transcript_store.cli._shared.places import is_address, library_at, shown
-from transcript_store.cli._shared.progress import Working
-from transcript_store.cli._shared.terminal import complain, for_shell, many, one_line, say, say_json
-from transcript_store.cli._shared.ways_out import sentence
+from transcript_store.cli._shared.hints import error_sentence
+from transcript_store.cli._shared.keys import command_keys
+from transcript_store.cli._shared.names import is_backend_address, library_at, printable_name
+from transcript_store.cli._shared.terminal import Working, complain, for_shell, many, one_line, say, say_json
 from transcript_store.redaction import SecretRedactor
 from transcript_store.search import SearchIndex
 from transcript_store.secrets import FoundSecrets, forget_secrets, keeping_what_was_redacted
@@ -29,10 +28,10 @@ def forget(
 ) -> int:
     """Remove the secrets from these libraries and their search indexes, and say what was done. 1 if some are left."""
     told = SecretsReport(is_json=arguments.json, is_past=True)
-    keys = keys_of(arguments).options
+    keys = command_keys(arguments).options
     for directory in directories:
         library = library_at(directory, **keys)
-        for one in forget_secrets(library, redact=redactor, **({} if is_address(directory) else keys)):
+        for one in forget_secrets(library, redact=redactor, **({} if is_backend_address(directory) else keys)):
             told.say(one)
         if told.parts:
             with SearchIndex(library) as index:
@@ -52,7 +51,7 @@ def say_what_is_kept(library: ConversationLibrary, redactor: SecretRedactor, say
         count = sum(1 for _ in keeping_what_was_redacted(library, redactor))
     if count:
         patterns = "".join(f" --redact-pattern {for_shell(one)}" for one in redactor.patterns)
-        command = f"transcript-store secrets {for_shell(shown(library.directory))} --forget{patterns}"
+        command = f"transcript-store secrets {for_shell(printable_name(library.directory))} --forget{patterns}"
         keep = "keeps" if count == 1 else "keep"
         say_it(
             f"{many(count, 'conversation')} {keep} an earlier generation with the secrets that were taken out: `{command}` "
@@ -96,12 +95,12 @@ class SecretsReport:
         what = where.get(found.part, "snapshot")
         name = found.directory if found.part != "snapshot" else f"{found.directory} {found.id}"
         if found.reason is not None:
-            reason = sentence(found.error) if found.error is not None else found.reason
-            complain(f"{one_line(shown(name))}{f', {what}' if what else ''}: {one_line(reason)}")
+            reason = error_sentence(found.error) if found.error is not None else found.reason
+            complain(f"{one_line(printable_name(name))}{f', {what}' if what else ''}: {one_line(reason)}")
             return
         counts = _kinds(found.counts) or "from before a redaction by a pattern that was not given"
         title = f"  {one_line(found.title)}" if found.title else ""
-        say(f"{one_line(shown(name))}{f'  {what}' if what else ''}  {counts}{title}")
+        say(f"{one_line(printable_name(name))}{f'  {what}' if what else ''}  {counts}{title}")
 
     def say_session(self, members: dict[str, Any]) -> None:
         self._sessions += 1

@@ -1,8 +1,8 @@
-r"""What the commands print, made safe: nothing stored reaches a terminal as a control sequence (P18).
+"""What the commands print, made safe: nothing stored reaches a terminal as a control sequence (P18).
 
 Everything that a command prints goes through the functions of this module: messages, metadata, paths, errors and
 warnings, stored text and our own alike. Some characters make a terminal do something instead of being shown; others make
-text look like other text. Both kinds are printed as escapes such as ``\x1b``.
+text look like other text. Both kinds are printed as escapes such as ``\\x1b``.
 
 Only four things send escape characters: the progress bar, the line that says what is being waited for, the prompt of ``chat``, and
 how a piece of a line looks (:func:`say_line`), on a terminal where ``NO_COLOR`` is not set. None of them shows stored text unescaped.
@@ -11,6 +11,7 @@ how a piece of a line looks (:func:`say_line`), on a terminal where ``NO_COLOR``
 from __future__ import annotations
 
 import codecs
+import io
 import json
 import logging
 import os
@@ -18,14 +19,19 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TextIO
 
-from transcript_store.words import UNSAFE
-from transcript_store.words import many as many  # noqa: PLC0414 (the commands find their words here)
-from transcript_store.words import safe as safe  # noqa: PLC0414
-from transcript_store.words import without_users as without_users  # noqa: PLC0414
+from transcript_store.display import UNSAFE
+from transcript_store.display import many as many  # noqa: PLC0414 (the commands find their words here)
+from transcript_store.display import safe as safe  # noqa: PLC0414
+from transcript_store.display import without_credentials as without_credentials  # noqa: PLC0414
+
+if TYPE_CHECKING:
+    import subprocess
+
 
 PROGRAM = "transcript-store"
 
@@ -114,7 +120,7 @@ def as_json(value: Any, *, ascii_only: bool = False) -> str:
     return UNSAFE.sub(_escape_json, json.dumps(value, ensure_ascii=ascii_only))
 
 
-def counted(numbers: Mapping[str, int]) -> Iterator[str]:
+def count_lines(numbers: Mapping[str, int]) -> Iterator[str]:
     """A line for each thing that was counted, the most frequent first: ``127 × an event stays here``."""
     width = max((len(f"{number:,}") for number in numbers.values()), default=0)
     for what, number in sorted(numbers.items(), key=lambda one: -one[1]):
@@ -147,14 +153,14 @@ _LOOKS: Mapping[Look, str] = {
 """As ECMA-48 has them."""
 
 
-class Piece(NamedTuple):
+class TerminalSpan(NamedTuple):
     """A piece of a line, and how it looks where that can be shown."""
 
     text: str
     looks: tuple[Look, ...] = ()
 
 
-Line = Sequence[Piece]
+Line = Sequence[TerminalSpan]
 
 
 def has_looks() -> bool:
@@ -175,12 +181,12 @@ def say_line(line: Line) -> None:
 
 def say_marked(text: str, marks: Iterable[Span] = (), *, looks: tuple[Look, ...] = ()) -> None:
     """Print one line in which stretches stand out (``text[start:end]``), where the terminal can show that."""
-    line: list[Piece] = []
+    line: list[TerminalSpan] = []
     at = 0
     for start, end in marks:
-        line += (Piece(text[at:start], looks), Piece(text[start:end], ("strong", "yellow")))
+        line += (TerminalSpan(text[at:start], looks), TerminalSpan(text[start:end], ("strong", "yellow")))
         at = end
-    say_line([Piece(one_line(piece.text), piece.looks) for piece in (*line, Piece(text[at:], looks))])
+    say_line([TerminalSpan(one_line(piece.text), piece.looks) for piece in (*line, TerminalSpan(text[at:], looks))])
 
 
 def wrapped(text: str, marks: Iterable[Span], width: int | None) -> Iterator[tuple[str, list[Span]]]:
@@ -296,7 +302,7 @@ def _encoding() -> str:
 
 def complain(text: str, details: Iterable[str] = ()) -> None:
     """Print one line on standard error, after the program's name, and below it its details, indented."""
-    text = without_users(text)
+    text = without_credentials(text)
     if sys.stderr is not None:  # print(file=None) would print on standard output
         width = shutil.get_terminal_size().columns if has_status() else None
         lines = sentence_lines(f"{PROGRAM}: {one_line(text)}", width)
@@ -396,3 +402,196 @@ def _escape_bytes(match: re.Match[str]) -> str:
 def _escape_json(match: re.Match[str]) -> str:
     code = ord(match[0])
     return f"\\u{code:04x}" if code < 0x10000 else json.dumps(match[0])[1:-1]
+
+
+# ---- progress ----
+#
+# Progress on standard error, for work that takes longer than a second: a line that counts the seconds, or a bar.
+#
+# On a terminal the line is rewritten, and removed when the work is done. Elsewhere it is printed once.
+
+PATIENCE_SECONDS = 1.0
+_BAR_CHARACTERS = 30
+
+
+class Working:
+    """Shows what the user is waiting for, from one second after construction until ``done()``.
+
+    As a context it calls ``done()`` at its end. ``what`` may be set to another text meanwhile.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self._done = threading.Event()
+        self._says = threading.Lock()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def done(self) -> None:
+        """Stop. On return the line is gone, and nothing more is printed. A second call does nothing."""
+        if not self._done.is_set():
+            self._done.set()
+            self._thread.join()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Hide the line while the block runs, so that other text can be printed."""
+        with self._says:
+            if has_status():
+                status("")
+            yield
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done()
+
+    def _run(self) -> None:
+        seconds = 0
+        while not self._done.wait(PATIENCE_SECONDS):
+            seconds += 1
+            with self._says:
+                if has_status():
+                    status(f"{self.what} … {seconds} s")
+                elif seconds == 1:
+                    complain(f"{self.what} …")
+        if seconds and has_status():
+            status("")
+
+
+@contextmanager
+def bar(what: str) -> Iterator[Callable[[int, int], object]]:
+    """A bar for a download. Call what it yields with the number of bytes received and the number expected."""
+    if not has_status():
+        complain(f"{what} …")
+        yield lambda _done, _total: None
+        return
+
+    def show(done: int, total: int) -> None:
+        show_bar(done, total, before=f"{what} ", after=f" {done / 1e6:.1f}/{total / 1e6:.1f} MB")
+
+    try:
+        yield show
+    finally:
+        status("")
+
+
+def show_bar(done: int, total: int, *, before: str = "", after: str) -> None:
+    """Show in the status line a bar such as ``[#####     ]`` for ``done`` of ``total``, as long as fits between two texts."""
+    length = max(0, min(_BAR_CHARACTERS, status_columns() - len(f"{before}[]{after}")))
+    status(f"{before}[{'#' * (done * length // max(total, 1)):<{length}}]{after}")
+
+
+# ---- pager ----
+#
+# What is longer than the screen goes through a pager. It was made safe before: the pager is given no escape of a transcript, only our
+# looks, for which ``less`` needs ``-R``.
+
+_DEFAULT = "less -R"
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+_NONE = ("", "cat")
+
+
+@contextmanager
+def paged(*, is_wanted: bool) -> Iterator[None]:
+    """Show what is printed in the block page by page, if it is longer than the terminal that standard output is.
+
+    ``PAGER`` names the program, by default ``less``. Without one, with ``TRANSCRIPT_STORE_NO_PAGER``, or if standard input or output
+    is no terminal, everything is printed as it is. Whoever leaves the pager ends the block.
+    """
+    output = sys.stdout
+    try:
+        command = shlex.split(os.environ.get("PAGER", _DEFAULT))
+    except ValueError:  # a quotation mark without its other one
+        command = []
+    if not is_wanted or not _is_possible(output, command):
+        yield
+        return
+    pages = _Pages(output, command)
+    sys.stdout = pages
+    try:
+        yield
+    except BrokenPipeError:
+        if not pages.has_pager:
+            raise
+    finally:
+        sys.stdout = output
+        pages.end()
+
+
+def _is_possible(output: TextIO | None, command: list[str]) -> bool:
+    if output is None or not is_at_a_terminal() or os.environ.get("TERM") == "dumb":
+        return False  # without a keyboard nobody could leave the pager
+    if os.environ.get("TRANSCRIPT_STORE_NO_PAGER") or " ".join(command) in _NONE:
+        return False
+    return shutil.which(command[0]) is not None
+
+
+class _Pages(io.TextIOBase):
+    """Keeps what is written until it is more than the screen holds; from then on a pager has it."""
+
+    def __init__(self, output: TextIO, command: list[str]) -> None:
+        self._output = output
+        self._command = command
+        self._kept: list[str] = []
+        self._columns, lines = shutil.get_terminal_size()
+        self._rows_left = lines - 1  # the last is the prompt's
+        self._pager: subprocess.Popen[str] | None = None
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # a text stream has one
+        return self._output.encoding
+
+    @property
+    def has_pager(self) -> bool:
+        return self._pager is not None
+
+    def isatty(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str, /) -> int:
+        if self._pager is not None:
+            self._to_pager(text)
+        else:
+            self._kept.append(text)
+            lines = _ESCAPES.sub("", text).split("\n")
+            self._rows_left -= len(lines) - 1 + sum(max(0, len(line) - 1) // self._columns for line in lines)
+            if self._rows_left < 0:
+                self._start()
+        return len(text)
+
+    def end(self) -> None:
+        """Print what no pager was needed for, or wait until the pager is left."""
+        if self._pager is None:
+            self._output.write("".join(self._kept))
+            return
+        assert self._pager.stdin is not None
+        with suppress(BrokenPipeError):
+            self._pager.stdin.close()
+        while True:
+            try:
+                self._pager.wait()
+                return
+            except KeyboardInterrupt:  # Ctrl-C is the pager's: it ends a search, and not the pager
+                continue
+
+    def _start(self) -> None:
+        # LESSSECURE: no shell, no editor, no other file and no preprocessor out of the pager.
+        environment = {"LESS": "-R", **os.environ, "LESSSECURE": "1"}
+        encoding = self._output.encoding
+        import subprocess  # most output goes through no pager
+
+        self._pager = subprocess.Popen(  # noqa: S603 (whoever sets PAGER is whoever runs this)
+            self._command, stdin=subprocess.PIPE, env=environment, encoding=encoding, errors="backslashreplace"
+        )
+        self._to_pager("".join(self._kept))
+        self._kept.clear()
+
+    def _to_pager(self, text: str) -> None:
+        assert self._pager is not None
+        assert self._pager.stdin is not None
+        self._pager.stdin.write(text)

@@ -6,20 +6,26 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from signal import SIGHUP, SIGINT
 from typing import TYPE_CHECKING
 
-from transcript_store.cli._shared.arguments import path, seconds
-from transcript_store.cli._shared.keys import add_keys, keys_of
-from transcript_store.cli._shared.places import library_of
-from transcript_store.cli._shared.providers import PROVIDERS, fork_for_provider
-from transcript_store.cli._shared.redaction import add_redact, redacted, redactor_of
+from transcript_store.cli._shared.arguments import (
+    PROVIDERS,
+    add_redact,
+    fork_for_provider,
+    path,
+    redaction_counts,
+    redactor_of,
+    seconds,
+)
+from transcript_store.cli._shared.keys import add_keys, command_keys
+from transcript_store.cli._shared.names import library_of
 from transcript_store.cli._shared.terminal import Misuse, complain, confirmed, give_up_output, is_at_a_terminal, say
 from transcript_store.cli.chat import HINT
 from transcript_store.cli.chat.local import QWEN
-from transcript_store.cli.chat.servers import USUAL_PORTS
+from transcript_store.cli.chat.provider import USUAL_PORTS
 from transcript_store.cli.listing import list_all
 from transcript_store.installation import install_command
 
 if TYPE_CHECKING:
-    from transcript_store.cli.chat.conversation import Place
+    from transcript_store.cli.chat.conversation import ChatConversation
 
 DESCRIPTION = f"""\
 Talk to a model. Every message is on disk before it is sent, and the same command again goes on with the conversation:
@@ -86,14 +92,14 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Talk until the input ends."""
-    from transcript_store.cli._shared.progress import Working
-    from transcript_store.cli.chat.conversation import find
+    from transcript_store.cli._shared.terminal import Working
+    from transcript_store.cli.chat.conversation import open_named
     from transcript_store.cli.chat.provider import OtherFormError
-    from transcript_store.cli.chat.session import Turns
-    from transcript_store.cli.chat.signals import Terminated, raised, terminal_kept
+    from transcript_store.cli.chat.session import ChatRun
+    from transcript_store.cli.chat.terminal import Terminated, raised, terminal_kept
 
-    keys = keys_of(arguments)
-    place: Place | None = None
+    keys = command_keys(arguments)
+    place: ChatConversation | None = None
     try:
         if arguments.list:
             return _list(arguments)
@@ -103,10 +109,12 @@ def run(arguments: Namespace) -> int:
                 return 0
         with Working("opening the conversation"):
             redactor = redactor_of(arguments)
-            place = find(arguments.directory, new=arguments.new, resume=arguments.resume, redact=redactor, keys=keys)
+            place = open_named(
+                arguments.directory, new=arguments.new, resume=arguments.resume, redact=redactor, keys=keys
+            )
         try:
             with terminal_kept(), raised(), place:
-                return Turns(arguments, place).run()
+                return ChatRun(arguments, place).run()
         except OtherFormError as other:
             question = (
                 f"The conversation is with another provider. Copy it for {other.provider}, and go on with the copy?"
@@ -120,7 +128,7 @@ def run(arguments: Namespace) -> int:
             return run(arguments)
         finally:
             if redactor is not None:
-                complain(redacted(redactor.counts))
+                complain(redaction_counts(redactor.counts))
     except Terminated as end:
         if end.signal == SIGHUP:
             give_up_output()  # the terminal was closed: output that is not flushed yet cannot be written any more
@@ -140,14 +148,14 @@ def run(arguments: Namespace) -> int:
         return 1
 
 
-def _kept(place: Place | None) -> str:
+def _kept(place: ChatConversation | None) -> str:
     return "what came is on record" if place is not None and place.has_recorded else "nothing was recorded"
 
 
 def _picked(arguments: Namespace) -> str | None:
     """The folder of the conversation that is picked; None if none is."""
-    from transcript_store.cli._shared.conversations import chat_place
-    from transcript_store.cli.chat.finding import picked
+    from transcript_store.cli._shared.names import chat_place
+    from transcript_store.cli.chat.conversation import picked
 
     if arguments.directory is not None:
         raise Misuse("--resume is for the library in your data directory: DIR names a conversation already")
@@ -158,7 +166,7 @@ def _picked(arguments: Namespace) -> str | None:
 
 
 def _list(arguments: Namespace) -> int:
-    from transcript_store.cli._shared.conversations import chat_place
+    from transcript_store.cli._shared.names import chat_place
 
     if arguments.directory is not None:
         raise Misuse("--list is for the library in your data directory: transcript-store list DIR lists another one")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -12,24 +13,43 @@ from transcript_store import (
     ConversationNotFoundError,
     ConversationNotLoadedError,
     ConversationStore,
+    ConversationSummary,
+    TranscriptStoreError,
 )
-from transcript_store.cli._shared.conversations import chat_place, find_in
-from transcript_store.cli._shared.conversations import find as conversation_named
-from transcript_store.cli._shared.keys import Keys
-from transcript_store.cli._shared.places import (
+from transcript_store.cli._shared.hints import error_sentence as in_the_shell
+from transcript_store.cli._shared.keys import CommandKeys
+from transcript_store.cli._shared.names import (
     LAST,
+    called,
+    chat_place,
     conversation_at,
     existing_on,
-    is_address,
+    find_in,
+    is_backend_address,
     library_at,
+    printable_name,
     taken_apart,
     with_id,
 )
-from transcript_store.cli._shared.terminal import Misuse, warnings_hidden
+from transcript_store.cli._shared.names import resolve_name as conversation_named
+from transcript_store.cli._shared.terminal import (
+    Misuse,
+    columns,
+    complain,
+    fitting,
+    many,
+    one_line,
+    say,
+    time,
+    warnings_hidden,
+)
+from transcript_store.cli.search import say_found, say_what_is_missing
+from transcript_store.file_names import is_id
 from transcript_store.redaction import SecretRedactor
+from transcript_store.search import SearchIndex
 
 
-class Place:
+class ChatConversation:
     """The place of a conversation. ``conversation`` is open, or None until it is created.
 
     As a context it closes the conversation at its end. A new conversation of the library is deleted again if nothing was
@@ -46,12 +66,12 @@ class Place:
         conversation: ConversationStore | None,
         library: ConversationLibrary | None,
         redact: SecretRedactor | None = None,
-        keys: Keys,
+        keys: CommandKeys,
     ) -> None:
         self.directory = directory
         self._named = named or directory
         self.shelf = shelf or (
-            taken_apart(self._named).library if is_address(self._named) else os.path.dirname(directory)
+            taken_apart(self._named).library if is_backend_address(self._named) else os.path.dirname(directory)
         )
         """What the library is called that it is in: a directory, or an address."""
         self._redact = redact
@@ -90,7 +110,7 @@ class Place:
         """A text without the secrets that are taken out of what is recorded here."""
         return text if self._redact is None else str(self._redact.redact(text).value)
 
-    def __enter__(self) -> Place:
+    def __enter__(self) -> ChatConversation:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -108,9 +128,9 @@ class Place:
         return self.directory.rpartition("/")[2]
 
 
-def find(
-    directory: str | None, *, new: bool, resume: str | None, keys: Keys, redact: SecretRedactor | None = None
-) -> Place:
+def open_named(
+    directory: str | None, *, new: bool, resume: str | None, keys: CommandKeys, redact: SecretRedactor | None = None
+) -> ChatConversation:
     """The place that the command line names. ``redact`` takes secrets out of what is recorded there; with ``keys`` it is sealed.
 
     It is a directory, the conversation that ``--resume`` names, a new conversation of the library, or its last one.
@@ -121,7 +141,7 @@ def find(
         TranscriptStoreError: the conversation cannot be opened, as in ``ConversationStore.load()``.
     """
     shelf_at = None
-    if directory is not None and is_address(directory) and taken_apart(directory).what is None:
+    if directory is not None and is_backend_address(directory) and taken_apart(directory).what is None:
         shelf_at, directory = directory, None
     if directory is not None:
         if resume is not None:
@@ -135,13 +155,13 @@ def find(
         if exists:
             store.load()
         found = store if exists else None
-        return Place(
+        return ChatConversation(
             directory=store.directory, named=directory, conversation=found, library=None, redact=redact, keys=keys
         )
     shelf_at = shelf_at or chat_place()
     shelf = library_at(shelf_at, creates=True, redact=redact, **keys.options)
     name = None
-    if resume is not None and is_address(shelf_at):
+    if resume is not None and is_backend_address(shelf_at):
         _, name = with_id(existing_on(shelf_at, resume.rpartition("/")[2]))
     elif resume is not None:
         path = find_in(shelf.directory, resume) or conversation_named(resume)
@@ -149,22 +169,22 @@ def find(
             # A conversation outside the library is the user's own: it is never deleted, even if nothing is said in it.
             store = ConversationStore(path, redact=redact, **keys.options)
             store.load()
-            return Place(directory=path, conversation=store, library=None, redact=redact, keys=keys)
+            return ChatConversation(directory=path, conversation=store, library=None, redact=redact, keys=keys)
         if not os.path.lexists(path):
             reason = f"there is no conversation {resume!r}; `transcript-store chat --list` shows those that are there"
-            raise ConversationNotFoundError(path=shelf.directory, reason=reason, way_out=None)
+            raise ConversationNotFoundError(path=shelf.directory, reason=reason, hint=None)
         name = os.path.basename(path)
     elif not new:
         name = next((summary.id for summary in shelf.list(limit=1)), None)
     last = None if name is None else shelf.open(name, take_over=True)
     where = f"{shelf.directory}/{uuid.uuid4()}" if last is None else last.directory
-    return Place(directory=where, shelf=shelf_at, conversation=last, library=shelf, redact=redact, keys=keys)
+    return ChatConversation(directory=where, shelf=shelf_at, conversation=last, library=shelf, redact=redact, keys=keys)
 
 
 def _named(name: str, *, new: bool) -> str:
     """The folder that a name means: of a conversation that is there, else of one that is to be created."""
     path = conversation_named(name)
-    if is_address(path):
+    if is_backend_address(path):
         return path
     if new and os.path.basename(name.rstrip("/")) == LAST and not os.path.lexists(os.path.expanduser(name)):
         # A folder of this name would be meant from then on, and no `last` of that library would be found again.
@@ -180,3 +200,108 @@ def _named(name: str, *, new: bool) -> str:
         )
     # A folder may be called as the id of another conversation begins: --new is how to say that it is not meant.
     return name if new else path
+
+
+# ---- finding ----
+#
+# What ``chat`` finds: a conversation by its title, to go on with, and messages of the library.
+
+_OFFERED = 10
+_FOUND = 10
+
+Ask = Callable[[], str]
+"""Asks a person for a line. Raises ``EOFError`` at its end, which is Ctrl-D."""
+
+
+def show_found(library: str, query: str, keys: CommandKeys) -> bool:
+    """Print the messages of a library that a query finds. Returns False if it cannot be read."""
+    try:
+        with SearchIndex(library_at(library, **keys.options), **keys.options) as index:
+            answer = index.search(query, limit=_FOUND)
+    except TranscriptStoreError as error:
+        complain(in_the_shell(error, "chat"))
+        return False
+    say_found(answer, library)
+    say_what_is_missing(answer, library, keys)
+    return True
+
+
+def picked(library: str, ask: Ask | None = None) -> str | None:
+    """The folder of the conversation that a person picks; None if they leave.
+
+    The latest are offered by title. A number takes one of them, nothing the first one; words of a title leave those that have them,
+    and if that is one it is taken.
+
+    Raises:
+        Misuse: there is no conversation that can be gone on with.
+        StorageError: the library cannot be read.
+        ModuleNotFoundError: ``prompt_toolkit`` is not installed.
+    """
+    with SearchIndex(library_at(library)) as index:
+        offered = _latest(index, "")
+        if not offered:
+            others = index.list(limit=1).total
+            none = f"none of {many(others, 'conversation')} can be gone on with; `transcript-store list` shows them"
+            raise Misuse(f"{printable_name(library)}: {none if others else 'there is no conversation yet'}")
+        asked = ask or _asker(index)
+        _say(offered)
+        say("A number, or words of the title; Enter takes the first one, Ctrl-D leaves.", now=True)
+        while True:
+            try:
+                line = asked().strip()
+            except EOFError:
+                return None
+            if line.isascii() and line.isdigit() and 1 <= int(line[:9]) <= len(offered):
+                return offered[int(line) - 1].directory
+            found = _latest(index, line) if line else offered[:1]
+            found = [one for one in found if one.id == line] or found
+            if len(found) == 1:
+                return found[0].directory
+            if found:
+                offered = found
+                _say(offered)
+            else:
+                complain("no title has these words; nothing but Enter takes the first one of the list")
+
+
+def _latest(index: SearchIndex, words: str) -> list[ConversationSummary]:
+    """The latest conversations that can be gone on with, of those whose titles have the words, or whose id it is."""
+    asked = f"id:{words}" if is_id(words) else words
+    found: list[ConversationSummary] = []
+    page = index.list(limit=_OFFERED, filter=asked)
+    while True:
+        found += (one for one in page if one.damage is None and is_id(os.path.basename(one.directory)))
+        if len(found) >= _OFFERED or page.next is None:
+            return found[:_OFFERED]
+        page = index.list(limit=_OFFERED, filter=asked, after=page.next)
+
+
+def _say(offered: Sequence[ConversationSummary]) -> None:
+    for number, one in enumerate(offered, 1):
+        line = f"{number:>3}  {time(one.updated_at)}  {_title(one)}"
+        width = columns()
+        say(line if width is None else fitting(line, width), now=True)
+
+
+def _title(summary: ConversationSummary) -> str:
+    return one_line(called(summary))
+
+
+def _asker(index: SearchIndex) -> Ask:
+    """A prompt that shows the titles which have what is typed, while it is typed; a terminal that cannot do so has a plain one."""
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+    from prompt_toolkit.document import Document
+
+    class Titles(Completer):
+        def get_completions(self, document: Document, _event: CompleteEvent) -> Iterator[Completion]:
+            typed = document.text
+            if not typed.strip() or typed.isdigit():
+                return
+            for one in _latest(index, typed):
+                yield Completion(
+                    one.id or "", start_position=-len(typed), display=_title(one), display_meta=time(one.updated_at)
+                )
+
+    session: PromptSession[str] = PromptSession("> ", completer=Titles(), complete_in_thread=True)
+    return session.prompt

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from transcript_store import (
     IncompleteResponseError,
@@ -16,10 +17,11 @@ from transcript_store import (
     StorageError,
     TranscriptStoreError,
 )
-from transcript_store.chat import Complete, TextDelta
-from transcript_store.cli._shared.progress import Working
+from transcript_store.chat import TextDelta, TurnEnded
+from transcript_store.cli._shared.hints import error_sentence as in_the_shell
 from transcript_store.cli._shared.terminal import (
     Misuse,
+    Working,
     complain,
     is_at_a_terminal,
     many,
@@ -28,17 +30,56 @@ from transcript_store.cli._shared.terminal import (
     say_on,
     say_wrapped,
 )
-from transcript_store.cli._shared.ways_out import sentence as in_the_shell
-from transcript_store.cli.chat import HINT, commands, terminal
-from transcript_store.cli.chat.answerer import Answerer
-from transcript_store.cli.chat.commands import Command, command_in
-from transcript_store.cli.chat.conversation import Place
-from transcript_store.cli.chat.errors import sentence
+from transcript_store.cli.chat import HINT, terminal
+from transcript_store.cli.chat.answering import Answerer, sdk_error_sentence
+from transcript_store.cli.chat.conversation import ChatConversation
 from transcript_store.cli.chat.local.weights import LocalModelError
-from transcript_store.cli.chat.provider import Choice, choose
-from transcript_store.cli.chat.servers import find
-from transcript_store.cli.chat.signals import Terminated
+from transcript_store.cli.chat.provider import Choice, choose, find_servers
+from transcript_store.cli.chat.terminal import Terminated
 from transcript_store.messages import role_of
+
+# ---- commands ----
+#
+# The commands inside a chat, such as ``/help``: they are for the program, and are never sent or recorded.
+
+QUIT, HELP, HISTORY, RETRY, DROP, MODEL, SEARCH = "/quit", "/help", "/history", "/retry", "/drop", "/model", "/search"
+
+HELP_TEXT = """\
+/history [N]    what was said: the last N turns (10)
+/retry          ask an unanswered question again, as an empty line does
+/drop           take an unanswered question back
+/model [NAME]   which model answers; with NAME another one, from now on
+/search WORDS   where that was said, in all conversations beside this one too
+/quit           leave, as exit, quit and Ctrl-D do
+A line that begins with / and a word is a command. A space before it sends it."""
+
+_SAID_ALONE = {"exit": QUIT, "quit": QUIT}
+_COMMAND = re.compile(r"(/[a-z][a-z0-9_-]*)(?:\s+(.*))?", re.IGNORECASE)
+_SAME = {"/exit": QUIT, "/q": QUIT, "/h": HELP}
+
+
+class Command(NamedTuple):
+    """A command's name and its argument. The name may be unknown: the caller says so."""
+
+    name: str
+    argument: str = ""
+
+
+def command_in(line: str) -> Command | None:
+    """The command in a line; None if the line is a message.
+
+    These are messages: a text of several lines, a path (``/etc/hosts``), and a line that begins with a space.
+    """
+    line = line.rstrip()
+    if line.lower() in _SAID_ALONE:
+        return Command(_SAID_ALONE[line.lower()])
+    if "\n" in line or (match := _COMMAND.fullmatch(line)) is None:
+        return None
+    name = match[1].lower()
+    return Command(_SAME.get(name, name), (match[2] or "").strip())
+
+
+# ---- session ----
 
 _CUT_SHORT = ("length", "max_tokens", "MAX_TOKENS")
 """The stop reasons of an answer that ran out of tokens."""
@@ -58,10 +99,10 @@ _REFUSED_AGAIN = (
 _NOT_ANSWERED = "(not answered: an empty line or /retry asks again)"
 
 
-class Turns:
+class ChatRun:
     """One run of the command: turns in one conversation, until the input ends."""
 
-    def __init__(self, arguments: Namespace, place: Place) -> None:
+    def __init__(self, arguments: Namespace, place: ChatConversation) -> None:
         self._arguments = arguments
         self._place = place
         self._at_terminal = is_at_a_terminal()
@@ -70,7 +111,7 @@ class Turns:
             raise Misuse(f"{place.directory}: --retry asks again, and there is no conversation yet")
         choice = self._chosen(arguments.provider, arguments.model)
         self._answerer = Answerer(choice, place, arguments, on_request=self._on_request, note=self._note)
-        self._prompt = terminal.Prompt() if self._at_terminal else None
+        self._prompt = terminal.PromptReader() if self._at_terminal else None
         self._working: Working | None = None
 
     def run(self) -> int:
@@ -91,7 +132,7 @@ class Turns:
             for line in self._prompt:
                 if (command := command_in(line)) is None:
                     self._safely(line)
-                elif command.name == commands.QUIT:
+                elif command.name == QUIT:
                     break
                 else:
                     self._obey(command)
@@ -106,7 +147,7 @@ class Turns:
             for line in terminal.piped():
                 if (command := command_in(line)) is None:
                     yield self._turn(line)
-                elif command.name == commands.QUIT:
+                elif command.name == QUIT:
                     return
                 else:
                     yield self._obey(command)
@@ -144,7 +185,7 @@ class Turns:
             base_url=self._arguments.base_url,
             allow_insecure=self._arguments.allow_insecure_base_url,
             metadata=None if stored is None else stored.get_metadata(),
-            servers=lambda: find(self._arguments.ports),
+            servers=lambda: find_servers(self._arguments.ports),
         )
 
     # ---- what is said about the conversation ---------------------------------------------------------------------
@@ -190,21 +231,21 @@ class Turns:
 
     def _obey(self, command: Command) -> bool:
         """Run a command of the chat. Returns False if it is unknown or failed."""
-        if command.name == commands.HELP:
+        if command.name == HELP:
             say_wrapped(HINT)
-            say(commands.HELP_TEXT)
-        elif command.name == commands.HISTORY:
+            say(HELP_TEXT)
+        elif command.name == HISTORY:
             return self._show_history(command.argument)
-        elif command.name == commands.RETRY:
+        elif command.name == RETRY:
             if self._at_terminal:
                 self._safely(None)
             else:
                 return self._turn(None)
-        elif command.name == commands.DROP:
+        elif command.name == DROP:
             return self._drop()
-        elif command.name == commands.MODEL:
+        elif command.name == MODEL:
             return self._change_model(command.argument)
-        elif command.name == commands.SEARCH:
+        elif command.name == SEARCH:
             return self._search(command.argument)
         else:
             complain(
@@ -232,7 +273,7 @@ class Turns:
         if not query:
             complain("/search takes what is looked for, as `transcript-store search` does")
             return False
-        from transcript_store.cli.chat.finding import show_found
+        from transcript_store.cli.chat.conversation import show_found
 
         return show_found(self._place.shelf, query, self._place.keys)
 
@@ -297,7 +338,7 @@ class Turns:
                     self._working.done()
                     if isinstance(event, TextDelta):
                         say_on(event.text)
-                    elif isinstance(event, Complete):
+                    elif isinstance(event, TurnEnded):
                         say(now=True)
                         if event.stop_reason in _CUT_SHORT:
                             complain("the answer is as long as this model's answers may be, and ends there")
@@ -311,7 +352,9 @@ class Turns:
         if self._answerer.is_lost():
             why = "the local model's server ended; what came of the answer is kept"
         else:
-            why = sentence(error, server=self._answerer.choice.called, timeout_seconds=self._arguments.timeout)
+            why = sdk_error_sentence(
+                error, server=self._answerer.choice.called, timeout_seconds=self._arguments.timeout
+            )
         if self._answerer.client.is_refused:
             complain(f"{why}; {_REFUSED if self._refused_in_a_row() < 2 else _REFUSED_AGAIN}")
             return False
@@ -342,7 +385,7 @@ class Turns:
         why = in_the_shell(error, "chat")
         if isinstance(error, PoisonedError):
             conversation.load()  # after a failed sync, only a new load shows what the disk holds
-            why = f"{error.what}; the conversation was read again"
+            why = f"{error.problem}; the conversation was read again"
         new = conversation.get_records()[before:]
         is_asked = prompt is None or any(terminal.is_question(r) and terminal.question(r) == prompt for r in new)
         complain(f"{'the answer' if is_asked else 'the question'} is not stored: {why}")

@@ -1,0 +1,458 @@
+"""A folder that is behind what stands on a place goes on from there, and one that went on by itself is left alone.
+
+A laptop was shut for a week, and its conversation went on elsewhere. The copy that was fetched on Monday could not be fetched again on Friday:
+the folder was there. So it was moved away by hand, and once it was the one with the answer that nobody had shipped.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.backends.shipped import (
+    FOLDER,
+    ID,
+    KEY,
+    WAITS,
+    begun,
+    every_moment,
+    files_in,
+    library_on,
+    said,
+    shipped,
+    tried,
+)
+from tests.crash import enumeration, model
+from tests.crash.operations import Case
+from tests.kit.machines import machine_of
+from transcript_store import (
+    ConversationExistsError,
+    ConversationLibrary,
+    ConversationLockedError,
+    ConversationStore,
+    Hint,
+    StorageError,
+    verify,
+)
+from transcript_store._conversation import archive
+from transcript_store.backends import restore
+from transcript_store.backends._restoring import RemoteState
+from transcript_store.testing import (
+    FileSystemCall,
+    SimulatedBackend,
+    SimulatedFileSystem,
+    SimulatedObjectStore,
+    SimulatedStop,
+)
+
+KEYS = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
+Disk = SimulatedFileSystem
+
+
+def brought_up(disk: Disk, place: SimulatedBackend, **options: bool) -> int:
+    made = restore(place, ID, FOLDER, file_system=disk, waits_seconds=WAITS, **options)
+    assert not made.is_new
+    return made.added_records
+
+
+# ---- to the byte -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("new_place", [SimulatedBackend, SimulatedObjectStore])
+@KEYS
+def test_a_folder_of_any_moment_goes_on_to_the_byte(new_place: type[SimulatedBackend], key: bytes | None) -> None:
+    """S5, S6, P1: every file is what a new folder has, also behind a power cut; and a second run finds nothing to do."""
+    place = new_place()
+    *moments, last = every_moment(place, key)
+    whole = files_in(last, FOLDER)
+    counts = []
+    for disk in moments:
+        counts.append(brought_up(disk, place, with_key=True))
+        assert files_in(disk, FOLDER) == whole
+        assert brought_up(disk, place) == 0
+        assert files_in(disk.worst_power_failure(), FOLDER) == whole
+    assert counts == [3 + 4 + 4, 2 + 4 + 4, 4 + 4, 4 + 4, 1 + 4, 4, 3, 2, 1]
+    with library_on(last, key).open(ID) as conversation:
+        conversation.append_message(said("here"))
+    assert shipped(last, place).sent_records == 1
+
+
+def test_the_folder_that_was_shipped_goes_on_from_its_copy() -> None:
+    """Shipped, gone on with on the place, and back into the folder it came from."""
+    disk, place = Disk(), SimulatedBackend()
+    begun(disk).close()
+    shipped(disk, place)
+    with ConversationLibrary(place, file_system=Disk(seed=7)).open(ID, take_over=True) as there:
+        there.append_message(said("there"))
+        there.update_metadata(labels={"title": "given there"})
+    assert brought_up(disk, place) == 1
+    with library_on(disk).open(ID) as conversation:
+        assert conversation.get_messages()[-1] == said("there")
+        assert conversation.get_metadata().labels == {"title": "given there"}
+
+
+def test_metadata_alone_may_be_behind() -> None:
+    """No record is new, and the title is."""
+    disk, place = Disk(), SimulatedBackend()
+    begun(disk).close()
+    shipped(disk, place)
+    behind = disk.copy()
+    with library_on(disk).open(ID) as conversation:
+        conversation.update_metadata(labels={"title": "another"})
+    shipped(disk, place)
+    assert brought_up(behind, place) == 0
+    assert files_in(behind, FOLDER) == files_in(disk, FOLDER)
+
+
+def test_a_torn_tail_is_kept_and_the_folder_goes_on() -> None:
+    """The end of a line that a crash cut off goes to quarantine, as by any load."""
+    place = SimulatedBackend()
+    behind, *_, last = every_moment(place, None)
+    path = f"{FOLDER}/transcript.jsonl"
+    behind.write_file(path, (behind.tree()[path] or b"") + b'{"seq":3,"at":"20')
+    brought_up(behind, place)
+    assert files_in(behind, FOLDER) == files_in(last, FOLDER)
+    assert any(name.startswith("quarantine/") for name in files_in(behind, FOLDER, quarantine=True))
+
+
+def test_a_key_that_is_there_stays() -> None:
+    """A folder whose key was wrapped anew is not given the earlier wrapping back."""
+    place = SimulatedBackend()
+    behind, *_ = every_moment(place, KEY)
+    new_key = bytes(range(32, 64))
+    rotated = ConversationLibrary("/library", file_system=behind, encryption_key=new_key, retired_keys=[KEY])
+    rotated.rotate_key()
+    wrapped = files_in(behind, FOLDER)["key.json"]
+    assert brought_up(behind, place, with_key=True) == 11
+    assert files_in(behind, FOLDER)["key.json"] == wrapped
+    with library_on(behind, new_key).open(ID) as conversation:
+        assert conversation.get_messages()[-1] == said("last")
+
+
+def test_a_folder_that_was_plain_gets_the_key_of_what_was_sealed_since() -> None:
+    """It goes on with sealed generations, which nobody could read without the key beside them."""
+    disk, place = Disk(), SimulatedBackend()
+    begun(disk).close()
+    shipped(disk, place)
+    behind = disk.copy()
+    with ConversationStore(FOLDER, encryption_key=KEY, file_system=disk) as conversation:
+        conversation.seal(keep_plain=True)
+        conversation.append_message(said("sealed"))
+    shipped(disk, place, with_key=True)
+    brought_up(behind, place, with_key=True)
+    assert files_in(behind, FOLDER) == files_in(disk, FOLDER)
+    with library_on(behind, KEY).open(ID) as conversation:
+        assert conversation.get_messages()[-1] == said("sealed")
+
+
+# ---- left alone ------------------------------------------------------------------------------------------------------------
+
+
+def appended(disk: Disk) -> None:
+    with library_on(disk).open(ID) as conversation:
+        conversation.append_message(said("said here alone"))
+
+
+def titled(disk: Disk) -> None:
+    with library_on(disk).open(ID) as conversation:
+        conversation.update_metadata(labels={"title": "given here alone"})
+
+
+def replaced(disk: Disk) -> None:
+    with library_on(disk).open(ID) as conversation:
+        conversation.replace_transcript([said("a summary of here alone")])
+
+
+def damaged(disk: Disk) -> None:
+    path = f"{FOLDER}/transcript.jsonl"
+    disk.write_file(path, (disk.tree()[path] or b"").replace(b"first", b"fearst"))
+
+
+def title_given_back(disk: Disk) -> None:
+    """The title that the place had once, given here after it had another one: no earlier state, though it reads as one."""
+    for title in ("B", "A ship"):
+        with library_on(disk).open(ID) as conversation:
+            conversation.update_metadata(labels={"title": title})
+
+
+@pytest.mark.parametrize(
+    ("moment", "part"),
+    [*((moment, part) for moment in (0, 3, 4) for part in (appended, titled, replaced)), (0, damaged)],
+)
+def test_a_folder_that_went_on_by_itself_is_left_alone(moment: int, part: Callable[[Disk], None]) -> None:
+    """S5: both heads are named, and no byte of it is changed."""
+    place = SimulatedBackend()
+    moments = every_moment(place, None)
+    disk = moments[moment]
+    part(disk)
+    before = files_in(disk, FOLDER, quarantine=True)
+    with pytest.raises(ConversationExistsError) as told:
+        brought_up(disk, place)
+    assert files_in(disk, FOLDER, quarantine=True) == before
+    if part is not damaged:
+        theirs, ours = moments[-1], disk
+        for each in (theirs, ours):
+            with library_on(each).open(ID, read_only=True) as conversation:
+                assert conversation.head in str(told.value)
+
+
+def test_a_title_given_back_is_a_change() -> None:
+    """S5: what the folder says now stood on the place once, and was said later than anything there."""
+    disk, place = Disk(), SimulatedBackend()
+    begun(disk).close()
+    shipped(disk, place)
+    with ConversationLibrary(place, file_system=Disk(seed=7)).open(ID, take_over=True) as there:
+        there.update_metadata(labels={"title": "B"})
+    for _ in range(50):
+        disk.now_us()
+    title_given_back(disk)
+    before = files_in(disk, FOLDER)
+    assert brought_up(disk, place) == 0
+    assert files_in(disk, FOLDER) == before
+
+
+def test_a_folder_with_a_writer_is_left_alone() -> None:
+    """Whoever writes to the folder is not disturbed, and goes on; of a folder that lacks nothing, nothing is said."""
+    place = SimulatedBackend()
+    behind, *_, last = every_moment(place, None)
+    with library_on(behind).open(ID) as conversation:
+        with pytest.raises(ConversationLockedError):
+            brought_up(behind.another_process(), place)
+        conversation.append_message(said("goes on"))
+    with library_on(last).open(ID):
+        assert brought_up(last.another_process(), place) == 0
+
+
+def writer_between_the_look_and_the_lock() -> Disk:
+    """A writer opens the folder when it was found to be behind, appends, and closes it."""
+    place = SimulatedBackend()
+    behind, *_ = every_moment(place, None)
+
+    def comes(call: FileSystemCall) -> None:
+        if call.name == "try_lock" and call.path.startswith(FOLDER):
+            behind.on_call = None
+            appended(behind.another_process())
+
+    behind.on_call = comes
+    with suppress(ConversationExistsError):
+        brought_up(behind, place)
+    return behind
+
+
+def has_what_was_said(disk: Disk) -> bool:
+    return any(b"said here alone" in data for data in files_in(disk, FOLDER, quarantine=True).values())
+
+
+def test_what_is_written_between_the_look_and_the_lock_stays() -> None:
+    """S5: it is asked again with the lock."""
+    assert has_what_was_said(writer_between_the_look_and_the_lock())
+
+
+def test_asking_once_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S5 left out behind the lock: a message is gone."""
+    answers = iter([False])
+    real = RemoteState.why_not_from
+
+    def asked_once(self: RemoteState, folder: object) -> str | None:
+        return real(self, folder) if next(answers, True) is False else None  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RemoteState, "why_not_from", asked_once)
+    assert not has_what_was_said(writer_between_the_look_and_the_lock())
+
+
+# ---- cut off ---------------------------------------------------------------------------------------------------------------
+
+
+class CatchingUp(Case):
+    """The folder is there, and nobody has it open."""
+
+    starts_loaded = False
+
+
+def _ahead(change: Callable[[ConversationStore], object]) -> tuple[SimulatedBackend, Disk]:
+    """A place one commit ahead of a folder."""
+    place, machine = SimulatedBackend(), Disk()
+    with ConversationLibrary(place, file_system=machine).create(
+        id=model.ID, provider="claude", messages=[said("first"), said("second")]
+    ) as conversation:
+        conversation.replace_transcript([said("summary"), said("of the two")])
+        disk = Disk(page_bytes=256, sector_bytes=64)
+        restore(place, model.ID, model.DIRECTORY, file_system=disk)
+        change(conversation)
+    return place, disk
+
+
+def _one_ahead() -> SimulatedBackend:
+    return _ahead(lambda conversation: conversation.append_messages([said("x" * 300), said("y" * 300), said("z")]))[0]
+
+
+def _a_generation_ahead() -> SimulatedBackend:
+    return _ahead(lambda conversation: conversation.replace_transcript([said("shorter")]))[0]
+
+
+def behind() -> Disk:
+    return _ahead(lambda conversation: None)[1]
+
+
+def _appended(conversation: ConversationStore) -> None:
+    restore(_one_ahead(), model.ID, model.DIRECTORY, file_system=machine_of(conversation))
+
+
+def _replaced(conversation: ConversationStore) -> None:
+    restore(_a_generation_ahead(), model.ID, model.DIRECTORY, file_system=machine_of(conversation))
+
+
+@pytest.mark.parametrize("step", [_replaced, pytest.param(_appended, marks=pytest.mark.long)])
+def test_a_folder_that_is_cut_off_is_as_it_was_or_up_to_date(step: Callable[[ConversationStore], None]) -> None:
+    """S6, P1, P2, P6, P7: a power cut before every sync, SIGKILL before every call, an error of every call; and it can be run again."""
+    case = CatchingUp(behind, (step,))
+    assert enumeration.power_cuts(case, limit=8) > 10
+    assert enumeration.kills(case) > 20
+    assert enumeration.kills_then_power_cuts(case, limit=2) > 5
+    assert enumeration.errors(case, every=7) > 20
+
+
+def cut_at_every_call(key: bytes | None) -> int:
+    """Two generations behind: killed at every call, and the power cut then; what is there opens, and the next run makes it whole."""
+    place = SimulatedBackend()
+    first, *_, last = every_moment(place, key)
+    whole, seen = files_in(last, FOLDER), set[str]()
+    number = 0
+    while True:
+        disk, number = first.copy(), number + 1
+        calls = iter(range(1, number))
+
+        def on_call(_: FileSystemCall, calls: object = calls) -> None:
+            if next(calls, None) is None:  # type: ignore[call-overload]
+                raise SimulatedStop
+
+        disk.on_call = on_call
+        is_killed = isinstance(
+            tried(restore, place, ID, FOLDER, file_system=disk, with_key=True, waits_seconds=WAITS), SimulatedStop
+        )
+        for left in (disk.kill_process(), disk.kill_process().worst_power_failure()):
+            with library_on(left, key).open(ID, read_only=True) as conversation:
+                seen.add(str(conversation.get_messages()))
+                generations = [each.number for each in conversation.generations()]
+                assert generations == [*range(generations[-1] + 1)]
+            assert verify(FOLDER, file_system=left).findings == ()
+            brought_up(left, place, with_key=True)
+            after = files_in(left, FOLDER)
+            assert {**after, "metadata.json": b""} == {**whole, "metadata.json": b""}
+            with library_on(left, key).open(ID, read_only=True) as conversation:
+                assert conversation.get_metadata().labels == {"title": "A longer one"}
+        if not is_killed:
+            return len(seen)
+
+
+@pytest.mark.parametrize("key", [None, pytest.param(KEY, marks=pytest.mark.long)], ids=["plain", "sealed"])
+def test_a_run_that_was_killed_anywhere_is_gone_on_with(key: bytes | None) -> None:
+    """S6: each state is one that the conversation had: as it was, each generation at its end."""
+    assert cut_at_every_call(key) == 4
+
+
+def test_a_generation_that_is_not_kept_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S6 left out: what ends is not in the archive."""
+    monkeypatch.setattr(archive, "keep", lambda folder, live: None)
+    with pytest.raises(AssertionError):
+        cut_at_every_call(None)
+
+
+# ---- at random -------------------------------------------------------------------------------------------------------------
+
+STEPS = st.lists(st.sampled_from(["append", "batch", "replace", "metadata", "ship", "copy"]), min_size=2, max_size=16)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=STEPS, is_sealed=st.booleans(), packs=st.booleans())
+def test_random_histories_go_on_from_any_copy(steps: list[str], is_sealed: bool, packs: bool) -> None:
+    """A disk copied at any moment, shipped before or not, goes on to what is on the place in the end."""
+    key = KEY if is_sealed else None
+    disk, place = Disk(), SimulatedObjectStore() if packs else SimulatedBackend()
+    begun(disk, key).close()
+    copies = [disk.copy()]
+    for number, step in enumerate(steps):
+        if step == "ship":
+            shipped(disk, place, with_key=True)
+            continue
+        if step == "copy":
+            copies.append(disk.copy())
+            continue
+        with library_on(disk, key).open(ID) as conversation:
+            if step == "append":
+                conversation.append_message(said(f"{number}"))
+            elif step == "batch":
+                conversation.append_messages([said(f"{number}")] * 3)
+            elif step == "replace":
+                conversation.replace_transcript([said(f"summary {number}")])
+            else:
+                conversation.update_metadata(labels={"title": f"{number}"})
+    shipped(disk, place, with_key=True)
+    whole = files_in(disk, FOLDER)
+    for behind in copies:
+        refused = tried(brought_up, behind, place, with_key=True)
+        if refused is None:
+            after = files_in(behind, FOLDER)
+            assert {**after, "metadata.json": b""} == {**whole, "metadata.json": b""}
+        else:  # metadata that was changed again before it was shipped never stood on the place
+            assert "its metadata was changed here" in str(refused)
+            assert "metadata" in steps or is_sealed
+
+
+def test_a_clock_that_is_ahead_of_the_one_that_ships_changes_nothing() -> None:
+    """S5: a folder that nobody had touched was "changed here", until the other clock had passed the time of its last record."""
+    disk, place, behind = Disk(), SimulatedBackend(), Disk(seed=7)
+    disk.clock_us += 3_600_000_000
+    with begun(disk) as conversation:
+        conversation.append_message(said("one"))
+    disk.clock_us -= 3_600_000_000
+    shipped(disk, place)
+    restore(place, ID, FOLDER, file_system=behind)
+    disk.clock_us += 3_600_000_000
+    with library_on(disk).open(ID) as conversation:
+        conversation.append_message(said("two"))
+    disk.clock_us -= 3_600_000_000
+    shipped(disk, place)
+    assert brought_up(behind, place) == 1
+
+
+def test_a_disk_that_is_full_on_the_way_says_what_stands_there() -> None:
+    """S6: it said that what was there before is intact, and a later generation stood in its place."""
+    place = SimulatedBackend()
+    first, *_, last = every_moment(place, None)
+    before = files_in(first, FOLDER)
+    later = 0
+    for number in range(1000):
+        disk = first.copy()
+        count = 0
+
+        def refuse(call: FileSystemCall, number: int = number) -> None:
+            nonlocal count
+            if call.name in ("write", "rename", "create"):
+                count += 1
+                if count == number + 1:
+                    raise OSError(errno.ENOSPC, "full")
+
+        disk.on_call = refuse
+        told = None
+        try:
+            brought_up(disk, place)
+        except StorageError as error:
+            told = error
+        if told is None:
+            if count <= number:
+                break
+        else:
+            is_as_before = files_in(disk, FOLDER) == before
+            assert "state that the conversation had" in told.consequence or is_as_before
+            assert told.hint is Hint.FREE_SPACE
+            later += not is_as_before
+        disk.on_call = None
+        brought_up(disk, place)
+        assert files_in(disk, FOLDER) == files_in(last, FOLDER)
+    assert later

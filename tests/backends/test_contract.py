@@ -1,0 +1,303 @@
+"""The places of the kit keep the contract of ``check_backend``, and the contract objects to places that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from transcript_store.backends import BackendError, SlotRange, StoredSummary
+from transcript_store.testing import SimulatedBackend, SimulatedObjectStore, check_backend
+
+
+@pytest.mark.parametrize("make_place", [SimulatedBackend, SimulatedObjectStore])
+def test_the_simulated_places_keep_the_contract(make_place: type[SimulatedBackend]):
+    """E1 to E17."""
+    place = make_place()
+    check_backend(lambda: place)
+
+
+class Forgets(SimulatedBackend):
+    def read(self, id: str, after: int = 0) -> list[SlotRange]:
+        return super().read(id, after)[:-1]
+
+
+class Overwrites(SimulatedBackend):
+    def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
+        self.set_object(id, f"s/{slot}", data)
+        return True
+
+
+class SaysYes(SimulatedBackend):
+    def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
+        self._create(id, f"s/{slot}", data)
+        return True
+
+
+class SaysItIsOurs(SimulatedBackend):
+    """As a client does that repeats a request by itself: it is there already, and it is the same."""
+
+    def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
+        return super()._put(id, slot, data, previous) or self.object(id, f"s/{slot}") == data
+
+
+class Cuts(SimulatedBackend):
+    def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
+        return super()._put(id, slot, data[:100_000], previous)
+
+
+class OrdersByText(SimulatedBackend):
+    def read(self, id: str, after: int = 0) -> list[SlotRange]:
+        return [piece for piece in super().read(id) if str(piece.first) > str(after)]
+
+
+class Mixes(SimulatedBackend):
+    """What was put last under a number is read, whoever's it is."""
+
+    def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
+        is_put = super()._put(id, slot, data, previous)
+        if is_put:
+            self.set_object("anybody", f"s/{slot}", data)
+        return is_put
+
+    def read(self, id: str, after: int = 0) -> list[SlotRange]:
+        return [piece._replace(data=self.object("anybody", f"s/{piece.first}")) for piece in super().read(id, after)]
+
+
+class ListsNothing(SimulatedBackend):
+    def conversations(self, *, after: str = "", limit: int = 1000) -> list[str]:
+        return []
+
+
+class LooksBackByHalf(SimulatedBackend):
+    def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
+        there = slot == 1 or f"s/{slot - 1}" in self.names(id)
+        return there and self._create(id, f"s/{slot}", data)
+
+
+class KeepsWhatIsPacked(SimulatedObjectStore):
+    def delete_slots(self, id: str, slots: Iterable[int]) -> None:
+        return None
+
+
+class PrefersSlots(SimulatedObjectStore):
+    def read(self, id: str, after: int = 0) -> list[SlotRange]:
+        return SimulatedBackend.read(self, id, after)
+
+
+class RepacksInPlace(SimulatedObjectStore):
+    def put_pack(self, id: str, first: int, last: int, data: bytes) -> None:
+        self.set_object(id, f"p/{first}-{last}", data)
+
+
+class ListsOldestFirst(SimulatedBackend):
+    def summaries(self, **given: Any) -> list[StoredSummary]:
+        return super().summaries(**given)[::-1]
+
+
+class PagesByTimeAlone(SimulatedBackend):
+    """Of two that changed at the same moment, the page behind the first one leaves out the second."""
+
+    def summaries(
+        self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
+    ) -> list[StoredSummary]:
+        return super().summaries(before=(before[0], "") if before else None, limit=limit, label=label)
+
+
+class KeepsTheLastSummary(SimulatedBackend):
+    def _put_summary(self, summary: StoredSummary) -> None:
+        self._summaries[summary.id] = summary
+
+
+class KeepsTheFirstSummary(SimulatedBackend):
+    def _put_summary(self, summary: StoredSummary) -> None:
+        self._summaries.setdefault(summary.id, summary)
+
+
+class IgnoresLabels(SimulatedBackend):
+    def summaries(
+        self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
+    ) -> list[StoredSummary]:
+        return super().summaries(before=before, limit=limit)
+
+
+class SearchesLabelsAsText(SimulatedBackend):
+    def summaries(
+        self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
+    ) -> list[StoredSummary]:
+        name, _, value = (label or "").partition("=")
+        found = super().summaries(before=before, limit=1000)
+        return [each for each in found if name.encode() in each.data and value.encode() in each.data][:limit]
+
+
+class HasNoLabels(SimulatedBackend):
+    """It says so, which a place may."""
+
+    def summaries(
+        self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
+    ) -> list[StoredSummary]:
+        if label is not None:
+            raise BackendError(path=self.name, doing="list", reason="it has no labels", outcome="not stored")
+        return super().summaries(before=before, limit=limit)
+
+
+class ExpungesNothing(SimulatedBackend):
+    def _expunge(self, id: str, keep: int) -> None:
+        self._expunge_summary(id)
+
+
+class ExpungesAll(SimulatedBackend):
+    """So that nobody is told, and the conversation may begin anew."""
+
+    def _expunge(self, id: str, keep: int) -> None:
+        super()._expunge(id, keep + 1)
+
+
+class ListsWhatIsExpunged(SimulatedBackend):
+    def _expunge(self, id: str, keep: int) -> None:
+        for name in self._below(id, keep):
+            self.set_object(id, name, None)
+
+
+class ForgetsThatItWasExpunged(SimulatedBackend):
+    def _expunge_summary(self, id: str) -> None:
+        self._summaries.pop(id, None)
+
+
+class ExpungesOnlyASummaryThatIsThere(SimulatedObjectStore):
+    """As it does with the key, which nobody puts but before slot 1."""
+
+    def _expunge_summary(self, id: str) -> None:
+        if id in self._summaries:
+            super()._expunge_summary(id)
+
+
+class BeginsAnew(SimulatedBackend):
+    def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
+        return self._create(id, "s/1", data) if slot == 1 else super()._put(id, slot, data, previous)
+
+
+class ForgetsPacks(SimulatedObjectStore):
+    def _below(self, id: str, keep: int) -> list[str]:
+        return [name for name in super()._below(id, keep) if name.startswith("s/")]
+
+
+class FreesNames(SimulatedObjectStore):
+    def expunge(self, id: str, keep: int) -> None:
+        SimulatedBackend.expunge(self, id, keep)
+
+
+class FreesAllNamesButTheFirst(SimulatedObjectStore):
+    """So that whoever creates or loads is told, and a writer that has stalled is not."""
+
+    def expunge(self, id: str, keep: int) -> None:
+        freed = [name for name in self._below(id, keep) if name != "s/1"]
+        super().expunge(id, keep)
+        for name in freed:
+            self.set_object(id, name, None)
+
+
+class FreesTheNameOfOneSlot(SimulatedObjectStore):
+    """That of the slot before the last."""
+
+    def expunge(self, id: str, keep: int) -> None:
+        super().expunge(id, keep)
+        self.set_object(id, f"s/{keep - 1}", None)
+
+
+class FreesTheNamesOfClaims(SimulatedObjectStore):
+    """As if it knew what is in them: only a writer that stalled before one shows it."""
+
+    def expunge(self, id: str, keep: int) -> None:
+        freed = [name for name in self._below(id, keep) if b'"kind":"claim"' in self.object(id, name)]
+        super().expunge(id, keep)
+        for name in freed:
+            self.set_object(id, name, None)
+
+
+class KeepsTheFirstKey(SimulatedBackend):
+    def _put_key(self, id: str, data: bytes, known: bytes | None) -> bool:
+        return super()._put_key(id, data, None) if known is None else False
+
+
+class OverwritesKeys(SimulatedBackend):
+    def _put_key(self, id: str, data: bytes, known: bytes | None) -> bool:
+        return super()._put_key(id, data, self._keys.get(id))
+
+
+class FreesTheKey(SimulatedBackend):
+    def _expunge_key(self, id: str) -> None:
+        self.set_key(id, None)
+
+
+class KeepsTheKey(SimulatedBackend):
+    def _expunge_key(self, id: str) -> None:
+        pass
+
+
+class PutsTheKeyIntoASlot(SimulatedBackend):
+    def _put_key(self, id: str, data: bytes, known: bytes | None) -> bool:
+        self._create(id, "s/1", data)
+        return super()._put_key(id, data, known)
+
+
+def test_a_place_need_not_know_labels():
+    """E14: then it says so."""
+    place = HasNoLabels()
+    check_backend(lambda: place)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "rule"),
+    [
+        (Forgets, "E2"),
+        (Cuts, "E2"),
+        (Overwrites, "E3"),
+        (SaysYes, "E3"),
+        (SaysItIsOurs, "E3"),
+        (OrdersByText, "E5"),
+        (Mixes, "E6"),
+        (ListsNothing, "E7"),
+        (LooksBackByHalf, "E9"),
+        (KeepsWhatIsPacked, "E11"),
+        (PrefersSlots, "E11"),
+        (RepacksInPlace, "E11"),
+        (ListsOldestFirst, "E12"),
+        (PagesByTimeAlone, "E12"),
+        (KeepsTheLastSummary, "E13"),
+        (KeepsTheFirstSummary, "E13"),
+        (IgnoresLabels, "E14"),
+        (SearchesLabelsAsText, "E14"),
+        (ExpungesNothing, "E15"),
+        (ExpungesAll, "E15"),
+        (ListsWhatIsExpunged, "E15"),
+        (BeginsAnew, "E15"),
+        (ForgetsPacks, "E15"),
+        (FreesNames, "E15"),
+        (FreesTheKey, "E15"),
+        (KeepsTheKey, "E15"),
+        (KeepsTheFirstKey, "E16"),
+        (OverwritesKeys, "E15"),
+        (PutsTheKeyIntoASlot, "E16"),
+        (FreesAllNamesButTheFirst, "E17"),
+        (FreesTheNameOfOneSlot, "E17"),
+        (FreesTheNamesOfClaims, "E17"),
+        (ForgetsThatItWasExpunged, "E17"),
+        (ExpungesOnlyASummaryThatIsThere, "E17"),
+    ],
+)
+def test_the_contract_objects(wrong: type[SimulatedBackend], rule: str):
+    """A place that breaks a rule is named by it. (Which races a place loses, E4 and E8, only a place with threads can show.)"""
+    place = wrong()
+    with pytest.raises(AssertionError) as told:
+        check_backend(lambda: place)
+    assert str(told.value).startswith(f"{rule},")
+
+
+def test_the_contract_is_given_what_opens_a_place():
+    with pytest.raises(
+        TypeError,
+        match="open_backend must be a function that makes a new one each time, or a class, not a SimulatedBackend",
+    ):
+        check_backend(SimulatedBackend())  # type: ignore[arg-type]

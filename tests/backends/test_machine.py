@@ -1,0 +1,96 @@
+"""``BackendMachine`` on the places of the kit, and on places that break the contract: it finds each of them, with a short story."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from transcript_store.backends import Backend, SlotRange
+from transcript_store.testing import SimulatedBackend, SimulatedObjectStore
+from transcript_store.testing.machines import BackendMachine
+
+
+def live(make_place: type[SimulatedBackend], lives: int) -> None:
+    class OnOne(BackendMachine):
+        def __init__(self) -> None:
+            self.engine = make_place()
+            super().__init__()
+
+        def open_backend(self) -> Backend:
+            return self.engine
+
+    run_state_machine_as_test(
+        OnOne,
+        settings=settings(
+            max_examples=lives,
+            stateful_step_count=25,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            phases=[Phase.generate, Phase.shrink],
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+@pytest.mark.parametrize("place", [SimulatedBackend, SimulatedObjectStore])
+@pytest.mark.parametrize("lives", [20, pytest.param(200, marks=pytest.mark.long)])
+def test_the_simulated_places_keep_the_contract(place: type[SimulatedBackend], lives: int):
+    live(place, lives)
+
+
+class Overwrites(SimulatedBackend):
+    def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
+        self.set_object(id, f"s/{slot}", data)
+        return True
+
+
+class SaysItIsOurs(SimulatedBackend):
+    """As a client does that repeats a request by itself: it is there already, and it is the same."""
+
+    def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
+        is_put = super()._put(id, slot, data, previous)
+        return is_put or (f"s/{slot}" in self.names(id) and self.object(id, f"s/{slot}") == data)
+
+
+class PrefersSlots(SimulatedObjectStore):
+    def read(self, id: str, after: int = 0) -> list[SlotRange]:
+        return SimulatedBackend.read(self, id, after)
+
+
+class ForgetsTheFirst(SimulatedObjectStore):
+    def delete_slots(self, id: str, slots: Iterable[int]) -> None:
+        super().delete_slots(id, [*slots, 1, len(self.names(id)) - 1])
+
+
+class ListsOnePage(SimulatedBackend):
+    def conversations(self, *, after: str = "", limit: int = 1000) -> list[str]:
+        return [] if after else super().conversations(limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "steps"),
+    [
+        (Overwrites, 6),
+        pytest.param(SaysItIsOurs, 6, marks=pytest.mark.long),
+        pytest.param(PrefersSlots, 6, marks=pytest.mark.long),
+        pytest.param(ForgetsTheFirst, 6, marks=pytest.mark.long),
+        pytest.param(ListsOnePage, 6, marks=pytest.mark.long),
+    ],
+)
+def test_the_machine_objects(wrong: type[SimulatedBackend], steps: int):
+    """A place that breaks a rule is found within 300 lives, with a story of a few steps."""
+    with pytest.raises((AssertionError, KeyError)) as told:
+        live(wrong, 300)
+    story = "\n".join(getattr(told.value, "__notes__", []))
+    assert 0 < len(re.findall(r"^state\.(?!both_read_all|teardown)\w+\(", story, re.MULTILINE)) <= steps
+
+
+def test_whoever_forgets_the_place_is_told():
+    with pytest.raises(NotImplementedError, match="as for check_backend"):
+        BackendMachine()

@@ -1,0 +1,97 @@
+"""Errors of the operating system → :class:`StorageError`, through :func:`storage_error`, at the border where files are touched."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from transcript_store._os.filesystem import FileStatus
+from transcript_store.errors import StorageError
+from transcript_store.hints import Hint, way_out_of_number
+
+_OPENED_TO_WRITE = {errno.EROFS: Hint.OPEN_TO_READ, errno.EACCES: Hint.CHECK_PERMISSIONS_OR_READ}
+"""For a conversation that is opened to write: it can still be read."""
+NOT_ITS_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""What the process lacks. It says nothing of the file that was asked for, so nobody may call that one damaged, or leave it out."""
+
+
+def storage_error(
+    error: OSError,
+    path: str,
+    doing: str,
+    consequence: str = "",
+    hint: Hint | None = None,
+    *,
+    can_read_only: bool = False,
+) -> StorageError:
+    """Translate an error of the operating system: what was refused (``doing``), what holds nevertheless, and the way out.
+
+    Without a ``hint`` it is that of the error's number. ``can_read_only`` is for a conversation that is opened to write, and
+    could be opened with ``read_only=True``.
+    """
+    number = error.errno or errno.EIO
+    usual = _OPENED_TO_WRITE.get(number) if can_read_only else None
+    return StorageError(
+        errno=number,
+        strerror=error.reason if isinstance(error, NotOursError) else os.strerror(number),
+        path=path,
+        doing=doing,
+        consequence=consequence,
+        hint=hint or usual or way_out_of_number(number),
+    )
+
+
+class refusals:  # noqa: N801  # a block, as contextlib.suppress
+    """Translate errors of the operating system in a block.
+
+    No generator: a turn has three such blocks, and one made of a generator takes four times as long.
+    """
+
+    __slots__ = ("_can_read_only", "_told")
+
+    def __init__(
+        self,
+        path: str,
+        doing: str,
+        consequence: str = "",
+        hint: Hint | None = None,
+        *,
+        can_read_only: bool = False,
+    ) -> None:
+        self._told = path, doing, consequence, hint
+        self._can_read_only = can_read_only
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, StorageError):
+            raise storage_error(error, *self._told, can_read_only=self._can_read_only) from error
+
+
+class SyncFailedError(OSError):
+    """A sync was refused: what the medium holds is not known any more."""
+
+
+class NotOursError(OSError):
+    """A name holds something other than what we would have put there; ``reason`` says what."""
+
+    def __init__(self, status: FileStatus) -> None:
+        self.reason = f"{kind_of(status)} stands where something of ours should be"
+        super().__init__(errno.EEXIST, self.reason)
+
+
+def kind_of(status: FileStatus) -> str:
+    """What a directory entry is, in words."""
+    mode = status.st_mode
+    for test, word in (
+        (stat.S_ISDIR, "a directory"),
+        (stat.S_ISLNK, "a symbolic link"),
+        (stat.S_ISFIFO, "a FIFO"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISREG, "a file"),
+    ):
+        if test(mode):
+            return word
+    return "a device"

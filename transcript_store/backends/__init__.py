@@ -1,0 +1,59 @@
+"""Conversations that live on an engine instead of a disk: a log of slots, each written once by the engine's own conditional write.
+
+A ``Backend`` is what an engine must offer, and ``ConversationLibrary(place)`` is the library on it. This is an extra room: nothing of
+the core imports it. docs/engines.md says what is different there.
+
+.. code-block:: python
+
+    from transcript_store import ConversationLibrary
+    from transcript_store.backends import ConversationTakenOverError
+    from transcript_store.testing import SimulatedBackend
+
+    library = ConversationLibrary(SimulatedBackend())
+    here = library.create(provider="claude", holder="worker-1")
+    here.append_message({"role": "user", "content": "Hello"})
+
+    there = library.open(here.id, take_over=True, holder="worker-2")       # another host, which takes over
+    assert there.get_messages() == [{"role": "user", "content": "Hello"}]
+
+    try:
+        here.append_message({"role": "user", "content": "Are you there?"})
+    except ConversationTakenOverError as error:
+        assert error.holder["name"] == "worker-2"                          # and nothing of it is stored
+"""
+
+import typing as _typing
+
+from transcript_store._lazy import lazy_names as _opened
+
+if _typing.TYPE_CHECKING:
+    from transcript_store.backends._addresses import *
+    from transcript_store.backends._backend import *
+    from transcript_store.backends._checks import *
+    from transcript_store.backends._conversation import *
+    from transcript_store.backends._library import *
+    from transcript_store.backends._objects import *
+    from transcript_store.backends._postgres import *
+    from transcript_store.backends._restoring import *
+    from transcript_store.backends._shipping import *
+    from transcript_store.backends._shipping_library import *
+    from transcript_store.backends._snapshots import *
+else:
+    from transcript_store.backends import _library  # noqa: F401 (it says what a library on a place is: a place does not)
+
+    __getattr__, __dir__ = _opened(
+        __name__,
+        "_backend",
+        "_backend",
+        "_backend",
+        "_conversation",
+        "_checks",
+        "_library",
+        "_objects",
+        "_postgres",
+        "_restoring",
+        "_shipping",
+        "_shipping_library",
+        "_snapshots",
+        "_addresses",
+    )

@@ -1,0 +1,437 @@
+"""The algorithm: read a log of slots, claim it, write behind it, and find out what became of a write that nobody answered.
+
+Invariants, which the tests name:
+
+D1  What memory holds is a prefix of the log, verified. It grows by slots that were read, or that ``put`` said True to.
+D2  A write is noted as unsure before the place hears of it, and struck out when its slot is known. So an interruption, an error
+    and a lost answer are one case: the next call looks.
+D3  Nothing but the bytes in its slot say that a write is stored. "It is there already" may be our own; no answer may be a yes.
+D4  A claim counts when no pack holds its slot: it may have gone into a name that had been freed.
+D5  A pack is made of what memory holds (D1). A slot is removed only inside a pack that was read back; never one that begins an epoch,
+    and never one whose next slot is of another epoch. A writer that stalled before such a slot must find it taken.
+D6  Behind an unsure write nothing is put but a claim: either the claim is there first, and what was unsure can never come to be; or that
+    is there, and the claim goes behind it. So whoever puts a message knows what stands before it.
+D7  A pack that fails is no error of a write: what it would hold stands in its slots.
+
+It knows no engine and no clock: a :class:`Backend` is given, and what waits between two attempts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from enum import Enum
+from itertools import pairwise
+from os import PathLike
+from typing import Any, NoReturn, TypeVar
+
+from transcript_store._conversation.metadata import opens
+from transcript_store._sealing.data_key import DataKey
+from transcript_store.backends._backend import (
+    Backend,
+    BackendError,
+    BackendUnreachableError,
+    ConversationTakenOverError,
+    OutcomeUnknownError,
+    is_in_vain,
+    packing,
+    patiently,
+)
+from transcript_store.backends._keys import KeyCell
+from transcript_store.backends._slots import (
+    LogState,
+    NotASlotError,
+    Slot,
+    all_taken_in,
+    flattened,
+    is_expunged,
+    slot_hash,
+    taken_in,
+)
+from transcript_store.errors import (
+    ConversationNotFoundError,
+    CorruptTranscriptError,
+    UnsupportedVersionError,
+)
+from transcript_store.hints import Hint
+
+WAITS_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 14.0)
+"""How long to wait between two attempts: half a minute together."""
+
+PACK_EACH = 1000
+"""How many slots are packed together, where slots are packed."""
+SHORT = 32
+"""At a release, a pack may be so many times shorter. If every close made one, a conversation of short sessions had a pack for each."""
+
+_KEPT_OUTCOMES = 1000
+
+T = TypeVar("T")
+
+
+class WriteOutcome(Enum):
+    """What is known of a write after one attempt."""
+
+    STORED = "the slot holds it"
+    BEATEN = "the slot holds something else, which was taken in"
+    ABSENT = "the slot is empty: it may come to be stored still"
+    SILENT = "nobody answers"
+
+
+class _RefusedError(Exception):
+    """A place refused for good what an attempt asked of it."""
+
+    def __init__(self, error: BackendError, *, nothing_was_put: bool) -> None:
+        super().__init__()
+        self.error = error
+        self.nothing_was_put = nothing_was_put
+
+
+class ClaimedLog:
+    """The slots of one conversation, as far as they were read, and the right to write the next one, if it was claimed."""
+
+    def __init__(
+        self,
+        place: Backend,
+        id: str,
+        *,
+        waits_seconds: Sequence[float] = WAITS_SECONDS,
+        sleep: Callable[[float], None],
+        pack_each: int = PACK_EACH,
+    ) -> None:
+        if isinstance(place, str | PathLike):
+            raise TypeError(
+                f"place must be a place, not {type(place).__name__}: places.open_backend(address) makes one"
+            )
+        self.place = place
+        self.id = id
+        self.path = f"{place.name}/{id}"
+        self.state = LogState(conversation=id)
+        self.fresh: list[Slot] = []
+        """The slots that were taken in since somebody emptied this list: what they hold is kept by whoever did."""
+        self.deleted_in: int | None = None
+        """The slot in which it was deleted; None as long as nobody has seen one."""
+        self._waits: tuple[float, ...] = tuple(waits_seconds)
+        self._sleep = sleep
+        self._tokens: set[str] = set()
+        """Of the claims that were made here."""
+        self._confirmed = ""
+        """The token of the last claim that was made here and counts (D4)."""
+        self._unsure: list[tuple[int, bytes]] = []
+        """D2: slot and bytes of what may be stored, or come to be."""
+        self._said = ""
+        """What was said of the last attempt to write that was not done, as far as anybody knows."""
+        self._outcomes: dict[str, bool] = {}
+        """Of the writes that were unsure and are known now: the hash of the slot, and whether it is stored."""
+        self._packed_to = 0
+        """The last slot that a pack was seen to hold."""
+        self._pack_each = pack_each
+        self._packing = packing(place)
+        self._unpacked: list[Slot] = []
+        """For a place with packs: the slots behind that, verified."""
+
+    # ---- read ------------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the last claim that is known was made here."""
+        return self.state.claim is not None and self.state.claim.token in self._tokens and not self.state.is_released
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the next slot may be put: the last claim that is known was made here and counts, and no write of ours is unsure (D6)."""
+        claim = self.state.claim
+        return claim is not None and claim.token == self._confirmed and not self._unsure
+
+    def load(self) -> None:
+        """Read every slot anew and verify it."""
+        state, taken = self._verified_twice(lambda: self._read(LogState(conversation=self.id), 0))
+        if state.slot == 0:
+            raise ConversationNotFoundError(path=self.path, reason="there is no conversation")
+        self.begin()
+        self._accept(state, taken)
+        if state.is_deleted:
+            self._refuse_deleted(state.slot)
+
+    @property
+    def key(self) -> KeyCell:
+        """The cell of its wrapped key, if it is sealed."""
+        return KeyCell(self.place, self.id, self._waits, self._sleep, self.path)
+
+    def is_there(self) -> bool:
+        """Whether there is any slot."""
+        return bool(self._patiently(lambda: self.place.read(self.id), "look for the conversation"))
+
+    def opens(self, data_key: bytes) -> bool | None:
+        """Whether a data key opens what was sealed last; None if nothing was, or nothing was read."""
+        return opens(DataKey(data_key, self.id), self.state.sealed_members, None)
+
+    def begin(self) -> None:
+        """Forget what was read: of a conversation that is new, or read anew."""
+        self.state, self.fresh, self._unpacked = LogState(conversation=self.id), [], []
+
+    def look(self) -> list[Slot]:
+        """Take in what stands behind the last slot that is known; returns those slots.
+
+        Raises ``CorruptTranscriptError`` of the kind ``truncated`` if that last one is gone: the place lost what it acknowledged.
+        """
+        before = self.state
+        state, taken = self._verified_twice(lambda: self._read(before, max(before.slot - 1, 0)))
+        self._accept(state, taken)
+        if state.is_deleted:
+            self._refuse_deleted(state.slot)
+        return taken
+
+    def _read(self, state: LogState, after: int) -> tuple[LogState, list[Slot]]:
+        pieces = self.place.read(self.id, after)
+        self._packed_to = max([self._packed_to, *(piece.last for piece in pieces if piece.is_pack)])
+        slots = flattened(pieces, after)
+        if is_expunged(state, slots):
+            self._refuse_deleted(slots[-1][0])
+        if state.slot:
+            number, known = slots.pop(0) if slots else (0, b"")
+            if number != state.slot:
+                raise NotASlotError("truncated", f"slot {state.slot} was stored, and is not there any more")
+            if slot_hash(known) != state.hash:
+                raise NotASlotError("rewritten", f"slot {state.slot} is not what was stored there")
+        return all_taken_in(state, slots)
+
+    def _verified_twice(self, read: Callable[[], tuple[LogState, list[Slot]]]) -> tuple[LogState, list[Slot]]:
+        """Damage is believed when it is seen twice: a list beside a writer may be of two moments."""
+        try:
+            return read()
+        except NotASlotError:
+            try:
+                return read()
+            except NotASlotError as error:
+                self._refuse(error)
+
+    def _refuse(self, error: NotASlotError) -> NoReturn:
+        if error.kind == "version":
+            raise UnsupportedVersionError(path=self.path, reason=error.reason) from error
+        raise CorruptTranscriptError(path=self.path, kind=error.kind, reason=error.reason, hint=Hint.RESTORE) from error
+
+    def _refuse_deleted(self, slot: int) -> NoReturn:
+        self.deleted_in = slot
+        reason = "the conversation was deleted"
+        raise ConversationNotFoundError(path=self.path, reason=reason, hint=Hint.LIST_CONVERSATIONS)
+
+    def _accept(self, state: LogState, taken: Sequence[Slot]) -> None:
+        """Nothing here can fail: slots that are verified become what memory holds."""
+        self.fresh += taken
+        if self._packing is not None:
+            self._unpacked += taken
+        # A pack that another session made may hold the first of them: what is left must stay without a hole.
+        self._unpacked = [slot for slot in self._unpacked if slot.number > self._packed_to]
+        self.state = state
+        if not self._unsure:
+            return
+        known = {slot.data for slot in taken}
+        for number, data in self._unsure:
+            if number <= state.slot:
+                self._outcomes[slot_hash(data).decode()] = data in known
+        self._unsure = [unsure for unsure in self._unsure if unsure[0] > state.slot]
+        while len(self._outcomes) > _KEPT_OUTCOMES:
+            del self._outcomes[next(iter(self._outcomes))]
+
+    def outcome(self, slot_hash: str) -> bool | None:
+        """Whether a write is stored whose outcome was unknown; None as long as nobody knows."""
+        return self._outcomes.get(slot_hash)
+
+    # ---- write -----------------------------------------------------------------------------------------------------------
+
+    def write(self, make: Callable[[LogState], bytes], doing: str) -> bytes:
+        """Write the slot that ``make`` makes behind the state; returns what was stored.
+
+        The caller holds the claim (``is_held``). So if something else comes to stand there, it is another's claim (D6, C2).
+
+        Raises:
+            ConversationTakenOverError: somebody else claimed; nothing of this is stored.
+            BackendError: the outcome is unknown.
+        """
+        self.require_claim()
+        data = make(self.state)
+        answer = self._put(data, doing)
+        if answer is WriteOutcome.BEATEN:
+            self.require_claim()
+            raise AssertionError("D6: what stands behind our own slots is ours, or a claim")
+        if answer is not WriteOutcome.STORED:
+            raise self.unknown(data, doing)
+        self._pack_if_due()
+        return data
+
+    def claim(self, make: Callable[[LogState, str], bytes], token: str, may: Callable[[LogState], None]) -> bool:
+        """Put the claim that ``make`` makes with this token into the next free slot, and confirm it.
+
+        ``may`` raises if the claim must not be made behind a state. False if the claim is void (D4): load, and claim anew.
+        """
+        self._tokens.add(token)
+        doing = "claim the conversation"
+        while True:
+            may(self.state)
+            data = make(self.state, token)
+            answer = self._put(data, doing)
+            if answer is WriteOutcome.STORED:
+                break
+            if answer is not WriteOutcome.BEATEN:
+                raise self.unknown(data, doing)
+        if not self.is_confirmed():
+            return False
+        self._confirmed = token
+        return True
+
+    def is_confirmed(self) -> bool:
+        """D4: whether no pack holds the slot of the claim that was just put."""
+        place, slot = self._packing, self.state.slot
+        if place is None:
+            return True
+        return not self._patiently(lambda: place.packs_from(self.id, slot), "confirm the claim")
+
+    def require_claim(self) -> None:
+        """Raise ``ConversationTakenOverError`` unless the last claim that is known was made here."""
+        claim = self.state.claim
+        if self.state.is_deleted:
+            self._refuse_deleted(self.state.slot)
+        if claim is None or claim.token in self._tokens:
+            return
+        raise ConversationTakenOverError(
+            path=self.path,
+            reason=f"{_named(claim.holder)} claimed the conversation at {claim.at}; nothing of this call is stored",
+            holder_pid=claim.holder.get("pid"),
+            holder_host=claim.holder.get("host"),
+            holder=claim.holder,
+            epoch=claim.epoch,
+            at=claim.at,
+        )
+
+    def _put(self, data: bytes, doing: str) -> WriteOutcome:
+        """Put a slot until it is known what stands there, or the attempts are over.
+
+        A place that refuses the first attempt that reached it for good has stored nothing. A later refusal says nothing of the attempts
+        before. Nor is anything stored if no attempt reached it.
+        """
+        slot, previous = self.state.slot + 1, self.state.hash
+        self._unsure.append((slot, data))  # D2
+        self._said = ""
+        answer, was_sent, waited = WriteOutcome.SILENT, False, 0.0
+        for wait in (*self._waits, None):
+            try:
+                answer = self._attempt(slot, data, previous)
+            except _RefusedError as refused:
+                if not was_sent and refused.nothing_was_put:
+                    self._unsure.remove((slot, data))
+                    raise refused.error from None
+                raise self.unknown(data, doing, refused.error.strerror or "") from None
+            except BackendUnreachableError as error:
+                if not was_sent and (wait is None or is_in_vain(error, waited)):
+                    self._unsure.remove((slot, data))
+                    raise BackendError(path=self.path, doing=doing, reason=str(error), outcome="not stored") from None
+                self._said = str(error)
+            else:
+                was_sent = True
+                if answer in (WriteOutcome.STORED, WriteOutcome.BEATEN):
+                    break
+            if wait is None:
+                break
+            waited += wait
+            self._sleep(wait)
+        return answer
+
+    def _attempt(self, slot: int, data: bytes, previous: bytes) -> WriteOutcome:
+        try:
+            if self.place.put(self.id, slot, data, previous):
+                state, taken = taken_in(self.state, data)
+                self._accept(state, [taken])
+                return WriteOutcome.STORED
+        except BackendUnreachableError:
+            raise  # nothing was put by this attempt, and of those before it the next one tells
+        except OutcomeUnknownError as error:
+            self._said = str(error)
+        except BackendError as error:
+            raise _RefusedError(error, nothing_was_put=True) from None
+        # D3: neither "it is there already" nor no answer says what stands there.
+        try:
+            news = self.look()
+        except OutcomeUnknownError as error:
+            self._said = str(error)
+            return WriteOutcome.SILENT
+        except BackendError as error:
+            raise _RefusedError(error, nothing_was_put=False) from None
+        if not news:
+            return WriteOutcome.ABSENT
+        return WriteOutcome.STORED if news[0].data == data else WriteOutcome.BEATEN
+
+    def unknown(self, data: bytes, doing: str, reason: str = "") -> BackendError:
+        """The error for a write whose outcome the caller cannot be told; :meth:`outcome` tells it later."""
+        said = reason or self._said or "no answer came in time"
+        return BackendError(
+            path=self.path, doing=doing, reason=said, outcome="unknown", slot_hash=slot_hash(data).decode()
+        )
+
+    @contextmanager
+    def trying_once(self) -> Iterator[None]:
+        """In a block, each call is attempted once: for what is good to have, and not worth half a minute."""
+        waits, self._waits = self._waits, ()
+        try:
+            yield
+        finally:
+            self._waits = waits
+
+    def load_patiently(self) -> None:
+        """:meth:`load`, once somebody answers."""
+        self._patiently(self.load, "load the conversation")
+
+    def look_patiently(self) -> list[Slot]:
+        """:meth:`look`, once somebody answers."""
+        return self._patiently(self.look, "look for what came since")
+
+    def expunge_patiently(self, keep: int) -> None:
+        """Remove every slot below that in which it was deleted, once somebody answers."""
+        self._patiently(lambda: self.place.expunge(self.id, keep), "remove what is deleted")
+
+    def pack_patiently(self, *, tidy: bool) -> int:
+        """:meth:`pack`, once somebody answers: made twice, it comes to the same."""
+        return self._patiently(lambda: self.pack(tidy=tidy), "pack the slots")
+
+    def _patiently(self, call: Callable[[], T], doing: str) -> T:
+        return patiently(call, self._waits, self._sleep, path=self.path, doing=doing)
+
+    # ---- pack ------------------------------------------------------------------------------------------------------------
+
+    def pack(self, *, tidy: bool) -> int:
+        """Pack the slots that no pack holds yet; returns how many there were. With ``tidy``, remove those that D5 permits."""
+        place, slots = self._packing, self._unpacked
+        if place is None or len(slots) < 2:
+            return 0
+        first, last = slots[0].number, slots[-1].number
+        place.put_pack(self.id, first, last, b"".join(slot.data for slot in slots))
+        if tidy and self._holds_pack(slots):
+            place.delete_slots(self.id, removable(slots))
+        self._packed_to, self._unpacked = last, []
+        return len(slots)
+
+    def _pack_if_due(self) -> None:
+        """Pack each so many slots, and at a release if they are enough to be worth a request of their own (D7)."""
+        each, count = self._pack_each, len(self._unpacked)
+        if each and count and (count % each == 0 or (self.state.is_released and count >= each // SHORT)):
+            with suppress(OutcomeUnknownError, BackendError):
+                self.pack(tidy=False)
+
+    def _holds_pack(self, slots: Sequence[Slot]) -> bool:
+        before = slots[0].number - 1
+        found = dict(flattened([piece for piece in self.place.read(self.id, before) if piece.is_pack], before))
+        return all(found.get(slot.number) == slot.data for slot in slots)
+
+
+def removable(slots: Sequence[Slot]) -> list[int]:
+    """D5: which of the slots in a pack may be removed. The last one may not: nobody knows whose the next one is."""
+    return [
+        slot.number
+        for slot, following in pairwise(slots)
+        if slot.kind != "claim" and slot.number != 1 and following.epoch == slot.epoch
+    ]
+
+
+def _named(holder: dict[str, Any]) -> str:
+    name = holder.get("name")
+    where = f"process {holder.get('pid')} on {holder.get('host')}"
+    return f"{name!r:.60} ({where:.80})" if name else f"{where:.80}"

@@ -1,0 +1,393 @@
+"""Many conversations on a place: what ``ConversationLibrary(place)`` makes."""
+
+from __future__ import annotations
+
+import builtins
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from transcript_store._conversation.arguments import require_bool
+from transcript_store._conversation.key_changes import IS_NOT_THERE, KEY_IS_GONE, NOT_SEALED, required, several
+from transcript_store._conversation.metadata import checked_id
+from transcript_store._conversation.storage import Reader, StorageOptions
+from transcript_store._conversation.summary import ConversationSummary, require_page
+from transcript_store._conversation.verify import Finding, Verification, verify_folder
+from transcript_store._conversation.writer import Writer
+from transcript_store._library.folders import ConversationWriter, Folders
+from transcript_store._library.group import ConversationGroup
+from transcript_store._library.pruning import (
+    LEFT_ALONE,
+    PrunedItem,
+    Pruning,
+    Rule,
+    require_store,
+    rule_of,
+    save,
+    snapshot_to_keep,
+    with_what_save_raised,
+)
+from transcript_store._os import filesystem
+from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.os_errors import refusals
+from transcript_store._sealing.providers import EncryptionKey, Keyring
+from transcript_store.backends._backend import Backend, UnsupportedByBackendError, patiently
+from transcript_store.backends._claims import WAITS_SECONDS, ClaimedLog
+from transcript_store.backends._conversation import BackendConversation
+from transcript_store.backends._index_source import BackendIndexSource
+from transcript_store.backends._keys import rotate
+from transcript_store.backends._restoring import write_remains
+from transcript_store.backends._storage import BackendReader, BackendWriter
+from transcript_store.backends._summary import listing_row, said_and_touched
+from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore, Redact
+from transcript_store.errors import (
+    ConversationExistsError,
+    ConversationLockedError,
+    ConversationNotFoundError,
+    CorruptTranscriptError,
+    UnsupportedVersionError,
+)
+from transcript_store.hints import Hint
+from transcript_store.library import ConversationLibrary, Rotation, Shredding
+
+if TYPE_CHECKING:
+    from transcript_store._snapshots.protocol import SnapshotStore
+
+__all__ = ["BackendLibrary"]
+
+_PAGE = 200
+_OPTIONS = StorageOptions(max_line_bytes=DEFAULT_MAX_LINE_BYTES)
+"""Of a conversation that the library itself reads or writes."""
+
+
+def _opens(log: ClaimedLog, data_key: bytes) -> bool | None:
+    """Whether a data key opens the metadata of a conversation; None if it is not sealed, not there, or damaged."""
+    with suppress(ConversationNotFoundError, CorruptTranscriptError, UnsupportedVersionError):
+        log.load_patiently()
+    return log.opens(data_key)
+
+
+class _Alone(ConversationGroup):
+    """A group without a stage, which is a folder."""
+
+    creates_alone = True
+
+
+class BackendLibrary(ConversationLibrary):
+    """A ``ConversationLibrary`` on a place. ``ConversationLibrary(place)`` makes one; :class:`BackendConversation` says what it opens.
+
+    What differs:
+
+    * ``list()`` shows what the writers left when they opened and closed a conversation, changed its metadata, and with each thousandth
+      record. So ``record_count`` may be behind, and nothing is looked at.
+    * ``delete()`` refuses a conversation that is damaged. An id that was deleted cannot be created again.
+    * ``group()`` creates each conversation by itself.
+    * A rotation and a shred replace one cell of the place each, and leave nothing alone because it is open to write. ``shred()`` claims
+      the conversation, if it can be read, so that its writer is told.
+    * A repair is made in a folder: ``export_damaged()`` writes what is left of a damaged conversation into one.
+    * What needs files raises ``UnsupportedByBackendError``: ``delete_folder()``, ``shred_folder()``, and of ``prune()`` ``keep_generations``.
+    * ``prune(snapshots=)`` deletes a conversation behind the snapshot that was acknowledged; without an answer it stays, and is released.
+
+    Args:
+        directory: the place.
+        waits_seconds: how long to wait between two attempts of a call that nobody answers.
+        file_system: for tests, whose clock, chance and waiting are used.
+    """
+
+    _folders: Folders
+    _given: dict[str, Any]
+
+    def __init__(
+        self,
+        directory: Backend,
+        *,
+        redact: Redact | None = None,
+        encryption_key: EncryptionKey | None = None,
+        retired_keys: Iterable[EncryptionKey] = (),
+        waits_seconds: Iterable[float] = WAITS_SECONDS,
+        file_system: FileSystem | None = None,
+    ) -> None:
+        self._place = directory
+        self._waits = tuple(waits_seconds)
+        self._machine = filesystem.REAL if file_system is None else file_system
+        super().__init__(
+            directory,
+            redact=redact,
+            encryption_key=encryption_key,
+            retired_keys=retired_keys,
+            file_system=file_system,
+        )
+
+    def _folders_of(self, directory: Any, files: FileSystem, keys: Keyring | None) -> Folders:
+        return _Slots(files, str(directory.name), keys, self._slots)
+
+    @property
+    def shelf(self) -> BackendIndexSource:
+        """What an index reads of the library (``transcript_store.search``); each has one of its own, and closes it."""
+
+        def reader(id: str) -> BackendReader:
+            return BackendReader(self._slots(checked_id(id)), self._machine, _OPTIONS)
+
+        return BackendIndexSource(self._place, reader, self.store, (self._waits, self._machine.wait))
+
+    # ---- what is other than in a folder ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def group(self) -> Iterator[ConversationGroup]:
+        yield _Alone(self.directory, self._machine, self.create, self.redact, None)
+
+    def list(
+        self, *, last_extra: bool = False, limit: int | None = None, before: ConversationSummary | None = None
+    ) -> builtins.list[ConversationSummary]:
+        require_page(limit, before)
+        return [*islice(self._summaries(last_extra, before, _PAGE if limit is None else min(limit, _PAGE)), limit)]
+
+    def iter_list(self, *, last_extra: bool = False) -> Iterator[ConversationSummary]:
+        return self._summaries(last_extra, None, _PAGE)
+
+    def _summaries(
+        self, last_extra: bool, before: ConversationSummary | None, page_size: int
+    ) -> Iterator[ConversationSummary]:
+        if last_extra:
+            self._refuse("list the last extra", Hint.OPEN_ONE_OF_THEM)
+        place = self._place
+        last = None if before is None else (before.updated_at or "", before.id or "")
+        while True:
+            ask = partial(place.summaries, before=last, limit=page_size)
+            page = patiently(ask, self._waits, self._machine.wait, path=self.directory, doing="list the conversations")
+            for summary in page:
+                yield listing_row(summary, f"{self.directory}/{summary.id}")
+            if len(page) < page_size:
+                return
+            last = page[-1].updated_at, page[-1].id
+
+    def verify(self, id: str) -> Verification:
+        reader = BackendReader(self._slots(checked_id(id)), self._machine, _OPTIONS)
+        with reader.let_go_at_the_end():
+            try:
+                reader.load()
+            except CorruptTranscriptError as error:
+                finding = Finding(
+                    path=error.path, kind=error.kind, reason=error.reason, hint=error.hint or Hint.RESTORE
+                )
+                return Verification(directory=reader.path, findings=(finding,))
+            return verify_folder(reader.folder)
+
+    def export_damaged(self, id: str, directory: filesystem.AnyPath) -> None:
+        """Write what is left of a damaged conversation into a folder, as it stands; the place stays as it is, and nothing is claimed.
+
+        :func:`transcript_store.salvage` reads that folder, ``repair()`` makes it whole, and ``fork_from()`` brings it back under another
+        id. What stands behind the first damaged slot is in it, too: the lines of a slot, if its envelope can be read, else its bytes. The
+        labels are those of the last slot that verifies, or of the live transcript's first line. A sealed one is sealed there.
+
+        Args:
+            id: the conversation.
+            directory: a folder that is not there yet, on a disk.
+
+        Raises:
+            ConversationNotFoundError: there is no such conversation, or it was deleted.
+            ConversationExistsError: something is there. Nothing was written.
+            TranscriptStoreError: nobody answers, or the system refused.
+        """
+        slots, files, path = self._slots(checked_id(id)), filesystem.REAL, filesystem.absolute_path(directory)
+        with suppress(CorruptTranscriptError, UnsupportedVersionError):  # that is why somebody asks
+            slots.load_patiently()
+        ask = partial(self._place.read, id)
+        pieces = patiently(ask, self._waits, self._machine.wait, path=slots.path, doing="read what is left of it")
+        key = slots.key.read()
+        if os.path.lexists(path):
+            raise ConversationExistsError(path=path, reason="something is there; name a folder that is not")
+        with refusals(path, "write what is left of it"):
+            write_remains(files, path, id, pieces, key)
+
+    def delete(self, id: str) -> None:
+        slots = self._slots(checked_id(id))
+        writer = BackendWriter(slots, self._machine, _OPTIONS)
+        with writer.let_go_at_the_end():
+            writer.delete()
+
+    def deleted_ids(self) -> frozenset[str]:
+        return frozenset()  # a place keeps nothing of what was deleted
+
+    def delete_folder(self, name: str) -> None:  # noqa: ARG002
+        self._refuse("delete a folder")
+
+    def prune(
+        self,
+        *,
+        older_than: str | datetime | timedelta | None = None,
+        keep_generations: int | None = None,
+        keep_quarantine: bool = True,
+        labels: Mapping[str, str] | None = None,
+        snapshots: SnapshotStore | None = None,
+        dry_run: bool = True,
+    ) -> Pruning:
+        require_bool("dry_run", dry_run)
+        rule = rule_of(self._machine, older_than, keep_generations, keep_quarantine, labels)
+        if keep_generations is not None:
+            self._refuse("remove earlier generations", Hint.FORK_AND_DELETE)
+        require_store(snapshots)
+        due = [
+            PrunedItem(
+                what="conversation",
+                id=summary.id or "",
+                title=summary.title,
+                updated_at=summary.touched_at or summary.updated_at,
+                size_bytes=summary.size_bytes or 0,
+            )
+            for summary in self._summaries(False, None, _PAGE)
+            if (summary.touched_at or summary.updated_at or "") < (rule.before or "")
+            and rule.labels.items() <= (summary.labels or {}).items()
+        ]
+        if not dry_run:
+            tried = (with_what_save_raised(partial(self._pruned, each, rule, snapshots)) for each in due)
+            due = [item for item in tried if item is not None]
+        return Pruning(applied=not dry_run, items=tuple(due))
+
+    def _pruned(self, item: PrunedItem, rule: Rule, snapshots: SnapshotStore | None) -> PrunedItem | None:
+        """Delete what is due, once it is claimed and its snapshot acknowledged; None if it is not due any more, or gone."""
+        writer = BackendWriter(self._slots(item.id), self._machine, _OPTIONS)
+        kept: list[str] = []
+
+        def is_due_and_saved() -> bool:
+            labels = writer.slots.state.members.get("labels") or {}  # those of the list may be of an earlier moment
+            _, touched_at = said_and_touched(writer.files, writer.path, writer.updated_at)
+            if touched_at >= (rule.before or "") or not rule.labels.items() <= labels.items():
+                return False
+            if snapshots is not None:
+                kept.append(self._saved(item.id, writer, snapshots))
+            return True
+
+        with writer.let_go_at_the_end():
+            try:
+                is_gone = writer.delete(is_due_and_saved)
+            except ConversationNotFoundError:
+                return None
+            except LEFT_ALONE as error:
+                return replace(item, skipped=str(error))
+            return replace(item, snapshot=kept[0] if kept else None) if is_gone else None
+
+    def _saved(self, id: str, writer: BackendWriter, snapshots: SnapshotStore) -> str:
+        """Keep a snapshot of a conversation that is claimed; returns its id. Whoever writes meanwhile has claimed it: then it stays."""
+        keys: dict[str, Any] = {}
+        if not writer.slots.state.is_sealed:  # the library's key may be meant for the snapshots
+            keys = {"encryption_key": None, "retired_keys": ()}
+        with self.store(id, read_only=True, **keys) as reader:
+            reader.load()
+            snapshot = snapshot_to_keep(reader)
+            if reader.head != writer.slots.state.end.head.decode():
+                raise ConversationLockedError(path=writer.path, reason="somebody writes to it")
+        return save(snapshots, snapshot)
+
+    def rotate_key(self, names: Iterable[str] | None = None) -> Rotation:
+        chosen = several(names)
+        ids = self._ids() if chosen is None else map(checked_id, chosen)
+        logs = map(self._slots, ids)
+        done = rotate(((log.key, partial(_opens, log)) for log in logs), required(self._folders.keys))
+        without = [each for each, why in done.skipped if why == NOT_SEALED]
+        why_not = self._why_without_key(without, by_summary=chosen is None)
+        return replace(done, skipped=tuple((each, why_not.get(each, why)) for each, why in done.skipped))
+
+    def _why_without_key(self, ids: Sequence[str], *, by_summary: bool) -> dict[str, str]:
+        """Why these have no key, where they are not plain: as the list says, in a few requests for all of them, or as their slots do."""
+        if by_summary:
+            summaries = self._summaries(False, None, _PAGE) if ids else ()
+            return {summary.id: KEY_IS_GONE for summary in summaries if summary.sealed and summary.id}
+        found = {}
+        for each in ids:
+            slots = self._slots(each)
+            with suppress(CorruptTranscriptError, UnsupportedVersionError):
+                try:
+                    slots.load_patiently()
+                except ConversationNotFoundError:
+                    found[each] = IS_NOT_THERE
+                else:
+                    if slots.state.is_sealed:
+                        found[each] = KEY_IS_GONE
+        return found
+
+    def writers(self) -> builtins.list[ConversationWriter]:
+        """As :meth:`ConversationLibrary.writers`."""
+        found = []
+        for each in self._ids():
+            slots = self._slots(each)
+            try:
+                slots.load_patiently()
+            except (ConversationNotFoundError, CorruptTranscriptError, UnsupportedVersionError):
+                continue  # it was deleted; or it cannot be written to
+            state = slots.state
+            if state.claim is not None and not state.is_released:
+                name, pid, host = (state.claim.holder.get(part) for part in ("name", "pid", "host"))
+                found.append(
+                    ConversationWriter(
+                        id=each,
+                        name=str(name) if name else None,
+                        pid=pid if type(pid) is int else None,
+                        host=str(host) if host else None,
+                        since=state.claim.at,
+                        last_write_at=state.at,
+                        takes_turns=bool(state.claim.holder.get("turns")),
+                    )
+                )
+        return found
+
+    def _ids(self) -> Iterator[str]:
+        after = ""
+        while True:
+            ask = partial(self._place.conversations, after=after, limit=_PAGE)
+            page = patiently(ask, self._waits, self._machine.wait, path=self.directory, doing="list the conversations")
+            yield from page
+            if len(page) < _PAGE:
+                return
+            after = page[-1]
+
+    def shred_folder(self, name: str) -> NoReturn:  # noqa: ARG002
+        self._refuse("look into a folder")
+
+    def shred(self, id: str) -> Shredding:
+        writer = BackendWriter(self._slots(checked_id(id)), self._machine, _OPTIONS)
+        with writer.let_go_at_the_end():
+            return writer.shred()
+
+    # ---- within ----------------------------------------------------------------------------------------------------------
+
+    def _refuse(self, doing: str, hint: Hint | None = Hint.SAVE_AND_FORK) -> NoReturn:
+        raise UnsupportedByBackendError(path=self.directory, doing=doing, hint=hint)
+
+    def _slots(self, id: str) -> ClaimedLog:
+        return ClaimedLog(self._place, id, waits_seconds=self._waits, sleep=self._machine.wait)
+
+    def _store(self, id: str, options: Mapping[str, Any]) -> ConversationStore:
+        given = {"redact": self.redact, **self._given, **options, "file_system": self._machine}
+        return BackendConversation(self._place, id, waits_seconds=self._waits, **given)
+
+
+class _Slots(Folders):
+    """What a library asks of where its conversations are, on a place: there are no folders, no links and no leftovers."""
+
+    def __init__(self, files: FileSystem, path: str, keys: Keyring | None, slots: Callable[[str], ClaimedLog]) -> None:
+        super().__init__(files, path, keys)
+        self._slots = slots
+
+    def reader(self, id: str) -> Reader:
+        return BackendReader(self._slots(id), self.files, self.options)
+
+    def writer(self, id: str) -> Writer:
+        return BackendWriter(self._slots(id), self.files, self.options)
+
+    def making(self, id: str, *, is_told: bool = False) -> AbstractContextManager[None]:  # noqa: ARG002
+        return nullcontext()  # a create is one slot
+
+    def require(self, name: str) -> None:
+        """Nothing: there are no links on a place."""
+
+    def refuse_occupied(self, id: str) -> None:
+        """Nothing: a create that meets another one says so."""
+
+
+Backend.library_class = BackendLibrary  # whoever has a place has the package, which imports this

@@ -1,0 +1,412 @@
+"""The way back: a conversation on a place becomes a folder, which gets its name when it is whole and on the medium.
+
+It is written on a stage (``_conversation/staging``), under a name that nobody looks for. So under its own name there is nothing, or all of
+it, whatever is cut off; what is left of a run that was killed goes with the next one. A folder that is there and
+behind is brought up to date. More invariants of the way between the two (S1–S4: ``_shipping``):
+
+S5  Nothing is written into a folder unless it is an earlier state of what is on the place: its transcript is a beginning of that generation
+    there, byte for byte, and its metadata is what the place said at some time. It is asked before the lock is taken, and again with it.
+S6  A generation gets its place as by a replace: what ends is in the archive first, and what begins is whole and on the medium before it is
+    renamed. So wherever it is cut off, the folder is a state that the conversation had, and the next run goes on.
+
+An append would do for what is new of one generation. But many appends that are written as one may be torn anywhere by a power cut, and
+what is whole behind a hole is damage. So the live transcript is written anew, too: all of it was read from the place anyway.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+
+from transcript_store._conversation.deleting import sweep
+from transcript_store._conversation.layout import occupant
+from transcript_store._conversation.metadata import checked_id
+from transcript_store._conversation.storage import Reader, Storage, StorageOptions
+from transcript_store._conversation.writer import Writer
+from transcript_store._log.header import NotAHeader, read_header
+from transcript_store._log.image import Image
+from transcript_store._log.record import Position
+from transcript_store._os import filesystem
+from transcript_store._os.directory import Folder
+from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.lock import Lock
+from transcript_store._os.names import ARCHIVE, KEY, METADATA, TRANSCRIPT, archive_name, stage_name, staged_name
+from transcript_store._os.os_errors import refusals, storage_error
+from transcript_store.backends._backend import Backend, SlotRange
+from transcript_store.backends._claims import WAITS_SECONDS, ClaimedLog
+from transcript_store.backends._mirror import fill, slot_metadata
+from transcript_store.backends._slots import START, LogState, NotASlotError, Slot, slot_lines, split, taken_in
+from transcript_store.errors import ConversationExistsError, ConversationLockedError, StorageError
+from transcript_store.hints import Hint
+
+__all__ = ["Restored", "restore"]
+
+
+class RemoteTranscript(NamedTuple):
+    """One generation as it is on the place: pieces of whole lines, and where it ends."""
+
+    lines: list[bytes]
+    end: Position
+
+
+class RemoteState(NamedTuple):
+    """What is on the place, to be a folder."""
+
+    state: LogState
+    transcripts: dict[int, RemoteTranscript]
+    """By generation, in their order."""
+    said: frozenset[bytes]
+    """The metadata of each time, without the time of its last change."""
+
+    @classmethod
+    def of(cls, slots: Sequence[Slot]) -> RemoteState:
+        """What all slots of a conversation come to."""
+        transcripts: dict[int, RemoteTranscript] = {}
+        for slot in slots:
+            if slot.kind in ("generation", "append"):
+                lines = transcripts.get(slot.after.generation, RemoteTranscript([], START)).lines
+                lines.append(slot_lines(slot.data))
+                transcripts[slot.after.generation] = RemoteTranscript(lines, slot.after.end)
+        return cls(slots[-1].after, transcripts, frozenset(_timeless(slot.after.members) for slot in slots))
+
+    def is_all_in(self, folder: Storage) -> bool:
+        """Whether a folder has the transcript that the place has."""
+        header, state = folder.log.header, self.state
+        return (header.conversation, header.generation, folder.log.end) == (
+            state.conversation,
+            state.generation,
+            state.end,
+        )
+
+    def has_news_for(self, folder: Storage) -> bool:
+        """Whether a folder that is an earlier state lacks something."""
+        is_noted = folder.mark is not None  # otherwise metadata.json is of the generation before
+        return not (is_noted and self.is_all_in(folder) and _timeless(folder.members) == _timeless(self.state.members))
+
+    def why_not_from(self, folder: Storage) -> str | None:
+        """S5: why a folder is no earlier state of what is on the place; None if it is."""
+        log, state = folder.log, self.state
+        if log.header.conversation != state.conversation:
+            return f"it is there, and is the conversation {log.header.conversation}"
+        ends = f"it is there, and ends in {log.end.head.decode()} (generation {log.header.generation})"
+        there = f"on the place it ends in {state.end.head.decode()} (generation {state.generation})"
+        known = self.transcripts.get(log.header.generation)
+        if known is None:
+            return f"{ends}, which the place does not have; {there}"
+        if log.end.offset_bytes > known.end.offset_bytes or not _begins(known.lines, folder):
+            return f"{ends}, and is no beginning of what is on the place; {there}"
+        if _timeless(folder.members) not in self.said or str(folder.members["updated_at"]) > max(
+            state.at, str(state.members["updated_at"]), log.updated_at
+        ):
+            return f"{ends}, and its metadata was changed here; {there}"
+        return None
+
+
+def _begins(lines: Sequence[bytes], folder: Storage) -> bool:
+    """Whether a folder's transcript is a beginning of these lines, byte for byte."""
+    begin, stop = 0, folder.log.end.offset_bytes
+    for piece in lines:
+        if begin >= stop:
+            break
+        here = folder.log.read(begin, min(len(piece), stop - begin))
+        if piece[: stop - begin] != here:
+            return False
+        begin += len(piece)
+    return True
+
+
+def _timeless(members: dict[str, Any]) -> bytes:
+    kept = {name: value for name, value in members.items() if name != "updated_at"}
+    return orjson.dumps(kept, option=orjson.OPT_SORT_KEYS)
+
+
+def catch_up(files: FileSystem, path: str, standing: RemoteState, key: bytes | None) -> int:
+    """Bring a folder up to date that is an earlier state of the conversation; returns how many records it did not have.
+
+    ``key`` is put beside it if there is no key file. Raises ``ConversationExistsError`` if it is no earlier state: nothing was written.
+    """
+    writer = Writer(files, path, StorageOptions(max_line_bytes=0))  # no key is needed: what is sealed is taken as it is
+    with writer.let_go_at_the_end():
+        writer.load()
+        with refusals(path, "compare it with what is on the place", "It is as it was"):
+            reason = standing.why_not_from(writer)
+        if reason is not None:
+            raise ConversationExistsError(path=path, reason=reason)
+        live, end = writer.log.header.generation, writer.log.end
+        due = [
+            transcript
+            for number, transcript in standing.transcripts.items()
+            if number > live or (number == live and transcript.end != end)
+        ]
+        writer.go_on_with(map(_TranscriptCopy, due), slot_metadata(standing.state), key)
+        added = sum(transcript.end.seq for transcript in due)
+        return added - (end.seq if standing.transcripts[live] in due else 0)
+
+
+class _TranscriptCopy(Image):
+    """A transcript as it is kept elsewhere, to the byte."""
+
+    def __init__(self, transcript: RemoteTranscript) -> None:
+        line, feed, _ = transcript.lines[0].partition(b"\n")
+        never = (0, "", None)  # nothing is written behind it before it is loaded anew
+        super().__init__(line + feed, never, never, (), cache_bytes=0)
+        self._transcript = transcript
+
+    def pieces(self) -> Iterator[bytes | bytearray]:
+        yield from self._transcript.lines
+        self.end = self._transcript.end
+        self.cache.skip_to(self.end)
+
+
+_OCCUPIED = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY})
+_DOING = "restore the conversation"
+_IS_WHOLE = "It is there, and whole"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What :func:`restore` came to."""
+
+    id: str
+    directory: str
+    generation: int
+    record_count: int
+    """The records of the live generation."""
+    head: str
+    """The hash of the last of them."""
+    is_new: bool
+    """Whether the folder was made. Otherwise it was there, and was brought up to date, or had all of it already."""
+    added_records: int
+    """How many records the folder did not have, of all generations."""
+    key_is_missing: bool
+    """Whether the conversation is sealed, and there is no key.json beside it."""
+
+
+def restore(
+    place: Backend,
+    id: str,
+    directory: filesystem.AnyPath,
+    *,
+    with_key: bool = False,
+    waits_seconds: Sequence[float] = WAITS_SECONDS,
+    file_system: FileSystem | None = None,
+) -> Restored:
+    """Make the folder of a conversation of what stands on a place: every generation and the metadata, byte for byte.
+
+    On return the folder is whole and survives a power loss. If this raises, or is killed, there is no folder of that name, or all of it:
+    call it again. On the place nothing is claimed, and its writer may be at work.
+
+    A folder that is an earlier state of the conversation goes on from there, under its lock: the generations that it lacks, what the
+    live one lacks, and the metadata. If that raises, or is killed, the folder is a state that the conversation had; call it again. A
+    folder that has the same transcript already is left as it is, also if its metadata was changed there.
+
+    Args:
+        place: where the conversation is.
+        id: of the conversation.
+        directory: the folder to make. Its parents are made if they are missing.
+        with_key: of a sealed conversation, put its wrapped key beside it, if it is on the place. Otherwise put key.json there yourself.
+            A key.json that is there stays as it is.
+        waits_seconds: how long to wait between two attempts of a call that nobody answers.
+        file_system: for tests.
+
+    Raises:
+        ConversationExistsError: something else is there, or a folder that is no earlier state: the message has both heads. It was not
+            touched. Choose another folder.
+        ConversationLockedError: the folder is behind, and somebody writes to it. Close that first.
+        ConversationNotFoundError: the place has no such conversation, or it was deleted there.
+        CorruptTranscriptError: what is on the place is damaged.
+        UnsupportedVersionError: a later version of this library wrote it.
+        BackendError: the place refused, or did not answer. Call it again.
+        StorageError: the folder cannot be written, or cannot be synced; ``consequence`` says whether it is there.
+    """
+    files = filesystem.REAL if file_system is None else file_system
+    path = filesystem.absolute_path(directory)
+    slots = ClaimedLog(place, checked_id(id), waits_seconds=waits_seconds, sleep=files.wait)
+    slots.load_patiently()
+    state, key = slots.state, slots.key.read() if with_key and slots.state.is_sealed else None
+    standing, added = RemoteState.of(slots.fresh), 0
+    with refusals(path, _DOING, "Nothing was written there"):
+        sweep(files, os.path.dirname(path))  # of a run that was killed: a name that it gave is synced, too
+        reason = occupant(files, path)
+    if is_new := reason is None:
+        _Staged(files, path, id).make(standing, key)
+        added = sum(transcript.end.seq for transcript in standing.transcripts.values())
+    elif _is_behind(files, path, standing, reason):
+        added = catch_up(files, path, standing, key)
+    with refusals(path, "look for its key", _IS_WHOLE), Folder.open(files, path) as folder:
+        key_is_missing = state.is_sealed and folder.status(KEY) is None
+    return Restored(
+        id=id,
+        directory=path,
+        generation=state.generation,
+        record_count=state.end.seq,
+        head=state.end.head.decode(),
+        is_new=is_new,
+        added_records=added,
+        key_is_missing=key_is_missing,
+    )
+
+
+def _is_behind(files: FileSystem, path: str, standing: RemoteState, reason: str | None) -> bool:
+    """Whether the folder at a path lacks something; raises if it is no earlier state of the conversation, or what ``reason`` says."""
+    with suppress(Exception):  # whatever is wrong with it, it is not touched
+        reader = Reader(files, path, StorageOptions(max_line_bytes=0))
+        with reader.let_go_at_the_end():
+            reader.load()
+            reason = standing.why_not_from(reader)
+            if reason is None:
+                return standing.has_news_for(reader)
+            if standing.is_all_in(reader):
+                return False  # what was changed here beside the transcript stays
+    raise ConversationExistsError(path=path, reason=reason or "something is there")
+
+
+class _Staged:
+    """A folder that has no name yet."""
+
+    def __init__(self, files: FileSystem, path: str, id: str) -> None:
+        self._files = files
+        self._path = path
+        self._library, self._name = os.path.split(path)
+        self._note = stage_name(files)
+        self._staged = staged_name(self._note, id)
+        self._holds = "There is none yet"
+        """What is true if the system refuses the next step."""
+
+    def make(self, standing: RemoteState, key: bytes | None) -> None:
+        try:
+            self._make(standing, key)
+        except StorageError:
+            raise
+        except OSError as error:
+            raise storage_error(error, self._path, _DOING, self._holds) from error
+
+    def _make(self, standing: RemoteState, key: bytes | None) -> None:
+        with Folder.make(self._files, self._library) as parent:
+            note = Lock(parent, name=self._note)
+            with note.released_at_the_end():
+                note.take(0)
+                try:
+                    with parent.subfolder(self._staged, create=True) as folder:
+                        _write(folder, standing, key)
+                    self._give_name(parent, note)
+                except BaseException:
+                    with suppress(OSError):
+                        parent.remove_tree(self._staged)
+                        parent.discard(self._note)
+                    raise
+                parent.sync()  # if that is refused the note stays: whoever sweeps it syncs the name
+                self._holds = _IS_WHOLE
+                parent.discard(self._note)
+
+    def _give_name(self, parent: Folder, note: Lock) -> None:
+        if not note.is_held():
+            what = "the note of the stage was removed while we held it, so others may have removed what was on it"
+            raise ConversationLockedError(path=parent.path, reason=what, hint=Hint.CREATE_THE_REST)
+        try:
+            self._files.rename(parent.handle, self._staged, self._name)
+        except OSError as error:
+            if error.errno not in _OCCUPIED:
+                raise
+            raise ConversationExistsError(path=parent.path_of(self._name), reason="something is there") from None
+        self._holds = f"{_IS_WHOLE}, and a power loss may take it away"
+
+
+def _write(folder: Folder, standing: RemoteState, key: bytes | None) -> None:
+    """All files of the conversation, on the medium: each is synced, and then its name."""
+    transcripts = dict(standing.transcripts)
+    live = transcripts.pop(standing.state.generation)
+    if transcripts:
+        with folder.subfolder(ARCHIVE, create=True) as archive:
+            for number, transcript in transcripts.items():
+                _write_file(archive, archive_name(number), transcript.lines)
+            archive.sync()
+    if key is not None:
+        _write_file(folder, KEY, [key])
+    _write_file(folder, METADATA, [slot_metadata(standing.state)])
+    _write_file(folder, TRANSCRIPT, live.lines)
+    folder.sync()
+
+
+def _write_file(folder: Folder, name: str, chunks: Iterable[bytes]) -> None:
+    handle = folder.files.create(folder.handle, name)
+    try:
+        for chunk in chunks:
+            folder.write_all(handle, chunk)
+        folder.sync(handle)
+    finally:
+        folder.files.close(handle)
+
+
+# ---- remains ----
+#
+# What is left of a damaged conversation on a place becomes a folder, as it stands: whatever reads and repairs damaged folders reads it.
+#
+# Slots are written once, each chained to the one before: nothing behind a damaged one can be taken in, and nothing put in its place. So the
+# place stays as it is. The lines of all slots, those that verify and those behind them, are what a damaged transcript is.
+
+
+def write_remains(files: FileSystem, path: str, id: str, pieces: Sequence[SlotRange], key: bytes | None) -> None:
+    """Write what is left into a folder that is not there yet. On return it is synced."""
+    slots, behind = _verified(id, [data for _, data in sorted(_split(pieces))])
+    lines = [_lines(data) for data in behind]
+    begins = [number for number, data in enumerate(lines) if not isinstance(read_header(data), NotAHeader)]
+    if slots:
+        fill(files, path, slots)
+    with Folder.make(files, path) as folder:
+        if key is not None:
+            folder.replace_file(KEY, [key])
+        if not slots:
+            folder.replace_file(TRANSCRIPT, lines[begins[-1] :] if begins else lines)
+        elif begins:
+            _begin_another(folder, slots[-1].after.generation, lines[begins[-1] :])
+        elif lines:
+            with folder.reading(TRANSCRIPT) as source:
+                folder.replace_file(TRANSCRIPT, [source.read(0, source.size), *lines])
+
+
+def _begin_another(folder: Folder, verified: int, lines: Sequence[bytes]) -> None:
+    """A generation that began behind the damage is the live one; the one that verifies is an earlier one."""
+    with folder.subfolder(ARCHIVE, create=True) as archive:
+        name = archive_name(verified)
+        archive.discard(name)
+        folder.files.link(folder.handle, TRANSCRIPT, archive.handle, name)
+        archive.sync()
+    folder.replace_file(TRANSCRIPT, lines)
+    folder.discard(METADATA)  # it is of the earlier one, and the header has what was true when this one began
+
+
+def _split(pieces: Sequence[SlotRange]) -> Iterator[tuple[int, bytes]]:
+    """The slots in pieces, each once; one piece whole, if nobody can tell what is in it. A pack counts before a slot."""
+    found: dict[int, bytes] = {}
+    for piece in sorted(pieces, key=lambda piece: not piece.is_pack):
+        try:
+            held = [*split(piece)]
+        except NotASlotError:
+            held = [(piece.first, piece.data)]
+        for number, data in held:
+            found.setdefault(number, data)
+    yield from found.items()
+
+
+def _verified(id: str, found: Sequence[bytes]) -> tuple[list[Slot], Sequence[bytes]]:
+    """The slots that verify, from the first one on, and what stands behind them."""
+    state, taken = LogState(conversation=id), list[Slot]()
+    for data in found:
+        try:
+            state, slot = taken_in(state, data)
+        except NotASlotError:
+            break
+        taken.append(slot)
+    return taken, found[len(taken) :]
+
+
+def _lines(data: bytes) -> bytes:
+    """Everything but the envelopes: of a pack that cannot be taken apart there are several."""
+    return b"".join(line for line in data.splitlines(keepends=True) if not line.startswith(b'{"slot":'))

@@ -1,0 +1,185 @@
+"""All conversations of a library, sent to a place, or made into folders: one that cannot go does not stop the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from transcript_store._os import filesystem
+from transcript_store._os.directory import Folder
+from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.os_errors import NotOursError, refusals
+from transcript_store.backends._backend import Backend, BackendError, patiently
+from transcript_store.backends._claims import WAITS_SECONDS
+from transcript_store.backends._restoring import Restored, restore
+from transcript_store.backends._shipping import Shipped, Shipper, looks_of
+from transcript_store.errors import ConversationNotFoundError, TranscriptStoreError
+
+__all__ = ["LibraryShipper", "NotShipped", "restore_library", "ship_library"]
+
+_MOST_OPEN = 64
+"""How many conversations a library's shipper keeps open: those that changed last."""
+_PAGE = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotShipped:
+    """A conversation that could not go, and why. What was on either side is as it was, or a beginning of what is to come."""
+
+    directory: str
+    error: TranscriptStoreError
+
+
+class LibraryShipper:
+    """Sends the conversations of a library again and again, each time those that changed: ``transcript-store ship --follow``.
+
+    Arguments are those of :func:`ship_library`. :meth:`close` releases what was claimed; a ``with`` block calls it.
+    """
+
+    def __init__(
+        self,
+        directory: filesystem.AnyPath,
+        place: Backend,
+        *,
+        waits_seconds: Sequence[float] = WAITS_SECONDS,
+        file_system: FileSystem | None = None,
+        **options: Any,
+    ) -> None:
+        self._files = filesystem.REAL if file_system is None else file_system
+        self._path = filesystem.absolute_path(directory)
+        self._place = place
+        self._options: dict[str, Any] = {"waits_seconds": waits_seconds, "file_system": self._files, **options}
+        self._open: dict[str, Shipper] = {}
+        self._sent: dict[str, object] = {}
+        """How the files of each folder looked before they were sent, and all of them was."""
+
+    def __enter__(self) -> LibraryShipper:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(self) -> Iterator[Shipped | NotShipped]:
+        """Send what changed since the last call; as :func:`ship_library`. A folder in which nothing changed is not opened."""
+        return self._each(lambda shipper: shipper.send())
+
+    def lag(self) -> Iterator[Shipped | NotShipped]:
+        """Say of each conversation what the place does not have. Nothing is written, and nothing is claimed."""
+        return self._each(lambda shipper: shipper.lag())
+
+    def _each(self, act: Callable[[Shipper], Shipped]) -> Iterator[Shipped | NotShipped]:
+        failed_before = False
+        for directory, looks in self._changed():
+            shipper = self._open.pop(directory, None) or Shipper(directory, self._place, **self._options)
+            try:
+                report = act(shipper)
+            except TranscriptStoreError as error:
+                shipper.close()
+                # If nobody answers twice, it is the place, and each of the others would be asked for half a minute.
+                if isinstance(error, BackendError) and failed_before:
+                    raise
+                failed_before = isinstance(error, BackendError)
+                yield NotShipped(directory=directory, error=error)
+                continue
+            except BaseException:
+                shipper.close()
+                raise
+            failed_before = False
+            self._open[directory] = shipper
+            if not report.left_records:
+                self._sent[directory] = looks
+            while len(self._open) > _MOST_OPEN:
+                self._open.pop(next(iter(self._open))).close()
+            yield report
+
+    def _changed(self) -> list[tuple[str, object]]:
+        """The folders with a transcript that do not look as they did when all of them was sent."""
+        with refusals(self._path, "look into the library"):
+            try:
+                folder = Folder.open(self._files, self._path)
+            except FileNotFoundError:
+                raise ConversationNotFoundError(path=self._path, reason="there is no such directory") from None
+            with folder:
+                looked = [(folder.path_of(name), self._looks(folder, name)) for name in folder.names()]
+        return [(path, looks) for path, looks in looked if looks and looks != self._sent.get(path)]
+
+    @staticmethod
+    def _looks(library: Folder, name: str) -> object:
+        """What stands in a folder, as far as a change of it shows; None if it is no conversation's."""
+        if name.startswith("."):
+            return None
+        try:
+            with library.subfolder(name) as folder:
+                return looks_of(folder)
+        except (NotOursError, FileNotFoundError):
+            return None
+        except OSError:
+            return object()  # unlike all others: whoever opens it is told why that is refused
+
+    def close(self) -> None:
+        """Release what was claimed, and let go of all folders. Nothing is raised."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+def ship_library(
+    directory: filesystem.AnyPath, place: Backend, *, dry_run: bool = False, **options: Any
+) -> Iterator[Shipped | NotShipped]:
+    """Send every conversation directly under a directory, in the order of their names, each as :func:`ship` does.
+
+    What is yielded is one report for each. One that cannot go is a :class:`NotShipped`, and the others go on.
+
+    Args:
+        directory: the library.
+        place: where to.
+        dry_run: send nothing, and say what is left.
+        options: ``take_over``, ``with_key``, ``waits_seconds``, ``file_system``, as of :func:`ship`.
+
+    Raises:
+        ConversationNotFoundError: there is no such directory.
+        BackendError: nobody answered for two conversations in a row, or the place refused both. Call it again.
+        StorageError: the directory cannot be read.
+    """
+    with LibraryShipper(directory, place, **options) as shipper:
+        yield from shipper.lag() if dry_run else shipper.send()
+
+
+def restore_library(
+    place: Backend,
+    directory: filesystem.AnyPath,
+    *,
+    with_key: bool = False,
+    waits_seconds: Sequence[float] = WAITS_SECONDS,
+    file_system: FileSystem | None = None,
+) -> Generator[Restored | NotShipped, None, None]:
+    """Make a folder of every conversation of a place, under its id in a directory, each as :func:`restore` does.
+
+    One that cannot be restored is a :class:`NotShipped`, and the others go on. What was deleted on the place is passed over. Nothing is
+    restored before somebody asks for the results: iterate over them, to the end. Arguments are those of :func:`restore`; ``directory`` is
+    the library's.
+
+    Raises:
+        BackendError: nobody answered, or the place refused. Call it again: what is there already is left as it is.
+    """
+    files = filesystem.REAL if file_system is None else file_system
+    path = filesystem.absolute_path(directory)
+    after = ""
+    while True:
+        ask = partial(place.conversations, after=after, limit=_PAGE)
+        page = patiently(ask, waits_seconds, files.wait, path=place.name, doing="list the conversations")
+        for each in page:
+            try:
+                yield restore(
+                    place, each, f"{path}/{each}", with_key=with_key, waits_seconds=waits_seconds, file_system=files
+                )
+            except ConversationNotFoundError:
+                continue
+            except BackendError:
+                raise
+            except TranscriptStoreError as error:
+                yield NotShipped(directory=f"{path}/{each}", error=error)
+        if len(page) < _PAGE:
+            return
+        after = page[-1]

@@ -1,0 +1,514 @@
+"""One conversation on a place, read and written as one in a folder: the place decides, and a spool has what was fetched of it.
+
+A storage of the core reads and writes a folder, here one in a spool. Invariants, which the tests name:
+
+G1  The spool is never ahead of the place: each commit of the writer puts its slot first, and only when that is stored does the spool get
+    the same bytes. What was not put, because another writer claimed or nobody answered, is not in the spool either.
+G2  What the place has and the spool has not is known (``fresh``), or the spool is known to be of no use (``is_filled`` is False). The next
+    call takes it in, or fetches everything anew.
+G3  A write begins only when the claim is held. After a write whose outcome is unknown the conversation is claimed anew (D6), so the
+    outcome is known before anything is written behind it.
+
+So the core's states hold as they are. A write without an answer leaves CHANGING: the next call looks before it writes. A writer that is
+deposed stays READY: it reads what it had, and ``require_claim`` refuses to write. Marks are the spool's own affair, and make no slot.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from transcript_store._conversation.key_changes import Shredding, plain_files
+from transcript_store._conversation.metadata import Sealing, document_body
+from transcript_store._conversation.storage import Reader, RefreshResult, State, Storage, StorageOptions
+from transcript_store._conversation.writer import MARK_EVERY, Writer
+from transcript_store._json.times import format_time, parse_time
+from transcript_store._log.header import read_header
+from transcript_store._log.image import Image
+from transcript_store._log.log import AppendResult, Prepared
+from transcript_store._log.record import Copied, Entry, Mark, Position
+from transcript_store._os.directory import Folder
+from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.names import KEY
+from transcript_store._sealing.providers import Keyring
+from transcript_store.backends._backend import BackendError, ConversationTakenOverError, UnsupportedByBackendError
+from transcript_store.backends._claims import ClaimedLog
+from transcript_store.backends._mirror import Mirror, fill
+from transcript_store.backends._slots import LogState, encoded
+from transcript_store.backends._summary import keep_summary
+from transcript_store.display import safe
+from transcript_store.errors import (
+    ConversationExistsError,
+    ConversationLockedError,
+    ConversationNotFoundError,
+    CorruptKeyFileError,
+    CorruptMetadataError,
+    CorruptTranscriptError,
+    NotSealedError,
+    StorageError,
+    TranscriptStoreError,
+)
+from transcript_store.hints import Hint
+
+_DATA = frozenset({"generation", "append", "metadata"})
+"""The kinds of slots that change what is read."""
+
+
+class MirroredLog(Storage):
+    """What a reader and a writer share: the slots, and the spool that is filled from them."""
+
+    def __init__(self, slots: ClaimedLog, machine: FileSystem, options: StorageOptions, **more: Any) -> None:
+        self.slots = slots
+        self.spool = Mirror(machine)
+        self.is_filled = True
+        """G2: whether the spool has everything but what is ``fresh``."""
+        super().__init__(self.spool, slots.path, options, **more)
+
+    def fetch(self) -> None:
+        """Read every slot anew, verified; the spool is not filled yet."""
+        self.is_filled = False
+        self.slots.load_patiently()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        """With keys: put the key file beside what is to be filled in, and open it: nobody claims a conversation without its key."""
+        keys = self.options.keys
+        if keys is None:
+            return
+        if not self.slots.state.is_sealed:
+            if self.options.accept_plain:
+                self.sealing_ahead = self.slots.key.ahead(keys, self.files, self.slots.opens)
+                return
+            raise NotSealedError(path=self.path, reason="a key was given, and the conversation there is not sealed")
+        data = self.slots.key.read()
+        with Folder.make(self.spool, self.path) as folder:
+            if data is None:
+                folder.discard(KEY)
+                # Not of the mirror's file: nobody can look at its path.
+                reason = (
+                    "the backend does not have the key; ship() with with_key=True, or `ship --with-key`, puts it there"
+                )
+                raise CorruptKeyFileError(path=self.slots.key.path, kind="missing", reason=reason)
+            folder.replace_file(KEY, [data])
+            self.sealing = Sealing.of(keys, folder, self.slots.id, self.sealing)
+
+    def look(self) -> bool:
+        """Take in what stands on the place now; whether the spool has other bytes than before."""
+        if self.is_filled:
+            self.slots.look_patiently()
+        else:
+            self.fetch()
+        return self.fill()
+
+    def fill(self) -> bool:
+        """Write into the spool what was taken in; whether that changed what is read."""
+        slots = self.slots.fresh
+        has_news = any(slot.kind in _DATA for slot in slots)
+        if has_news:
+            self.is_filled = False
+            fill(self.spool, self.path, slots)
+        self.slots.fresh, self.is_filled = [], True
+        return has_news
+
+    def let_go(self) -> None:
+        super().let_go()
+        self.spool.clear()
+
+
+class BackendReader(MirroredLog, Reader):
+    """As one reader sees it. It claims nothing."""
+
+    def load(self) -> None:
+        self.fetch()
+        self.fill()
+        super().load()
+
+    def refresh(self) -> RefreshResult:
+        self.look()
+        return super().refresh()
+
+
+logger = logging.getLogger("transcript_store.backends")
+
+IDLE_SECONDS = 60
+"""A writer that wrote nothing for so long may be taken over without `take_over=True`. Politeness only: no promise needs it."""
+_POLL_SECONDS = 0.5
+"""How long a writer that waits for another one sleeps between two looks."""
+
+
+class BackendWriter(MirroredLog, Writer):
+    """As one writer sees it, which has the claim from the load on; or claims in each turn in which another one wrote last."""
+
+    def __init__(self, slots: ClaimedLog, machine: FileSystem, options: StorageOptions) -> None:
+        super().__init__(slots, machine, options)
+        self._sealing_of_next: Sealing | None = None
+        """What the generation that is being begun is sealed with."""
+        self._required_head: str | None = None
+        """What the call that is under way wants to stand behind."""
+        self._summary_due = 0
+        """The record with this number renews the summary."""
+
+    @property
+    def is_in_doubt(self) -> bool:
+        return self.state is not State.READY
+
+    # ---- begin -----------------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        self._open()
+        self._summarize()
+
+    def _open(self) -> None:
+        self.fetch()
+        if self.options.hold_lock:
+            self._claim_in_time()
+        self.fill()
+        super().load()
+
+    def create(
+        self,
+        members_at: Callable[[str], dict[str, Any]],
+        entries: Iterable[Entry | Copied],
+        features: Sequence[str] = (),
+        count: int | None = None,
+    ) -> None:
+        self.slots.begin()
+        super().create(members_at, entries, features, count)
+        self._summarize()
+
+    def _new_sealing(self, keys: Keyring, conversation: str) -> Sealing:  # noqa: ARG002 (the place knows which)
+        return self.slots.key.begin(keys, self.files, self.slots.opens)
+
+    def meet_key(self, keys: Keyring) -> None:
+        """The fetch did, before the claim."""
+
+    def sealing_to_begin_with(self, keys: Keyring, conversation: str) -> Sealing:  # noqa: ARG002
+        return self.slots.key.begin(keys, self.files, self.slots.opens, self.sealing_ahead)
+
+    def seal(self, keys: Keyring, *, keep_plain: bool) -> None:
+        super().seal(keys, keep_plain=keep_plain)
+        self._summarize()  # title and labels are not in sight any more
+
+    def delete(self, agreed: Callable[[], bool] = lambda: True) -> bool:
+        """Delete the conversation, if nobody is at work on it, and if ``agreed()`` is true once it is claimed; returns that.
+
+        Otherwise, and if that raises, the conversation is released and stays.
+
+        From the slot ``deleted`` on it is not there. Then what its other slots hold is removed.
+        """
+        try:
+            self._open()
+            is_agreed = False
+            try:
+                is_agreed = agreed()
+            finally:
+                if not is_agreed:
+                    self._release()
+            if not is_agreed:
+                return False
+            self.slots.write(lambda state: encoded(state, "deleted", self._at(state)), "delete the conversation")
+            self.slots.deleted_in = self.slots.state.slot
+        finally:
+            if self.slots.deleted_in is not None:  # also what an earlier delete could not remove
+                self._expunge(self.slots.deleted_in)
+        return True
+
+    def shred(self) -> Shredding:
+        """Destroy the data key, if nobody is at work on the conversation; on return it is destroyed.
+
+        The conversation is claimed first, so that whoever was its writer is told. One that is damaged is shredded without a claim, and
+        so is one of which there is only the key.
+        """
+        readable: tuple[str, ...] = (self.path,)  # nobody can tell of what is damaged
+        key = self.slots.key
+        try:
+            self._open()
+            readable = tuple(plain_files(self.folder))
+        except ConversationNotFoundError:
+            if not key.is_its_own():
+                raise
+            readable = ()
+        except (CorruptTranscriptError, CorruptMetadataError) as error:
+            logger.warning("%s: its key is destroyed, and it was not claimed: %s", self.path, error)
+        if not self.slots.state.is_sealed and key.read() is None:
+            reason = "it was never sealed, so that there is no key to destroy"
+            raise NotSealedError(path=self.path, reason=reason, hint=None)
+        at = key.shred(format_time(self.files.now_us()))
+        self.close()
+        return Shredding(id=self.slots.id, shredded_at=at, still_readable=readable)
+
+    def _expunge(self, keep: int) -> None:
+        try:
+            self.slots.expunge_patiently(keep)
+        except BackendError as error:
+            raise StorageError(
+                errno=error.errno or 0,
+                strerror=error.strerror or "",
+                path=self.path,
+                doing="remove what is deleted",
+                consequence="The conversation is deleted; delete() again removes its slots",
+            ) from error
+
+    # ---- the claim -------------------------------------------------------------------------------------------------------
+
+    def _claim(self, may: Callable[[LogState], None]) -> None:
+        """Claim the conversation; ``may`` raises if it must not be claimed. Then G2 holds, and there may be news."""
+
+        def make(state: LogState, token: str) -> bytes:
+            return encoded(state, "claim", self._at(state), token=token, holder=self._holder)
+
+        try:
+            while not self.slots.claim(make, self._token(), may):
+                self.fetch()
+        except BackendError as error:
+            # Whether the claim is stored may be unknown. What the call was to write is not: it was never sent.
+            reason = error.strerror or "no answer"
+            raise BackendError(path=self.path, doing="claim it", reason=reason, outcome="not stored") from error
+
+    def _claim_in_time(self) -> None:
+        """Claim it as soon as that is polite, and wait so long for it as the caller said."""
+        waited = 0.0
+        while True:
+            try:
+                self._claim(self._is_polite)
+                return
+            except ConversationLockedError:
+                if waited >= self.options.lock_timeout_seconds:
+                    raise
+            self.files.wait(_POLL_SECONDS)
+            waited += _POLL_SECONDS
+            self.slots.look_patiently()
+
+    def _is_polite(self, state: LogState) -> None:
+        """Raise unless nobody is at work who would mind."""
+        if not (self.options.take_over or self.slots.is_ours):
+            require_nobody_at_work(state, self.files.now_us(), self.path)
+
+    @property
+    def _holder(self) -> dict[str, Any]:
+        turns = {} if self.options.hold_lock else {"turns": True}
+        files = self.files
+        return {"name": self.options.holder, "host": files.host_name(), "pid": files.process_id(), **turns}
+
+    def _token(self) -> str:
+        return self.files.random_bytes(16).hex()
+
+    def _at(self, state: LogState) -> str:
+        return max(format_time(self.files.now_us()), state.at)
+
+    # ---- before a call ---------------------------------------------------------------------------------------------------
+
+    def begin_read(self) -> None:
+        self.begin_call()
+        self.resolve()
+
+    def begin_call(self) -> None:
+        """Take in what other writers, who take turns with this one, stored since."""
+        if not self.options.hold_lock and self.look():
+            self.state = State.CHANGING
+            super()._ensure_writable()
+
+    def begin_write(self) -> None:
+        """G3: what a call computes from is what stands there, also if that came late."""
+        self.begin_call()
+        self.was_looked_at, self._required_head = False, None
+        if self.state is not State.READY or not self.slots.is_held:
+            self._ensure_writable()
+
+    def _ensure_writable(self) -> None:
+        if self.state is State.CHANGING:
+            self.look()
+        if not self.slots.is_held:
+            if self.options.hold_lock:
+                self._claim(lambda _: self.slots.require_claim())
+            else:
+                self._claim_in_time()
+            if self.fill():
+                self.state = State.CHANGING
+        super()._ensure_writable()
+
+    def resolve(self) -> None:
+        """Before a read: see what became of a write that nobody answered, if somebody answers now. What was read can be read."""
+        if self.state is State.READY and self.log.is_current:
+            return
+        with suppress(BackendError, ConversationLockedError), self.slots.trying_once():
+            self.slots.require_claim()
+            self.look()
+            super()._ensure_writable()
+
+    def holds(self, generation: int, position: Position) -> bool:
+        self._ensure_writable()  # an append that nobody answered is stored or not: nobody may guess
+        return super().holds(generation, position)
+
+    # ---- commits ---------------------------------------------------------------------------------------------------------
+
+    def require_head(self, head: str) -> None:
+        super().require_head(head)
+        self._required_head = head
+
+    def append(self, entries: Sequence[Entry]) -> list[AppendResult]:
+        """In turns, whoever was faster goes first: claimed and prepared anew, behind what that one wrote."""
+        while True:
+            try:
+                return super().append(entries)
+            except ConversationTakenOverError:
+                if self.options.hold_lock:
+                    raise
+            self.was_looked_at = False  # so that it is claimed again
+            self.begin_call()
+            if self._required_head is not None:
+                self.require_head(self._required_head)
+
+    def store(self, prepared: Prepared) -> None:
+        def make(state: LogState) -> bytes:
+            return encoded(state, "append", self._at(state), lines=prepared.data, end=prepared.end)
+
+        with self._put("append", make):
+            super().store(prepared)
+        if prepared.end.seq >= self._summary_due:
+            self._summarize()
+
+    def _before_commit(self, image: Image, handle: int) -> None:
+        lines = bytes(self.files.read(handle, 0, image.end.offset_bytes))
+
+        header, _ = read_header(lines)  # type: ignore[misc]  # it was written here
+        sealing, mark = self._sealing_of_next, Mark(header.generation, image.end)
+
+        def make(state: LogState, **more: Any) -> bytes:
+            checked = _checked(sealing, header.metadata, mark)
+            return encoded(state, "generation", self._at(state), lines=lines, end=image.end, **checked, **more)
+
+        if self.slots.state.slot == 0:
+            self._claim_new(lambda state, token: make(state, token=token, holder=self._holder))
+        else:
+            self._store_slot("replace the transcript", make)
+
+    def _put_in_place(self, image: Image, members: dict[str, Any], sealing: Sealing | None) -> None:
+        self._sealing_of_next = sealing
+        with self._in_step("replace the transcript"):
+            super()._put_in_place(image, members, sealing)
+
+    def _claim_new(self, make: Callable[[LogState, str], bytes]) -> None:
+        def may(state: LogState) -> None:
+            if state.slot:
+                raise ConversationExistsError(path=self.path, reason="there is a conversation, or was one")
+
+        if not self.slots.claim(make, self._token(), may):
+            raise ConversationExistsError(path=self.path, reason="there was a conversation")
+        self.is_filled = False
+
+    def _remember(self, members: dict[str, Any], document: bytes | None = None) -> None:
+        sealing = self.sealing
+        stored = members if sealing is None else sealing.stored(members)
+
+        def make(state: LogState) -> bytes:
+            checked = _checked(sealing, stored, Mark(state.generation, state.end))
+            return encoded(state, "metadata", self._at(state), metadata=stored, **checked)
+
+        with self._put("write the metadata", make):
+            super()._remember(members, document)
+        self._summarize()
+
+    def pack(self, *, tidy: bool) -> int:
+        """Join the slots that no pack holds, on a place that packs; returns how many."""
+        self._ensure_writable()
+        return self.slots.pack_patiently(tidy=tidy)
+
+    @contextmanager
+    def _put(self, doing: str, make: Callable[[LogState], bytes]) -> Iterator[None]:
+        """G1: store a slot, then do what the block does to the spool."""
+        self._store_slot(doing, make)
+        with self._in_step(doing):
+            yield
+
+    def _store_slot(self, doing: str, make: Callable[[LogState], bytes]) -> None:
+        try:
+            self.slots.write(make, doing)
+        except ConversationTakenOverError:
+            raise  # nothing of it is stored, and everything is as it was
+        except BaseException:
+            self.state = State.CHANGING  # the next call looks first
+            raise
+        self.is_filled = False
+
+    @contextmanager
+    def _in_step(self, doing: str) -> Iterator[None]:
+        """G2: the spool has the first of what is fresh when the block has ended well."""
+        try:
+            yield
+        except BaseException as error:
+            if not self.is_filled:
+                self.state = State.CHANGING
+                if isinstance(error, OSError):
+                    # The place has it, and the local disk refused. So the next call fetches everything, and knows.
+                    raise self.slots.unknown(self.slots.fresh[0].data, doing, str(error.strerror)) from error
+            raise
+        del self.slots.fresh[0]
+        self.is_filled = True
+
+    def _summarize(self) -> None:
+        """Leave a summary for lists: best effort."""
+        self._summary_due = self.log.end.seq + MARK_EVERY
+        keep_summary(self.slots, self.files, self.path, self.updated_at)
+
+    # ---- what a place cannot do ------------------------------------------------------------------------------------------
+
+    def delete_generation(self, number: int) -> None:
+        if number == self.log.header.generation:
+            super().delete_generation(number)  # which says why not
+        raise UnsupportedByBackendError(path=self.path, doing="delete an earlier generation", hint=Hint.FORK_AND_DELETE)
+
+    # ---- end -------------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Release the conversation, if it is ours, and let go. What was acknowledged is stored already."""
+        try:
+            if self.state in (State.READY, State.CHANGING) and self.slots.is_ours:
+                self._release()
+        finally:
+            self.let_go()
+
+    def _made_release(self, state: LogState) -> bytes:
+        checked = _checked(self.sealing, state.members, Mark(state.generation, state.end))
+        return encoded(state, "release", self._at(state), **checked)
+
+    def _release(self) -> None:
+        try:
+            with self.slots.trying_once():
+                self._ensure_writable()
+                self.slots.write(self._made_release, "release the conversation")
+            self._summarize()
+        except (ConversationTakenOverError, ConversationNotFoundError):
+            pass  # it is somebody else's, or nobody's
+        except TranscriptStoreError as error:
+            logger.warning("%s: closed without a word to the next writer: %s", self.path, error)
+
+
+def _checked(sealing: Sealing | None, stored: dict[str, Any], mark: Mark) -> dict[str, Any]:
+    """The keyed check of metadata.json as the slots say it, as a member of an envelope; none without the key."""
+    return {} if sealing is None else {"check": sealing.key.check(document_body(stored, mark)).decode()}
+
+
+def holder_shown(holder: dict[str, Any]) -> str:
+    """A writer on a place as it calls itself, for a message: its name, its process and its host."""
+    name, pid, host = (holder.get(part) for part in ("name", "pid", "host"))
+    by = f"process {pid}" if type(pid) is int else "a process"
+    by += f" on {str(host)[:80]}" if host else ""
+    return safe(f"{str(name)[:80]!r}, {by}," if name else by)
+
+
+def require_nobody_at_work(state: LogState, now_us: int, path: str) -> None:
+    """Raise ``ConversationLockedError`` if a conversation was neither released nor idle, and its writer does not take turns."""
+    claim = state.claim
+    if claim is None or state.is_released or claim.holder.get("turns"):
+        return
+    if now_us - parse_time(state.at) < IDLE_SECONDS * 1_000_000:
+        raise ConversationLockedError(
+            path=path,
+            reason=f"{holder_shown(claim.holder)} writes to it since {claim.at}, and wrote last at {state.at}",
+            holder_pid=claim.holder.get("pid"),
+            holder_host=claim.holder.get("host"),
+            hint=Hint.TAKE_OVER,
+        )

@@ -1,0 +1,634 @@
+"""What the exports of chat sites have in common: one document with all conversations, each a tree of messages.
+
+The way from the root to the leaf that was seen last is the conversation. What is beside it was answered anew, or asked otherwise:
+those messages are events that keep what was said. A line of such a format is one message of the tree with its bytes; the first line
+of a conversation is what stands before its messages: its name, its times.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from transcript_store.formats._arranging import Attached, AttachedFiles
+from transcript_store.formats._document import (
+    LONGEST_BYTES,
+    TOO_DEEP,
+    Json,
+    Oddity,
+    Span,
+    first_text,
+    is_too_deep,
+    labels,
+    obj,
+    objects_of,
+    pieces_within,
+    read_all,
+    read_object,
+    text_member,
+    time_member,
+    time_of_member,
+)
+from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._neutral import Losses, objects
+from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, Source, SourceHead
+from transcript_store.formats._replay import Draft
+from transcript_store.formats._scaffolding import marked
+from transcript_store.formats._trees import left_entry, left_finding
+from transcript_store.messages import as_text
+
+_LONGEST_GAP_BYTES = 1 << 16
+_NOTHING = b"\xef\xbb\xbf \t\r\n,[]"
+"""What stands between conversations."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportNode:
+    """A message of the tree."""
+
+    id: str
+    parent: str | None
+    value: Json
+
+
+class Export(ABC):
+    """Reads the conversations of one site's export."""
+
+    name: str
+    provider: str
+    member: str
+    """Of a conversation: what its messages stand in."""
+    in_order = False
+    """Whether they stand there as they were said, so that one may follow the one before it where its parent is not there."""
+
+    @abstractmethod
+    def recognizes(self, head: SourceHead) -> bool:
+        """Whether a source that begins so is of this site."""
+
+    @abstractmethod
+    def session(self, conversation: Json) -> str | None:
+        """Its id."""
+
+    @abstractmethod
+    def nodes(self, conversation: Json) -> list[ExportNode]:
+        """A node for each object in ``member``, in the order of the document."""
+
+    @abstractmethod
+    def leaf(self, conversation: Json, nodes: list[ExportNode]) -> str | None:
+        """Where the conversation ends; None if its messages are no tree, but stand in order."""
+
+    @abstractmethod
+    def times(self, conversation: Json, nodes: list[ExportNode]) -> tuple[object, Iterable[object]]:
+        """When the conversation last changed, and when its messages were said, as they stand there."""
+
+    @abstractmethod
+    def told(self, path: list[ExportNode], losses: Losses, files: AttachedFiles) -> list[list[Draft]]:
+        """For each node its messages; none if it is an event."""
+
+    @abstractmethod
+    def model(self, conversation: Json, path: list[ExportNode]) -> str | None:
+        """Which model answered last."""
+
+    def title(self, conversation: Json) -> str | None:
+        return text_member(conversation.get("name"))
+
+    def plans(self, source: Source) -> Iterable[SessionPlan]:
+        spans = list(objects_of(source))
+        beside, files = tuple(_beside(source, spans)), AttachedFiles(source)
+        for span in spans:
+            plan = self._plan(source, files, span, Span(0, source.size) if len(spans) == 1 else span)
+            yield replace(plan, findings=(*plan.findings, *beside)) if beside and span is spans[-1] else plan
+
+    def _plan(self, source: Source, files: AttachedFiles, span: Span, whole: Span) -> SessionPlan:
+        """The conversation at ``span``. ``whole`` is what its lines have: of an only one the document with its brackets."""
+        if span.size > LONGEST_BYTES:
+            message = f"a conversation longer than {LONGEST_BYTES:,} bytes was left out"
+            session = hashlib.sha256(read_all(source, Span(span.offset, 1 << 20))).hexdigest()
+            return SessionPlan(
+                self.name, session, 1, (tuple,), findings=(ImportFinding("too-long", message, 1, span.offset),)
+            )
+        read = self._read(source, span, whole)
+        if read is None:
+            raw = read_all(source, span)
+            kind, message = (
+                ("too-deep", f"a conversation that is {TOO_DEEP}")
+                if is_too_deep(raw)
+                else (
+                    "not-json",
+                    "a conversation that is no JSON object, is cut, or has a member twice: its bytes are kept",
+                )
+            )
+            finding = ImportFinding(kind, message, 1, span.offset)
+            session = hashlib.sha256(raw).hexdigest()
+            return SessionPlan(self.name, session, 1, (partial(_unread, source, whole),), findings=(finding,))
+        conversation, lines, nodes, odd = read
+        path, findings = _path(nodes, self.leaf(conversation, nodes), in_order=self.in_order)
+        if not isinstance(conversation.get(self.member), (dict, list)):
+            findings.append(
+                (
+                    "no-messages",
+                    f"an object without {self.member}: its bytes are kept, and it has no message; a conversation that stands deeper "
+                    "in the document is read if it is taken out into a file of its own",
+                )
+            )
+        findings += odd
+        losses = Losses()
+        said = sum(len(drafts) for drafts in self.told(path, losses, files))
+        on_the_way = set(map(id, path))
+        left = sum(len(self._left(node, files)) for node in nodes if id(node) not in on_the_way)
+        return SessionPlan(
+            format=self.name,
+            session=self.session(conversation) or hashlib.sha256(lines[0].raw).hexdigest(),
+            lines=len(lines),
+            generations=(partial(self._entries, source, files, span, whole),),
+            provider=self.provider if said else None,
+            model=self.model(conversation, path),
+            labels=labels(title=self.title(conversation)),
+            edition=self._edition(conversation, nodes),
+            findings=(
+                *(ImportFinding(kind, message, None, span.offset) for kind, message in findings),
+                *left_finding(left),
+            ),
+            losses=losses.found(),
+        )
+
+    def _edition(self, conversation: Json, nodes: list[ExportNode]) -> tuple[str, str] | None:
+        changed, said = self.times(conversation, nodes)
+        edition = time_of_member(changed), max(map(time_of_member, said), default="")
+        return edition if any(edition) else None
+
+    def _entries(self, source: Source, files: AttachedFiles, span: Span, whole: Span) -> Iterator[PlannedRecord]:
+        read = self._read(source, span, whole)
+        if read is None:  # somebody changed it since it was planned
+            yield from _unread(source, whole)
+            return
+        conversation, lines, nodes, _ = read
+        path, _ = _path(nodes, self.leaf(conversation, nodes), in_order=self.in_order)
+        places = {id(node): number for number, node in enumerate(nodes, 1)}
+        told = {places[id(node)]: drafts for node, drafts in zip(path, self.told(path, Losses(), files), strict=True)}
+        beside = deque(number for number in range(len(lines)) if number not in told)
+
+        def event(place: int) -> Iterator[PlannedRecord]:
+            drafts = self._left(nodes[place - 1], files) if place else []
+            first = drafts[0] if drafts else Draft()
+            first.lines.append(lines[place])
+            return (left_entry(draft.entry()) for draft in (drafts or [first]))
+
+        if not any(told.values()):  # nothing was said that has a time: the conversation has one
+            yield Draft(
+                at=time_of_member(self.times(conversation, nodes)[0]) or None, lines=[lines[beside.popleft()]]
+            ).entry()
+        for place, drafts in told.items():
+            while beside and beside[0] < place:  # whatever is not on the way comes where it stands in the document
+                yield from event(beside.popleft())
+            drafts = drafts or [Draft()]  # noqa: PLW2901
+            drafts[0].lines.append(lines[place])
+            yield from (draft.entry() for draft in drafts)
+        for other in beside:
+            yield from event(other)
+
+    def _left(self, node: ExportNode, files: AttachedFiles) -> list[Draft]:
+        """What a node beside the way says."""
+        return self.told([node], Losses(), files)[0]
+
+    def _read(
+        self, source: Source, span: Span, whole: Span
+    ) -> tuple[Json, list[SourceLine], list[ExportNode], tuple[Oddity, ...]] | None:
+        """The conversation; its first line and one for each node; the nodes; in which ways its text is no strict JSON."""
+        raw = read_all(source, span)
+        conversation, odd = read_object(raw)
+        if conversation is None:
+            return None
+        nodes = self.nodes(conversation)
+        pieces = pieces_within(raw, self.member)
+        if len(pieces) != 1 + len(nodes):  # a key that stands twice
+            return None
+        before = read_all(source, Span(whole.offset, span.offset - whole.offset))
+        end = span.offset + span.size
+        pieces[0] = (pieces[0][0] - len(before), before + pieces[0][1])
+        pieces[-1] = (pieces[-1][0], pieces[-1][1] + read_all(source, Span(end, whole.offset + whole.size - end)))
+        values = (None, *(node.value for node in nodes))
+        lines = [
+            SourceLine(number, span.offset + offset, piece, value)
+            for number, ((offset, piece), value) in enumerate(zip(pieces, values, strict=True), 1)
+        ]
+        return conversation, lines, nodes, odd
+
+
+def _beside(source: Source, spans: list[Span]) -> Iterator[ImportFinding]:
+    """What stands beside the conversations and is none: an array with something in it, a number, a text."""
+    at = 0
+    for span in (*spans, Span(source.size, 0)):
+        size = span.offset - at
+        if size > _LONGEST_GAP_BYTES or read_all(source, Span(at, size)).strip(_NOTHING):
+            message = (
+                f"{size:,} bytes beside the conversations hold none that can be read: a conversation in them is imported "
+                "from a file of its own"
+            )
+            yield ImportFinding("beside", message, None, at)
+        at = span.offset + span.size
+
+
+def _unread(source: Source, span: Span) -> Iterator[PlannedRecord]:
+    yield Draft(lines=[SourceLine(1, span.offset, read_all(source, span), None)]).entry()
+
+
+def _path(
+    nodes: list[ExportNode], leaf: str | None, *, in_order: bool
+) -> tuple[list[ExportNode], list[tuple[str, str]]]:
+    """The nodes from the root to the leaf, and what is wrong with the tree. ``in_order``: they stand as they were said."""
+    if leaf is None:
+        return nodes, []
+    places = {node.id: place for place, node in enumerate(nodes)}
+    if nodes and leaf not in places:
+        return nodes, [("no-leaf", f"the conversation ends with the message {leaf}, which is not there")]
+    path: list[ExportNode] = []
+    findings: list[tuple[str, str]] = []
+    below: dict[int, int] = {}
+    at = places.get(leaf)
+    while at is not None:
+        if at in below:
+            findings.append(("circle", f"the message {nodes[at].id} is a parent of itself"))
+            break
+        below[at] = at - 1
+        path.append(nodes[at])
+        parent, before = nodes[at].parent, at
+        at = None if parent is None else places.get(parent)
+        if parent is not None and at is None:
+            at = _not_yet_seen(below, before) if in_order else None
+            told = "the conversation begins here" if at is None else "it follows the message before it"
+            findings.append(("dangling-parent", f"the message {path[-1].id} names a parent that is not there: {told}"))
+    return path[::-1], findings
+
+
+def _not_yet_seen(below: dict[int, int], at: int) -> int | None:
+    """The nearest place before ``at`` that was not seen. ``below``: for each that was, an earlier one; all between the two were seen.
+
+    Each step shortens the way for the next one: going down place by place, a file could make it walk over the same ones again and again.
+    """
+    while at in below:
+        below[at] = at = below.get(below[at], below[at])
+    return None if at < 0 else at
+
+
+def part_of(value: object, *names: str) -> object:
+    """What stands in an object, or in one within it."""
+    for name in names:
+        value = obj(value).get(name)
+    return value
+
+
+# ---- chatgpt ----
+#
+# ChatGPT: ``conversations.json`` of an export, conversations with a tree ``mapping`` and ``current_node``.
+#
+# A node is ``{"id", "parent", "children", "message"}``; a message has ``author.role``, ``content.content_type``, ``recipient`` and
+# ``metadata``. What goes to another recipient than ``all`` is a call, and what its tool says next is its result. Nodes without a
+# message, hidden ones, and the model's thoughts are events. Messages are built: the site's requests are not in the export. Pictures, sounds
+# and documents that stand beside them in the export are parts of the messages.
+
+_CHATGPT_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+_NOT_SAID = ("thoughts", "reasoning_recap", "user_editable_context", "model_editable_context")
+
+
+class ChatGpt(Export):
+    """Reads the conversations of a ChatGPT export."""
+
+    name = "chatgpt"
+    revision = 2
+    provider = "openai"
+    member = "mapping"
+
+    def recognizes(self, head: SourceHead) -> bool:
+        begins = head.start.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] in (b"[", b"{")
+        return begins and b'"mapping"' in head.start and b'"create_time"' in head.start
+
+    def session(self, conversation: Json) -> str | None:
+        return first_text(conversation.get("conversation_id"), conversation.get("id"))
+
+    def nodes(self, conversation: Json) -> list[ExportNode]:
+        """A node may name its children alone: some exports leave out the one link, some the other."""
+        mapping = {name: value for name, value in obj(conversation.get("mapping")).items() if isinstance(value, dict)}
+        above = {
+            child: name
+            for name, value in mapping.items()
+            for child in (value["children"] if isinstance(value.get("children"), list) else ())
+            if isinstance(child, str)
+        }
+        parents = ((name, text_member(value.get("parent")), value) for name, value in mapping.items())
+        return [
+            ExportNode(name, parent if parent in mapping else above.get(name, parent), value)
+            for name, parent, value in parents
+        ]
+
+    def leaf(self, conversation: Json, nodes: list[ExportNode]) -> str | None:
+        """What the export names; else the last node that nobody names as its parent."""
+        if found := text_member(conversation.get("current_node")):
+            return found
+        parents = {node.parent for node in nodes}
+        return next((node.id for node in reversed(nodes) if node.id not in parents), None)
+
+    def title(self, conversation: Json) -> str | None:
+        return text_member(conversation.get("title"))
+
+    def model(self, conversation: Json, path: list[ExportNode]) -> str | None:
+        found = (text_member(part_of(node.value, "message", "metadata", "model_slug")) for node in reversed(path))
+        return next((slug for slug in found if slug), None) or text_member(conversation.get("default_model_slug"))
+
+    def times(self, conversation: Json, nodes: list[ExportNode]) -> tuple[object, Iterable[object]]:
+        return conversation.get("update_time"), (part_of(node.value, "message", "create_time") for node in nodes)
+
+    def told(self, path: list[ExportNode], losses: Losses, files: AttachedFiles) -> list[list[Draft]]:
+        talk = _Talk(losses, files)
+        return [talk.messages(node) for node in path]
+
+
+class _Talk:
+    """What is said on the way to the current node, and which calls have no result yet."""
+
+    def __init__(self, losses: Losses, files: AttachedFiles) -> None:
+        self._losses, self._files = losses, files
+        self._calls: list[tuple[str, str]] = []
+        """Those without a result: recipient and id."""
+        self._result: tuple[object, Json] | None = None
+        """The tool that spoke last and its message, until somebody else speaks."""
+
+    def messages(self, node: ExportNode) -> list[Draft]:
+        value = obj(node.value.get("message"))
+        metadata, content = obj(value.get("metadata")), obj(value.get("content"))
+        if metadata.get("is_visually_hidden_from_conversation") is True or content.get("content_type") in _NOT_SAID:
+            return []
+        said, attached = _said(content, metadata, self._losses, self._files)
+        role, recipient = part_of(value, "author", "role"), text_member(value.get("recipient")) or "all"
+        if not said or role not in ("user", "assistant", "system", "tool"):
+            return []
+        at = time_member(value.get("create_time"))
+        shown = [part for each in attached if (part := each.part()) is not None]
+        # Only a user's message may show a picture: what a tool or the model made stands behind its message.
+        behind = [Draft({"role": "user", "content": shown}, marked("", is_said=True), at)] if shown else []
+        if role == "tool":
+            message = self._answer(part_of(value, "author", "name"), said)
+            return behind if message is None else [Draft(message, {}, at), *behind]
+        self._result = None
+        if role == "user" and shown:
+            typed = said if any(each.type == "text/plain" for each in attached) else None
+            return [Draft({"role": role, "content": [{"type": "text", "text": said}, *shown]}, marked(typed), at)]
+        extra: Json = {}
+        if role == "assistant":
+            about = {
+                "model": text_member(metadata.get("model_slug")),
+                "stop_reason": text_member(part_of(metadata, "finish_details", "type")),
+            }
+            extra = {name: found for name, found in about.items() if found}
+        if role == "assistant" and recipient != "all":
+            self._calls.append((recipient, _known_as(node.id)))
+            called: Json = {"role": "assistant", "content": None, "tool_calls": [_call(node.id, recipient, said)]}
+            return [Draft(called, extra, at), *behind]
+        return [Draft({"role": role, "content": said}, extra, at), *behind]
+
+    def _answer(self, tool: object, said: str) -> Json | None:
+        """A tool's message; None if it goes on with the one before (a search says each file that it found), or answers nothing."""
+        asked = next((call for call in self._calls if call[0] == tool or call[0].startswith(f"{tool}.")), None)
+        if asked is None and self._result is not None and (self._result[0] == tool or not self._calls):
+            self._result[1]["content"] += "\n" + said
+            return None
+        if asked is None and not self._calls:
+            self._losses.note("no-call", "what a tool said although nobody called it is kept, and not sent")
+            return None
+        asked = asked or self._calls[0]
+        self._calls.remove(asked)
+        self._result = (tool, {"role": "tool", "tool_call_id": asked[1], "content": said})
+        return self._result[1]
+
+
+def _call(node: str, recipient: str, said: str) -> Json:
+    try:
+        arguments = said if isinstance(json.loads(said), dict) else None
+    except (ValueError, RecursionError):
+        arguments = None
+    function = {
+        "name": _NOT_IN_NAMES.sub("_", recipient)[:64],
+        "arguments": arguments or json.dumps({"input": said}, ensure_ascii=False),
+    }
+    return {"id": _known_as(node), "type": "function", "function": function}
+
+
+def _known_as(node: str) -> str:
+    return node if _CHATGPT_ID.fullmatch(node) else hashlib.sha256(node.encode(errors="replace")).hexdigest()[:40]
+
+
+def _said(content: Json, metadata: Json, losses: Losses, files: AttachedFiles) -> tuple[str, list[Attached]]:
+    """The text of a message, in which each file has its name, and those of its files that the export has."""
+    parts: list[Any] = content["parts"] if isinstance(content.get("parts"), list) else []
+    found: list[str] = [] if parts else [first_text(content.get("text"), content.get("result")) or ""]
+    names = {its_id: name for one in _uploads(metadata) for its_id, name in [(one["id"], text_member(one.get("name")))]}
+    attached: dict[str, Attached] = {}
+    for part in parts:
+        if isinstance(part, str):
+            found.append(part)
+        elif isinstance(part, dict) and (said := text_member(part.get("text"))):
+            found.append(said)
+        elif isinstance(part, dict):
+            for asset in _pointers(part):
+                pointer, kind = asset["asset_pointer"], text_member(asset.get("content_type")) or "file"
+                its_id, name = next(((each, name) for each, name in names.items() if each in pointer), (pointer, None))
+                if (file := files.find(pointer, name)) is not None and file.type:
+                    attached[its_id] = file
+                    found.append(f"[{file.type.partition('/')[0]}: {file.name}]")
+                    continue
+                losses.note("media", "a picture or a sound is a file beside the export: its name stands in the text")
+                found.append(f"[{kind}: {f'{name}, {pointer}' if name else pointer}]")
+    said = _with_links("\n".join(piece for piece in found if piece), metadata)
+    is_all = not said
+    for one in objects(metadata.get("attachments")):
+        its_id, name = text_member(one.get("id")) or "", text_member(one.get("name"))
+        if its_id and (its_id in attached or its_id in said):
+            continue  # a picture is an attachment too
+        file = files.find(its_id, name)
+        if file is not None and file.type:
+            attached[its_id] = file
+        else:
+            losses.note("files", "the export has the name of a file, and not what is in it")
+        if (is_all or its_id in attached) and (not name or name not in said):
+            said += f"\n[file: {name or (file.name if file is not None else 'unnamed')}]"
+    return said.removeprefix("\n"), [*attached.values()]
+
+
+def _uploads(metadata: Json) -> Iterator[Json]:
+    """The attachments of a message that have an id: the pointers to them have it too."""
+    return (one for one in objects(metadata.get("attachments")) if text_member(one.get("id")))
+
+
+def _with_links(said: str, metadata: Json) -> str:
+    """The text with the addresses that its citations stand for: the site writes private characters instead."""
+    for reference in objects(metadata.get("content_references")):
+        marker = text_member(reference.get("matched_text"))
+        if not marker or not marker.strip() or marker not in said:
+            continue
+        pages = [reference, *objects(reference.get("items")), *objects(reference.get("sources"))]
+        links = {
+            url: f"[{text_member(page.get('title')) or url}]({url})"
+            for page in pages
+            if (url := text_member(page.get("url")))
+        }
+        if links:
+            said = said.replace(marker, " ".join(links.values()))
+    return said
+
+
+def _pointers(part: Json) -> Iterator[Json]:
+    """The part, or what of its members names a file: what was spoken has its sound one level deeper, and pictures of a camera."""
+    for each in (part, *part.values()):
+        yield from (one for one in (objects(each) or [obj(each)]) if text_member(one.get("asset_pointer")))
+
+
+# ---- claude ai ----
+#
+# Claude.ai: ``conversations.json`` of an export, conversations with ``chat_messages``.
+#
+# A message is ``{"uuid", "parent_message_uuid"?, "sender": "human" | "assistant", "content": […], "text", "attachments", "files"}``.
+# ``text_member`` says once more what ``content`` says. The results of tools stand within the assistant's message: it becomes several, as
+# the API has them. Of attachments the export has the text, of ``files`` only the names; thinking has no signature there.
+
+_CLAUDE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+_NOBODY = ("00000000-0000-4000-8000-000000000000", "00000000-0000-0000-0000-000000000000")
+"""What the first message names as its parent."""
+
+
+class ClaudeAi(Export):
+    """Reads the conversations of a Claude.ai export."""
+
+    name = "claude-ai"
+    revision = 2
+    in_order = True
+    provider = "claude"
+    member = "chat_messages"
+
+    def recognizes(self, head: SourceHead) -> bool:
+        return head.start.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] in (b"[", b"{") and b'"chat_messages"' in head.start
+
+    def session(self, conversation: Json) -> str | None:
+        return text_member(conversation.get("uuid"))
+
+    def nodes(self, conversation: Json) -> list[ExportNode]:
+        return [
+            ExportNode(text_member(value.get("uuid")) or "", None if parent in _NOBODY else parent, value)
+            for value in objects(conversation.get("chat_messages"))
+            for parent in [text_member(value.get("parent_message_uuid"))]
+        ]
+
+    def leaf(self, conversation: Json, nodes: list[ExportNode]) -> str | None:
+        """What the export names; else the last message, if a message names another as its parent."""
+        known = {node.id for node in nodes}
+        if not any(node.parent in known for node in nodes):
+            return None
+        return first_text(conversation.get("current_leaf_message_uuid")) or nodes[-1].id
+
+    def model(self, conversation: Json, path: list[ExportNode]) -> str | None:  # noqa: ARG002 (a message does not say)
+        return text_member(conversation.get("model"))
+
+    def times(self, conversation: Json, nodes: list[ExportNode]) -> tuple[object, Iterable[object]]:
+        said = (node.value.get(name) for node in nodes for name in ("created_at", "updated_at"))
+        return conversation.get("updated_at"), said
+
+    def told(self, path: list[ExportNode], losses: Losses, files: AttachedFiles) -> list[list[Draft]]:  # noqa: ARG002
+        return [_messages(node.value, losses) for node in path]
+
+
+def _messages(value: Json, losses: Losses) -> list[Draft]:
+    at = text_member(value.get("created_at"))
+    if missing := len(objects(value.get("files"))):
+        losses.note("files", "the export has the name of a file, and not what is in it", missing)
+    turn = _ExportMessage(
+        text_member(value.get("uuid")) or "", "assistant" if value.get("sender") == "assistant" else "user", losses
+    )
+    for attached in objects(value.get("attachments")):
+        if extracted := text_member(attached.get("extracted_content")):
+            source = {"type": "text", "media_type": "text/plain", "data": extracted}
+            title = text_member(attached.get("file_name"))
+            turn.add({"type": "document", "source": source, **({"title": title} if title else {})})
+    content = objects(value.get("content"))
+    for block in content:
+        turn.block(block)
+    if not content and (said := text_member(value.get("text"))) and said.strip():
+        turn.add({"type": "text", "text": said})
+    return [Draft({"role": role, "content": blocks}, {}, at) for role, blocks in turn.said]
+
+
+class _ExportMessage:
+    """What one message says, in turns: the results of tools are the user's."""
+
+    def __init__(self, uuid: str, role: str, losses: Losses) -> None:
+        self.said: list[tuple[str, list[Json]]] = []
+        self._uuid, self._role, self._losses = uuid, role, losses
+        self._open: list[tuple[str, Any, str]] = []
+        """The calls that have no result: the id given, the name, the id that it has now."""
+
+    def add(self, block: Json, role: str | None = None) -> None:
+        role = role or self._role
+        if not self.said or self.said[-1][0] != role:
+            self.said.append((role, []))
+        self.said[-1][1].append(block)
+
+    def block(self, block: Json) -> None:
+        kind = block.get("type")
+        if kind == "text":
+            if (said := text_member(block.get("text"))) and said.strip():
+                self.add({"type": "text", "text": said})
+        elif kind == "tool_use" and self._role == "assistant" and text_member(block.get("name")):
+            self._call(block)
+        elif kind == "tool_result" and self._role == "assistant":
+            self._result(block)
+        elif kind == "thinking":
+            self._losses.note("thinking", "thinking has no signature in the export: it is kept, and not sent")
+        else:
+            self._losses.note("own", "what only Claude.ai knows is kept, and not sent")
+
+    def _call(self, block: Json) -> None:
+        given = text_member(block.get("id")) or ""
+        number = sum(len(blocks) for _, blocks in self.said)
+        made = hashlib.sha256(f"{self._uuid}/{number}/{given}".encode(errors="replace")).hexdigest()[:24]
+        known = (
+            given if _CLAUDE_ID.fullmatch(given) and given not in {now for _, _, now in self._open} else f"toolu_{made}"
+        )
+        arguments = block.get("input")
+        self._open.append((given, block["name"], known))
+        self.add(
+            {
+                "type": "tool_use",
+                "id": known,
+                "name": block["name"],
+                "input": arguments if isinstance(arguments, dict) else {},
+            }
+        )
+
+    def _result(self, block: Json) -> None:
+        given, name = text_member(block.get("tool_use_id")) or "", block.get("name")
+        call = next((call for call in self._open if (call[0] == given if given else call[1] == name)), None)
+        if call is None:
+            self._losses.note("no-call", "a result that no call asked for is kept, and not sent")
+            return
+        self._open.remove(call)
+        failed = {"is_error": True} if block.get("is_error") is True else {}
+        self.add(
+            {"type": "tool_result", "tool_use_id": call[2], "content": _shown(block.get("content")), **failed}, "user"
+        )
+
+
+def _shown(content: object) -> str:
+    """A result as text: the export's blocks have members that the API does not know."""
+    if not isinstance(content, list):
+        return "" if content is None else as_text(content)
+    return "\n".join(
+        part["text"] if isinstance(part, dict) and isinstance(part.get("text"), str) else as_text(part)
+        for part in content
+    )

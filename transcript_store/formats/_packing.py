@@ -1,0 +1,331 @@
+"""A line of a source, kept so that its bytes come out again (F3), without keeping the message in it twice.
+
+A packed line is its number and its object, in which everything that also stands in the message is a hole: ``{"\\u0000": "/content/0"}``
+says where in the message to look. The line is rebuilt and compared before it is believed. A line that cannot be rebuilt (a
+float spelled in another way, a key given twice, spaces) is kept as ``raw``, or as ``raw_base64`` if it is not UTF-8.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from transcript_store.formats._plan import PlannedRecord, SessionPlan
+
+if TYPE_CHECKING:
+    from transcript_store.redaction import SecretRedactor
+
+
+_HOLE = "\x00"
+_HOLE_SPELLED = b"\\u0000"
+_NESTED = frozenset({dict, list})
+_WORTH = 24
+"""A text shorter than this costs less than the hole that would stand for it."""
+
+_ASCII, _UNICODE, _COMPACT = (  # made once: ``json.dumps`` makes one for each call that is given options
+    json.JSONEncoder(),
+    json.JSONEncoder(ensure_ascii=False),
+    json.JSONEncoder(separators=(",", ":")),
+)
+_SPELLINGS: tuple[Callable[[object], bytes], ...] = (
+    orjson.dumps,  # as JavaScript's JSON.stringify
+    lambda value: _ASCII.encode(value).encode(),  # Python's default
+    lambda value: _UNICODE.encode(value).encode(),
+    lambda value: _COMPACT.encode(value).encode(),
+)
+"""How programs write JSON. Only add at the end: packed lines name theirs by number."""
+
+
+def pack_line(
+    number: int,
+    raw: bytes,
+    value: dict[str, Any] | None,
+    message: Mapping[str, Any] | None = None,
+    *,
+    part: int = 0,
+    places: Mapping[int, str] | None = None,
+) -> dict[str, Any]:
+    """The line as a JSON object: ``{"n", "line", "spelling"?, "end"?}`` or ``{"n", "raw"}`` or ``{"n", "raw_base64"}``.
+
+    ``message`` shares its objects with ``value`` where it was made of them: a hole is where the very same object stands.
+    ``part`` says which piece of its line this is; it is noted from the second piece on. ``places`` are :func:`places_in` of the
+    message, where several lines are packed with it.
+    """
+    packed: dict[str, Any] = {"n": number}
+    if part:
+        packed["part"] = part
+    if value is not None:
+        try:
+            if (spelling := _spelling(value, raw)) is not None:
+                packed["line"] = _with_holes(raw, value, message, places)
+                if spelling:
+                    packed["spelling"] = spelling
+                if (end := raw[len(raw.rstrip(b"\r\n")) :]) != b"\n":
+                    packed["end"] = end.decode()
+                return packed
+        except (RecursionError, TypeError, ValueError):
+            pass  # too deep for Python, a lone surrogate, or a member that looks like a hole: the bytes say it
+    try:
+        packed["raw"] = raw.decode()
+    except UnicodeDecodeError:
+        packed["raw_base64"] = base64.b64encode(raw).decode()
+    return packed
+
+
+def unpack_line(packed: Mapping[str, Any], message: Mapping[str, Any] | None = None) -> bytes:
+    """The line's bytes, from what ``pack_line`` made of it and the message that is on record.
+
+    Raises:
+        ValueError: it was not packed with this message.
+    """
+    if "raw" in packed:
+        return str(packed["raw"]).encode()
+    if "raw_base64" in packed:
+        return base64.b64decode(packed["raw_base64"], validate=True)
+    spelled: Callable[[object], bytes] = _SPELLINGS[packed.get("spelling", 0)]
+    return spelled(_filled(packed["line"], message)) + str(packed.get("end", "\n")).encode()
+
+
+def original_lines(packed: Iterable[tuple[Mapping[str, Any], Mapping[str, Any] | None]]) -> Iterator[bytes]:
+    """The bytes of a source, line by line, from all its packed lines, each with the message that is on record with it.
+
+    Raises:
+        ValueError: one was not packed with this message.
+    """
+    for line, message in sorted(packed, key=lambda one: (one[0]["n"], one[0].get("part", 0))):
+        yield unpack_line(line, message)
+
+
+def _spelling(value: dict[str, Any], raw: bytes) -> int | None:
+    """Which spelling gives the line. Its first colon says which may: most programs put nothing behind it, Python a space."""
+    colon = raw.find(b'":') + 2
+    spaced = raw[colon : colon + 1] == b" "
+    if not spaced and orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE) == raw:
+        return 0
+    text = raw.rstrip(b"\r\n")
+    if spaced:
+        # The first of the two writes ASCII alone, and is what programs use that do not care.
+        likely = (1, 2) if text.isascii() else (2,)
+        return next((number for number in likely if _SPELLINGS[number](value) == text), None)
+    if raw[len(text) :] != b"\n" and orjson.dumps(value) == text:
+        return 0
+    escaped = b"\\u" in text or b"e-0" in text
+    return 3 if escaped and _SPELLINGS[3](value) == text else None
+
+
+def places_in(message: Mapping[str, Any]) -> dict[int, str]:
+    """Where in the message each object and each text that is worth a hole stands, by its identity; the first place counts."""
+    return _places(message, frozenset())
+
+
+def _places(message: Mapping[str, Any], whole: Container[int]) -> dict[int, str]:
+    """The same. What is ``whole`` becomes one hole, so nothing within it is looked for."""
+    places = {id(message): ""}
+    _walk(message, "", places, whole)
+    return places
+
+
+def _walk(value: Any, pointer: str, places: dict[int, str], whole: Container[int]) -> None:
+    members: Iterable[tuple[Any, Any]] = enumerate(value) if value.__class__ is list else value.items()
+    for name, member in members:
+        kind = member.__class__
+        if kind in _NESTED or (kind is str and len(member) >= _WORTH):
+            place = f"{pointer}/{name if name.__class__ is int else name.replace('~', '~0').replace('/', '~1')}"
+            number = id(member)
+            places.setdefault(number, place)
+            if kind is not str and number not in whole:
+                _walk(member, place, places, whole)
+
+
+def _with_holes(
+    raw: bytes, value: dict[str, Any], message: Mapping[str, Any] | None, places: Mapping[int, str] | None
+) -> dict[str, Any]:
+    """The line's object with a hole for all that stands in the message.
+
+    A hole stands for the very object that is found where it points to, so what is filled in again is ``value``: that
+    ``value`` is spelled as the line is the whole comparison. Raises ``ValueError`` for a member that looks like a hole.
+    """
+    if message is value:
+        return {_HOLE: ""}
+    if _HOLE_SPELLED not in raw:  # nearly always: then no member can look like a hole
+        if message is None:
+            return value
+        if (found := _with_one_member_holed(value, message)) is not None:
+            return found
+    if places is None:
+        places = {} if message is None else _places(message, _near(value))
+    if (place := places.get(id(value))) is not None:
+        return {_HOLE: place}
+    holed: dict[str, Any] = _holed(value, places)
+    return holed
+
+
+def _with_one_member_holed(value: dict[str, Any], message: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The line of most programs: the message is a member, or all of it that is worth a hole is in one. None for any other."""
+    worth: dict[str, Any] | None = None
+    for name, member in value.items():
+        if member is message:
+            return {**value, name: {_HOLE: ""}}
+        if member.__class__ is not dict:
+            continue
+        if worth is None:
+            worth = {inner: part for inner, part in message.items() if _is_worth_a_hole(part)}
+            if not worth or any("~" in inner or "/" in inner for inner in worth):
+                return None
+        if all(member.get(inner) is part for inner, part in worth.items()):
+            return {**value, name: {**member, **{inner: {_HOLE: f"/{inner}"} for inner in worth}}}
+    return None
+
+
+def _is_worth_a_hole(value: Any) -> bool:
+    kind = value.__class__
+    return kind in _NESTED or (kind is str and len(value) >= _WORTH)
+
+
+def _near(value: Mapping[str, Any]) -> set[int]:
+    """What stands near a line's root, where most formats have the message."""
+    near = set(map(id, value.values()))
+    near.update(id(member) for inner in value.values() if inner.__class__ is dict for member in inner.values())
+    return near
+
+
+def _holed(value: Any, places: Mapping[int, str]) -> Any:
+    """The same object if there is no hole in it."""
+    holed = value
+    if value.__class__ is dict and _HOLE in value:
+        raise ValueError("a member that looks like a hole")
+    for name, member in enumerate(value) if value.__class__ is list else value.items():
+        # Most members are short texts and numbers: they are passed over here, without a call for each.
+        kind = member.__class__
+        if kind in _NESTED:
+            place = places.get(id(member))
+            new = {_HOLE: place} if place is not None else _holed(member, places)
+        elif kind is str and len(member) >= _WORTH and (place := places.get(id(member))) is not None:
+            new = {_HOLE: place}
+        else:
+            continue
+        if new is not member:
+            if holed is value:
+                holed = value.copy()
+            holed[name] = new
+    return holed
+
+
+def _filled(value: Any, message: Mapping[str, Any] | None) -> Any:
+    if isinstance(value, dict):
+        if len(value) == 1 and _HOLE in value:
+            return _at(message, value[_HOLE])
+        return {name: _filled(member, message) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_filled(member, message) for member in value]
+    return value
+
+
+def _at(message: Any, pointer: str) -> Any:
+    found = message
+    try:
+        for name in pointer.split("/")[1:]:
+            found = found[int(name) if isinstance(found, list) else name.replace("~1", "/").replace("~0", "~")]
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise ValueError(f"the message has no {pointer}") from None
+    return found
+
+
+# ---- redacted ----
+#
+# A plan without secrets: its messages, what is kept of its lines, and what it says of itself.
+#
+# The same plan with the same redactor is always the same, so an import again meets what is on record. What a reader tells apart,
+# a session by its id and a line by its number, stays.
+
+
+def redacted_plan(plan: SessionPlan, redactor: SecretRedactor) -> SessionPlan:
+    """The plan as it may be stored. A line that is still being written is not kept: half a secret has no form."""
+
+    def clean(value: Any) -> Any:
+        return redactor.redact(value).value
+
+    return replace(
+        plan,
+        generations=tuple(partial(_entries, generation, redactor) for generation in plan.generations),
+        model=clean(plan.model),
+        system_prompt=clean(plan.system_prompt),
+        tools=tuple(clean(list(plan.tools))),
+        labels=clean(dict(plan.labels)),
+        findings=tuple(replace(finding, message=clean(finding.message)) for finding in plan.findings),
+        tail=b"",
+        redaction=redaction_of(redactor),
+    )
+
+
+def redacted_extra(extra: Mapping[str, Any], redactor: SecretRedactor) -> tuple[dict[str, Any], Mapping[str, int]]:
+    """A record's ``extra`` without secrets, also in what is kept of its lines; and how many of each kind there were."""
+    counts: Counter[str] = Counter()
+
+    def clean(value: Any) -> Any:
+        found = redactor.redact(value)
+        counts.update(found.counts)
+        return found.value
+
+    def without_names(members: Mapping[str, Any], *kept: str) -> dict[str, Any]:
+        """The names of these members are ours, whatever a pattern matches."""
+        return {name: value if name in kept else clean(value) for name, value in members.items()}
+
+    now = without_names(extra, "source")
+    if isinstance(source := extra.get("source"), dict):
+        now["source"] = without_names(source, "lines")
+        if isinstance(lines := source.get("lines"), list):
+            now["source"]["lines"] = [_line(line, clean) for line in lines]
+    return now, dict(counts)
+
+
+def redacted_record(
+    message: dict[str, Any] | None, extra: Mapping[str, Any] | None, redactor: SecretRedactor
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None, Mapping[str, int]]:
+    """A message and its extra without secrets, and how many of each kind there were."""
+    said, in_message = redactor.redact(message)
+    beside, in_extra = (None, {}) if extra is None else redacted_extra(extra, redactor)
+    return said, beside, _most(in_message, in_extra)
+
+
+def _most(*found: Mapping[str, int]) -> dict[str, int]:
+    """The counts of one record, from those of its parts: a secret of the message may stand in its line too, and is one."""
+    return {kind: max(counts.get(kind, 0) for counts in found) for kind in sorted({*chain(*found)})}
+
+
+def _line(packed: Any, clean: Callable[[Any], Any]) -> Any:
+    if not isinstance(packed, dict):
+        return clean(packed)
+    now = {name: clean(packed[name]) for name in ("line", "raw") if name in packed}
+    now |= {name: clean({name: packed[name]})[name] for name in ("raw_base64",) if name in packed}
+    return {**packed, **now}
+
+
+def redaction_of(redactor: SecretRedactor) -> dict[str, Any]:
+    """By what is seen whether two redactors take out the same. A pattern may be a secret itself: 32 bits of its hash tell nothing."""
+    patterns = {hashlib.sha256(text.encode()).hexdigest()[:8] for text in redactor.patterns}
+    from transcript_store.redaction import KNOWN  # its patterns take a while, and most of what is read is not redacted
+
+    return {"known": KNOWN, "patterns": sorted(patterns)}
+
+
+def _entries(entries: Callable[[], Iterable[PlannedRecord]], redactor: SecretRedactor) -> Iterator[PlannedRecord]:
+    for entry in entries():
+        yield _entry(entry, redactor)
+
+
+def _entry(entry: PlannedRecord, redactor: SecretRedactor) -> PlannedRecord:
+    message, extra, in_record = redacted_record(entry.message, entry.extra, redactor)
+    at, in_at = redactor.redact(entry.at)
+    if not (in_record or in_at):
+        return entry
+    return entry._replace(message=message, extra={**(extra or {}), "redacted": _most(in_record, in_at)}, at=at)

@@ -1,0 +1,160 @@
+"""A log that is read from its first line to its last, and begins anew where a conversation was compacted or taken back.
+
+A format's reader walks its lines and says entries as it goes, and ``Restart`` where what stood before no longer holds. So a
+generation is read by walking to its beginning: nothing of a source is held but what the live context needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
+
+import orjson
+
+from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._packing import pack_line, places_in
+from transcript_store.formats._plan import ImportFinding, PlannedRecord, Source
+
+
+@dataclass(slots=True)
+class Draft:
+    """An entry whose lines are not packed yet. It may still be changed: a line further on may belong to it."""
+
+    message: dict[str, Any] | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+    at: str | None = None
+    lines: list[SourceLine] = field(default_factory=list)
+
+    def entry(self) -> PlannedRecord:
+        """The entry, with its lines packed."""
+        if not self.lines:
+            return self.carried()
+        places = places_in(self.message) if self.message is not None and len(self.lines) > 1 else None
+        packed = [
+            pack_line(li.number, li.raw, li.value, self.message, part=li.part, places=places) for li in self.lines
+        ]
+        numbers: Sequence[int] = self.lines[0].numbers
+        if len(self.lines) > 1:
+            numbers = tuple(dict.fromkeys(chain.from_iterable(line.numbers for line in self.lines)))
+        return PlannedRecord(self.message, {**self.extra, "source": {"lines": packed}}, self.at, numbers)
+
+    def carried(self) -> PlannedRecord:
+        """What a later generation has of it: without its lines, for those are accounted for."""
+        return PlannedRecord(self.message, dict(self.extra), self.at)
+
+
+class Restart(NamedTuple):
+    """A new generation."""
+
+    carried: Callable[[], Iterable[PlannedRecord]] = tuple
+    """What it takes over. Asked for before the step behind it, or not at all."""
+    taken_back: int = 0
+    """How many messages the user took back."""
+
+
+Steps = Iterator[Draft | Restart]
+Entries = Callable[[], Iterable[PlannedRecord]]
+
+
+class Allowance:
+    """How often a session may begin anew, and how much its generations may take over from one another.
+
+    Each generation is a file of the archive, and synced. Each takes over what it keeps of the one before, so a file of nothing but
+    turns that are taken back would become far larger than it is.
+    """
+
+    TIMES = 1000
+    BYTES, OF_THE_SOURCE = 64 << 20, 8
+    """This much, or so many times the source."""
+    RECORD = 200
+    """What a record takes beside its message, in bytes."""
+
+    def __init__(self, source: Source) -> None:
+        self._times = self.TIMES
+        self._bytes = max(self.BYTES, self.OF_THE_SOURCE * source.size)
+
+    def takes(self, sizes: Iterable[int]) -> bool:
+        """Whether it may begin anew once more, and take over messages of these sizes in bytes."""
+        self._times -= 1
+        self._bytes -= sum(self.RECORD + size for size in sizes)
+        return self._times > 0 and self._bytes >= 0
+
+
+class Replay(NamedTuple):
+    """What a walk says."""
+
+    generations: tuple[Entries, ...]
+    findings: tuple[ImportFinding, ...]
+
+
+def replayed(source: Source, first: Steps, again: Callable[[], Steps]) -> Replay:
+    """The entries of each generation of a walk. ``first`` is gone through at once, for it says how many there are.
+
+    ``again`` begins the walk anew when they are asked for: one after the other, they take one walk together. To hold the entries
+    of the first takes as long, for Python's collector looks through all that is held.
+
+    Behind the allowance, all generations but the last are one: what was said in them, in order.
+    """
+    allowance = Allowance(source)
+    last, joined, taken_back = 0, 0, 0
+    for step in first:
+        if isinstance(step, Restart):
+            last += 1
+            taken_back += step.taken_back
+            if not joined and not allowance.takes(map(_size, step.carried())):
+                joined = last
+    walk = _Walk(again)
+    cuts = range(last + 2) if joined in (0, last) else (*range(joined + 1), last, last + 1)
+    generations = tuple(partial(walk.generation, range(*cut)) for cut in pairwise(cuts))
+    findings = taken_back_finding(taken_back)
+    if len(generations) == last + 1:
+        return Replay(generations, findings)
+    message = (
+        f"it begins anew {last:,} times: what was said between the {joined:,}th time and the last is one generation"
+    )
+    return Replay(generations, (ImportFinding("many-generations", message), *findings))
+
+
+def taken_back_finding(count: int) -> tuple[ImportFinding, ...]:
+    """What is told of messages that the user took back, in a log that begins anew there."""
+    said = "1 message was" if count == 1 else f"{count:,} messages were"
+    told = f"{said} taken back: kept in an earlier generation, which `show --generation` shows"
+    return (ImportFinding("left-branch", told),) if count else ()
+
+
+def _size(entry: PlannedRecord) -> int:
+    try:
+        return len(orjson.dumps(entry.message))
+    except orjson.JSONEncodeError:  # too deep for a store too: its lines are kept, and they were counted
+        return 0
+
+
+class _Walk:
+    """A walk that is gone on with where the generation before ended."""
+
+    def __init__(self, walk: Callable[[], Steps]) -> None:
+        self._walk = walk
+        self._begun: tuple[int, Restart, Steps] | None = None
+        """The place at whose beginning it stands, how that begins, and what comes behind."""
+
+    def generation(self, places: range) -> Iterator[PlannedRecord]:
+        """What begins at the first of these places, and what was said until the last of them ended."""
+        begun, self._begun = self._begun, None
+        if begun is not None and begun[0] == places.start:
+            at, begins, steps = begun
+            yield from begins.carried()
+        else:
+            at, steps = 0, self._walk()
+        for step in steps:
+            if isinstance(step, Restart):
+                at += 1
+                if at == places.stop:
+                    self._begun = at, step, steps
+                    return
+                if at == places.start:
+                    yield from step.carried()
+            elif at in places:
+                yield step.entry()

@@ -1,0 +1,169 @@
+"""Every way out of an error, in one place.
+
+An error, and a finding of ``verify()``, carries one as a value. The command line prints it in words of the shell. So nobody
+has to replace words in a finished sentence, where they may be part of the user's path.
+"""
+
+from __future__ import annotations
+
+import errno
+from enum import Enum
+
+__all__ = ["Hint"]
+
+
+class Hint(Enum):
+    """What to do about an error. The value says it in words of Python; the command line has its own words.
+
+    In braces stands a fact of the error.
+    """
+
+    # a conversation that is not there, not loaded, or somebody else's
+    CHECK_THE_PATH = "check the path"
+    INITIALIZE = "check the path; initialize() begins a new conversation there"
+    LIST_CONVERSATIONS = "list() shows what there is"
+    LOAD = "call load(), initialize() or load_or_initialize() first"
+    LOAD_HERE = "load() it in this process"
+    RELOAD = "load() anew"
+    SAVE_AND_RELOAD = "load() anew, after you saved get_messages() if you need it"
+    LOAD_TO_SEE = "load() anew to see what the disk holds"
+    CREATE_THE_REST = "list() shows what is there; create the rest again"
+    LOAD_TO_CHECK = "load() tells"
+    CHECK_WITH_EXISTS = "exists() and load() tell"
+    OPEN_TO_WRITE = "open it without read_only=True"
+    OPEN_TO_READ = "open it with read_only=True, which gives every whole record"
+    READ_WHAT_CAME = "read what came since, and append with head as it is now"
+    RESTART_READING = "begin anew: iter_records() gives what is there now, iter_records(generation=…) what was replaced"
+    ENABLE_IT = (
+        "the next generation can have it: keep_records(range(1, record_count + 1), features=['{error.feature}']) keeps every "
+        "record, replace_transcript(…, features=['{error.feature}']) other messages"
+    )
+    WAIT = "close that writer, or try again when it is done"
+    WAIT_OR_READ = (
+        "close that writer, open both with hold_lock=False, or open with read_only=True; lock_timeout_seconds waits, and without it a "
+        "store that holds its lock waits 0 seconds"
+    )
+    TAKE_OVER = "wait with lock_timeout_seconds, close that writer, take it over with take_over=True, or open with read_only=True"
+    FORK_AND_DELETE = (
+        "fork() what is to stay, which makes a conversation without earlier generations, and delete() this one"
+    )
+    SEAL_A_COPY = (
+        "seal(keep_plain=True) seals it from here on; to have nothing plain, fork() it from a library without a key into one with it, and "
+        "delete() this one"
+    )
+    COLLECT_A_COPY = "copy the objects below snapshots/ into a directory; there a FileStore collects"
+    SAVE_AND_FORK = "copy it into a folder with fork(id, into=…), and do it there"
+    FIX_REDACT = "mend the function given as redact: it gets messages, extras and metadata, each a JSON object, and gives one back"
+    CHOOSE_A_FOLDER = "give the folder of a conversation, or choose a new one"
+    OPEN_ONE_OF_THEM = "open one of the conversations in it"
+
+    # damage
+    RESTORE = "restore it from a backup"
+    RESTORE_OR_REPAIR = "restore it from a backup, or repair() it; verify() says what is whole"
+    REPAIR_AGAIN = "repair() again goes on from there"
+    REBUILD = (
+        "repair() rebuilds it from the transcript's first line, or takes it as it was edited (mode='accept-edits')"
+    )
+    LOAD_CUTS_IT = (
+        "the next load() that may write cuts it, and keeps its bytes in quarantine/ (or a writer is at work now)"
+    )
+    ACCEPT_OR_REMOVE_LINES = (
+        "repair(mode='accept-edits') takes in what has the form of a message; or take the lines out"
+    )
+    MOVE_AWAY = "move it away, and put back what belongs there"
+    MOVE_OTHERS_AWAY = "move that away first"
+    PUT_BACK = "files of different conversations or moments were mixed: put back the one that belongs here"
+    UPGRADE = "upgrade transcript-store"
+
+    # snapshots and their keys
+    GIVE_THE_KEY = "give the key that it was sealed with, as encryption_key or among retired_keys"
+    GIVE_THE_KEY_OR_DELETE = "give the key that it was sealed with, or delete() it first"
+    GIVE_THE_KEY_OR_SAVE_ELSEWHERE = (
+        "give the key (encryption_key), or save to a directory of its own; if it is damaged, move it away"
+    )
+    SEAL_IT = "rotate_key() of a store that was opened without a key seals what is there"
+    KEEP_BOTH_KEYS = "keep both keys; rotate_key() again goes on"
+    MAKE_A_KEY = "generate_encryption_key() makes one, write_key_file() one in a file"
+    MAKE_BYTES = "bytes.fromhex() makes bytes of hex digits"
+
+    # sealed conversations
+    PROTECT_THE_KEY = "chmod 600 it, and ask whether somebody has read it"
+    CHECK_THE_PROVIDER = "testing.check_key_provider() finds what is wrong with the provider"
+    LOOK_AT_THE_PROVIDER = "the provider's own error is the cause of this one (__cause__)"
+    RESTORE_THE_KEY_FILE = (
+        "restore key.json from where key files are backed up; without it nothing of the conversation can be read"
+    )
+    SEAL_THE_CONVERSATION = "seal() it, if it is what you expect there; or open it without encryption_key"
+    ACCEPT_THE_REPAIR = "somebody repaired it without its key: look at what is left, and load(accept_unkeyed_repair=True) takes it as it is"
+    FORK_IT = "a fork() of it has a data key of its own"
+
+    # the operating system
+    FREE_SPACE = "free some space and try again"
+    FREE_QUOTA = "free some of the quota and try again"
+    ALLOW_LARGER_FILES = "allow larger files (ulimit -f, or another file system)"
+    ALLOW_MORE_FILES = "close some files, or allow more (ulimit -n)"
+    FREE_MEMORY = "free some memory, or allow more (ulimit -v)"
+    MOUNT_TO_WRITE = "mount the file system to write, or choose another"
+    CHECK_PERMISSIONS = "check the owner, the permissions and the file's attributes (lsattr)"
+    CHECK_PERMISSIONS_OR_READ = "check the owner and the permissions, or open it with read_only=True"
+    CHECK_THE_DISK = "the disk may be failing: make a backup, and check it"
+    CLEAR_THE_WAY = "move away the file or the symbolic link that stands there, or choose another path"
+    USE_LOCKS = "choose a file system that has locks (is this one of a network?)"
+    SHORTEN_THE_NAME = "choose a shorter name"
+
+    # engines
+    OPEN_BACKEND = "places.open_backend(address) makes a place of it, and ConversationLibrary(place) the library there"
+    WRITE_BOTH_SLASHES = "give it as a str, with both (pathlib takes one away); a folder that is called so is ./x:/…"
+    CHOOSE_A_FIT_SERVER = "choose a server that keeps If-None-Match, such as S3, GCS, Azure or SeaweedFS"
+
+    SHIP_ELSEWHERE = "look at both; ship it to another place if both are to stay"
+
+    # chat
+    ALLOW_INSECURE = "use https, or allow_insecure_base_url=True for a server on this machine"
+    INSTALL_EXTRA = "{error.install}"
+    INSTALL_PROGRAM = "install the program {error.program!r} on the PATH"
+    SET_THE_TOKEN = "set that variable, or give ChatConfig a token"  # noqa: S105 (it is a sentence)
+
+
+_WAYS_OUT_OF_NUMBERS = {
+    errno.ENOSPC: Hint.FREE_SPACE,
+    errno.EDQUOT: Hint.FREE_QUOTA,
+    errno.EFBIG: Hint.ALLOW_LARGER_FILES,
+    errno.EROFS: Hint.MOUNT_TO_WRITE,
+    errno.EACCES: Hint.CHECK_PERMISSIONS,
+    errno.EPERM: Hint.CHECK_PERMISSIONS,
+    errno.EMFILE: Hint.ALLOW_MORE_FILES,
+    errno.ENFILE: Hint.ALLOW_MORE_FILES,
+    errno.ENOMEM: Hint.FREE_MEMORY,
+    errno.ENOLCK: Hint.USE_LOCKS,
+    errno.EIO: Hint.CHECK_THE_DISK,
+    errno.ELOOP: Hint.CLEAR_THE_WAY,
+    errno.ENOTDIR: Hint.CLEAR_THE_WAY,
+    errno.ENAMETOOLONG: Hint.SHORTEN_THE_NAME,
+}
+
+
+def way_out_of_number(number: int) -> Hint | None:
+    """What to do about an error of the operating system, by its errno."""
+    return _WAYS_OUT_OF_NUMBERS.get(number)
+
+
+_WAYS_OUT_OF_DAMAGE = {
+    "foreign": Hint.MOVE_AWAY,
+    "replaced": Hint.RELOAD,
+    "version": Hint.UPGRADE,
+    "wrong-conversation": Hint.PUT_BACK,
+    "wrong-generation": Hint.PUT_BACK,
+}
+
+
+def way_out_of_damage(kind: str, path: str, line_number: int | None = None) -> Hint:
+    """What to do about damage of a kind that docs/format.md lists, to this file of a conversation."""
+    name = path.rpartition("/")[2]
+    if kind == "torn-tail" and name == "transcript.jsonl":  # nobody appends to an archived generation: that is damage
+        return Hint.LOAD_CUTS_IT
+    if kind == "foreign" and line_number is not None and line_number > 1:  # lines of others in a file of ours
+        return Hint.ACCEPT_OR_REMOVE_LINES
+    if kind in ("missing", "damaged") and name == "metadata.json":
+        return Hint.REBUILD
+    return _WAYS_OUT_OF_DAMAGE.get(kind, Hint.RESTORE_OR_REPAIR)

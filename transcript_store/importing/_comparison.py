@@ -1,0 +1,433 @@
+"""What of a plan is on record already, and what follows from that.
+
+A conversation holds the plan's generations in their order, each from its own replace. The live one is compared record by record
+with the plan's generation that its note names:
+
+* what was imported is the beginning of the plan's: the rest is appended, and what comes after it replaces it;
+* it is not: the source was rewritten. From the first generation that differs on, the plan's replace what there is;
+* there are records that no import wrote: somebody went on here. Nothing is written, and if the source changed too, the two
+  have diverged (F5).
+
+Messages whose provider has another form than those on record replace them, all in one commit with the provider.
+
+An export of a site (a plan with an ``edition``) is compared by its messages, for what stands around them changes with each export.
+The newer edition counts, whatever its file is called; an older one changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import chain
+from typing import Any, Literal, NamedTuple
+
+from transcript_store.conversation import ConversationStore, Record
+from transcript_store.errors import GenerationNotFoundError, TranscriptStoreError
+from transcript_store.formats import READERS, ImportFinding, PlannedRecord, SessionPlan, generic_sessions
+from transcript_store.import_notes import is_imported, note_of, redaction_covers
+from transcript_store.importing._records import UNSTORABLE, as_stored, behind, lines_in, restated
+from transcript_store.importing._report import conversation_id, encodable
+from transcript_store.library import ConversationLibrary
+from transcript_store.messages import provider_family
+from transcript_store.sources import FileSource, Rows
+
+
+class RedactedBeforeError(TranscriptStoreError):
+    """What is on record was redacted, and this import would bring the secrets in after all. Nothing was written."""
+
+    _says = (
+        "it was imported with its secrets taken out, and has changed since; import it so again (--redact, and the same "
+        "--redact-pattern), or delete the conversation {error.id} first"
+    )
+    id: str
+    source: str
+    """The file that was imported last, as its note names it."""
+
+
+class ImportDecision(NamedTuple):
+    """What is to be done with a conversation that is there."""
+
+    action: Literal["grew", "unchanged", "replaced", "reread", "diverged", "empty"]
+    first: int = 0
+    """Of ``grew``: the plan's generation that is live, and goes on. Of ``replaced`` and ``reread``: the first that replaces."""
+    rest: Iterator[PlannedRecord] = iter(())
+    """Of ``grew``: what is appended to it."""
+    noted: dict[str, Any] | None = None
+    """The note that was looked at; None of ``unchanged`` if a user is known to have continued here."""
+    reason: str | None = None
+    may_lack_some: bool = False
+    """Whether there may be messages that the store did not take, as an earlier import noted: they are events on record."""
+
+
+WRITTEN = ("grew", "replaced", "reread")
+"""What is followed by a write."""
+_STILL_THERE = (
+    "what was imported before is in the archive, with its secrets: `transcript-store secrets --forget` removes it"
+)
+
+
+class _Compared(NamedTuple):
+    is_prefix: bool
+    rest: Iterator[PlannedRecord]
+    has_ours: bool
+
+
+def standing_of(conversation: ConversationStore, plan: SessionPlan, source: FileSource | Rows) -> ImportDecision:
+    """Look at a conversation, and say what an import of the plan does with it. Reads only."""
+    note = _last_note(conversation)
+    if note is None:
+        return _of_a_replaced_one(conversation, plan, source)
+    compared = _of_a_live_one if plan.edition is None else _of_an_export
+    standing = compared(conversation, plan, source, note)._replace(may_lack_some=_may_lack_some(note))
+    if standing.action in WRITTEN and has_another_form(conversation, plan):
+        # Earlier generations may be as they were imported, and yet have the former provider's form.
+        first = min(standing.first, _first_that_differs(conversation, plan, standing.first))
+        return standing._replace(
+            action="reread" if standing.action == "reread" else "replaced", first=first, rest=iter(())
+        )
+    return standing
+
+
+def has_another_form(conversation: ConversationStore, plan: SessionPlan) -> bool:
+    """True if the planned messages have another provider's form than those on record."""
+    recorded = conversation.get_metadata().provider
+    return bool(plan.provider and recorded) and provider_family(plan.provider or "") != provider_family(recorded or "")
+
+
+def is_of_this_source(conversation: ConversationStore, plan: SessionPlan, source: FileSource | Rows) -> bool:
+    """Whether a conversation whose id is that of several sources is this plan's. Reads only.
+
+    It is if all that is planned is on record, or its note names this source, or the source that it names is gone and this one
+    goes on from what was there: somebody moved it.
+    """
+    try:
+        found = standing_of(conversation, plan, source)
+    except RedactedBeforeError as error:  # nothing can be compared
+        if error.source == encodable(source.name) or not _is_there(error.source):
+            raise
+        return False
+    if found.action == "unchanged" or found.noted is None:
+        return found.action == "unchanged"
+    name = noted_file(found.noted)
+    return name == encodable(source.name) or (found.action == "grew" and not _is_there(name))
+
+
+def _may_lack_some(note: dict[str, Any]) -> bool:
+    findings = note.get("findings") or []
+    return note.get("findings_count") != len(findings) or any(each.get("kind") == UNSTORABLE for each in findings)
+
+
+def _of_a_live_one(
+    conversation: ConversationStore, plan: SessionPlan, source: FileSource | Rows, note: dict[str, Any]
+) -> ImportDecision:
+    number, last = note["generation"], len(plan.generations) - 1
+    is_redacted_enough = redaction_covers(note.get("redaction"), plan.redaction)
+    is_reread = note.get("reader", 1) < plan.revision
+    is_beginning = begins_as_noted(source, note)
+    has_only_grown = is_beginning and is_redacted_enough and not is_reread
+    if has_only_grown and note.get("complete") and number == last and source.stamp.size == note["file"]["size"]:
+        return ImportDecision("unchanged", number, noted=note)
+    if not redaction_covers(plan.redaction, note.get("redaction")):
+        raise RedactedBeforeError(id=conversation.get_metadata().id, source=noted_file(note))
+    other_file = noted_file(note) != encodable(source.name)
+    planned = plan.generations[number]() if number <= last else ()
+    compared = _compare(conversation.iter_records(), planned, is_reread=is_reread)
+    first = number
+    if compared.is_prefix and number <= last:
+        # The live generation is as it was. Whether the earlier ones are, the beginning of the file says, or they do themselves.
+        first = number if has_only_grown else _first_that_differs(conversation, plan, number)
+        if first == number:
+            return _of_a_prefix(compared, number, last, note)
+    is_same = is_beginning and source.stamp.size == note["file"]["size"]
+    has_all = is_beginning
+    if other_file or (is_reread and not is_beginning):
+        has, had = _planned_lines(plan), _recorded_lines(conversation, number)
+        is_same, has_all = is_same or has == had, has_all or had <= has
+        if other_file and has <= had and not (is_reread and is_same):
+            return ImportDecision("unchanged")  # an older copy: a new generation would take the conversation back to it
+        other_file = other_file and not has_all  # else a newer copy, whose messages have another form now
+    if is_reread and is_same and compared.has_ours:
+        return ImportDecision("unchanged")  # what was imported is read otherwise now, and somebody went on with that
+    if other_file and not any(_speaks(e.message, e.extra) for entries in plan.generations for e in entries()):
+        return ImportDecision("empty")  # a program that resumes a session may begin another file with the context alone
+    if other_file and not any(_speaks(record.message, record.extra) for record in conversation.iter_records()):
+        other_file = False  # that file was imported first
+    if compared.has_ours:
+        return _diverged(note)
+    if other_file and _is_there(where := noted_file(note)):
+        return ImportDecision(
+            "diverged",
+            reason=f"{where} has the same session id, and is another session; both are left as they are: "
+            "--diverged fork, in Python diverged='fork', imports it as another conversation",
+        )
+    reason = None if is_redacted_enough else _STILL_THERE
+    first = min(first, _first_that_differs(conversation, plan, number))
+    return ImportDecision("reread" if is_reread and has_all else "replaced", first, noted=note, reason=reason)
+
+
+def _of_a_prefix(compared: _Compared, number: int, last: int, note: dict[str, Any]) -> ImportDecision:
+    following = next(compared.rest, None)
+    if following is None and number == last:
+        return ImportDecision("unchanged", number, noted=None if compared.has_ours else note)
+    if compared.has_ours:
+        return _diverged(note)
+    return ImportDecision("grew", number, chain(() if following is None else (following,), compared.rest), note)
+
+
+def _of_an_export(
+    conversation: ConversationStore, plan: SessionPlan, source: FileSource | Rows, note: dict[str, Any]
+) -> ImportDecision:
+    other_is_there = noted_file(note) != encodable(source.name) and _is_there(noted_file(note))
+    age = _age(conversation, plan, source, note)
+    if age < 0:
+        return ImportDecision("unchanged")
+    if not redaction_covers(plan.redaction, note.get("redaction")):
+        if age == 0:
+            return ImportDecision("unchanged")
+        raise RedactedBeforeError(id=conversation.get_metadata().id, source=noted_file(note))
+    is_redacted_enough = redaction_covers(note.get("redaction"), plan.redaction)
+    is_prefix, says_more, rest, has_ours = _compare_export(
+        conversation, as_stored(plan, ()) if _may_lack_some(note) else plan
+    )
+    if not is_prefix or (rest and not is_redacted_enough):  # the lines on record may have secrets, the messages none
+        is_reread = age == 0 and note.get("reader", 1) < plan.revision
+        if age == 0 and ((other_is_there and not is_reread) or (has_ours and is_reread)):
+            return ImportDecision("unchanged")  # neither is newer: in turns each would replace the other
+        if has_ours:
+            return _diverged(note)
+        reason = None if is_redacted_enough else _STILL_THERE
+        return ImportDecision("reread" if is_reread else "replaced", noted=note, reason=reason)
+    if not rest or (not says_more and (has_ours or (age == 0 and other_is_there))):
+        return ImportDecision("unchanged", noted=None if has_ours else note)
+    return _diverged(note) if has_ours else ImportDecision("grew", 0, iter(rest), note)
+
+
+def _age(conversation: ConversationStore, plan: SessionPlan, source: FileSource | Rows, note: dict[str, Any]) -> int:
+    """Whether an export is older (-1) or newer (1) than what was imported last; 0 if neither says so."""
+    assert plan.edition is not None
+    noted = note.get("edition")
+    if not isinstance(noted, list):  # an earlier version imported it
+        if noted_file(note) == encodable(source.name):
+            return 1
+        noted = ["", max((record.at for record in conversation.iter_records() if record.message), default="")]
+    for ours, theirs in zip(plan.edition, noted, strict=False):
+        if ours and theirs and ours != theirs:
+            return 1 if ours > theirs else -1
+    return 0
+
+
+def _compare_export(conversation: ConversationStore, plan: SessionPlan) -> tuple[bool, bool, list[PlannedRecord], bool]:
+    """Whether the messages on record are the first of the plan's, whether it has more, what is to be appended, and whether
+    somebody went on here.
+
+    To be appended are the messages that are not on record, each event whose lines changed, and of the messages that are on record the
+    lines that changed: of two records with a line of one number the later one counts.
+    """
+    recorded: dict[tuple[Any, Any], int] = {}
+    entries = plan.generations[-1]
+    planned = (entry.message for entry in entries() if entry.message is not None)
+    is_prefix, has_ours, said = True, False, 0
+    for record in conversation.iter_records():
+        if note_of(record) is not None:
+            continue
+        if not is_imported(record):
+            has_ours = True
+            continue
+        recorded.update((key, hash(raw)) for key, raw in lines_in(record.extra, record.message))
+        if record.message is not None:
+            said += 1
+            is_prefix = is_prefix and record.message == next(planned, None)
+    rest: list[PlannedRecord] = []
+    changed: list[tuple[tuple[Any, Any], bytes]] = []
+    for entry in entries():
+        differing = [(key, raw) for key, raw in lines_in(entry.extra, entry.message) if recorded.get(key) != hash(raw)]
+        if entry.message is not None and said:
+            said -= 1
+            changed += differing
+        elif entry.message is not None or differing:
+            rest.append(entry)
+    return is_prefix, any(entry.message is not None for entry in rest), [*restated(changed), *rest], has_ours
+
+
+def begins_as_noted(source: FileSource | Rows, note: dict[str, Any]) -> bool:
+    """Whether a file has the bytes that were imported, and perhaps more behind them."""
+    file = note.get("file") or {}
+    size, sha256 = file.get("size"), file.get("sha256")
+    if not isinstance(source, FileSource) or not isinstance(size, int) or not isinstance(sha256, str):
+        return False
+    return size <= source.size and source.sha256(size) == sha256
+
+
+def _of_a_replaced_one(conversation: ConversationStore, plan: SessionPlan, source: FileSource | Rows) -> ImportDecision:
+    """Somebody replaced the transcript here, to compact it or to go back: what was imported is in the archive."""
+    for generation in reversed(range(conversation.get_metadata().generation)):
+        try:
+            records = conversation.get_records(generation=generation)
+        except GenerationNotFoundError:
+            continue
+        note = next(filter(None, map(note_of, reversed(records))), None)
+        if note is not None:
+            if isinstance(note.get("edition"), list) and plan.edition and tuple(note["edition"]) >= plan.edition:
+                return ImportDecision("unchanged")
+            is_as_it_was = begins_as_noted(source, note) and source.stamp.size == note["file"]["size"]
+            if is_as_it_was and note.get("reader", 1) < plan.revision:
+                return ImportDecision("unchanged")
+            if note["generation"] == len(plan.generations) - 1:
+                compared = _compare(records, plan.generations[-1]())
+                if compared.is_prefix and next(compared.rest, None) is None:
+                    return ImportDecision("unchanged")
+            if not redaction_covers(plan.redaction, note.get("redaction")):
+                raise RedactedBeforeError(id=conversation.get_metadata().id, source=noted_file(note))
+            return _diverged(note)
+    return ImportDecision("diverged", reason="a conversation with this id is there, and no import of ours wrote it")
+
+
+def _diverged(note: dict[str, Any]) -> ImportDecision:
+    reason = "the source changed, and somebody went on with the conversation here; both are left as they are"
+    return ImportDecision("diverged", noted=note, reason=reason)
+
+
+def _first_that_differs(conversation: ConversationStore, plan: SessionPlan, number: int) -> int:
+    """The plan's first generation that is not on record as it is planned, among those before ``number``."""
+    stored = archived(conversation)
+    for k in range(min(number, len(plan.generations))):
+        if k not in stored:
+            continue  # it was there, and somebody deleted it: a leaked secret does not come back
+        compared = _compare(conversation.iter_records(generation=stored[k]), plan.generations[k]())
+        if not compared.is_prefix or next(compared.rest, None) is not None:
+            return k
+    return min(number, len(plan.generations) - 1)
+
+
+def archived(conversation: ConversationStore) -> dict[int, int]:
+    """In which of the conversation's earlier generations each of the source's is: number there → number here, the newest."""
+    found: dict[int, int] = {}
+    for generation in range(conversation.get_metadata().generation):
+        try:
+            last = conversation.get_records(last=1, generation=generation)
+        except GenerationNotFoundError:
+            continue
+        if last and (note := note_of(last[0])) is not None and note.get("complete"):
+            found[note["generation"]] = generation
+    return found
+
+
+def _planned_lines(plan: SessionPlan) -> set[int]:
+    """The source's lines that say something, each as the hash of its number and its bytes."""
+    return {
+        hash(line)
+        for entries in plan.generations
+        for entry in entries()
+        for line in lines_in(entry.extra, entry.message)
+        if not line[1].isspace()
+    }
+
+
+def _recorded_lines(conversation: ConversationStore, number: int) -> set[int]:
+    """The same of the lines on record, in the newest generation for each of the source's."""
+    return {
+        hash(line)
+        for generation in {**archived(conversation), number: None}.values()
+        for record in conversation.iter_records(generation=generation)
+        if is_imported(record)
+        for line in lines_in(record.extra, record.message)
+        if not line[1].isspace()
+    }
+
+
+def _last_note(conversation: ConversationStore) -> dict[str, Any] | None:
+    """The newest note of the live generation: nearly always its last record."""
+    last = conversation.get_records(last=1)
+    if last and (note := note_of(last[0])) is not None:
+        return note
+    found = None
+    for record in conversation.iter_records():
+        found = note_of(record) or found
+    return found
+
+
+def _compare(records: Iterable[Record], entries: Iterable[PlannedRecord], *, is_reread: bool = False) -> _Compared:
+    """Compare records with entries. ``is_reread``: an earlier version kept each empty line by itself, and its runs are made one."""
+    planned = iter(entries)
+    begun: tuple[PlannedRecord, ...] = ()
+    is_prefix, has_ours = True, False
+    for record in records:
+        if note_of(record) is not None:
+            continue
+        if not is_imported(record):
+            has_ours = True
+        elif is_prefix:
+            entry = begun[0] if begun else next(planned, None)
+            rest = None if entry is None else behind(record, entry)
+            rest = None if rest and is_reread else rest
+            is_prefix, begun = rest is not None, rest or ()
+    return _Compared(is_prefix, chain(begun, planned), has_ours)
+
+
+def _speaks(message: Any, extra: Mapping[str, Any] | None) -> bool:
+    """True of a message that is not the program's own."""
+    return message is not None and not (extra or {}).get("scaffolding")
+
+
+def is_continued(conversation: ConversationStore) -> bool:
+    """Whether the live generation has a record that no import wrote."""
+    return any(note_of(record) is None and not is_imported(record) for record in conversation.iter_records())
+
+
+def noted_file(note: dict[str, Any]) -> str:
+    return str((note.get("file") or {}).get("name"))
+
+
+def _is_there(source: str) -> bool:
+    return os.path.lexists(source.partition("!")[0])
+
+
+# ---- superseded ----
+#
+# A conversation that another format made of a source: it is labelled, and the one that is made of it now stands beside it.
+#
+# An earlier version, or a version without the package that adds the right format, may have taken the source for another program's. Its
+# conversation has another id, so nothing would tell that the two are one session.
+
+SUPERSEDED = "superseded"
+"""The label of a conversation of a misread source. Its value is the id of the one that is read right."""
+_WAIT_SECONDS = 10.0
+
+
+def supersede(
+    library: ConversationLibrary, its_id: str, plan: SessionPlan, source: FileSource | Rows
+) -> Iterator[ImportFinding]:
+    """Label what another format made of this source, before the conversation ``its_id`` is made of it; a finding for each.
+
+    One that a user continued is left alone, and so is one that cannot be opened.
+    """
+    for name, session in _misread(plan, source):
+        other = conversation_id(name, session)
+        if os.path.isdir(library.directory) and not os.path.lexists(os.path.join(library.directory, other)):
+            continue  # a look is cheaper than an open, where the library is a directory here
+        with suppress(TranscriptStoreError):
+            if _is_superseded(library, other, its_id, source):
+                message = f"the conversation {other}, which was made of it as {name}, has the label {SUPERSEDED} now"
+                yield ImportFinding(SUPERSEDED, message)
+
+
+def _misread(plan: SessionPlan, source: FileSource | Rows) -> Iterator[tuple[str, str]]:
+    """The formats, and the ids of the session, as which an earlier version may have read it."""
+    for reader in READERS:
+        if reader.name != plan.format:
+            yield reader.name, plan.session
+    if isinstance(source, FileSource) and not plan.is_part:
+        yield from (each for each in generic_sessions(source) if each[0] != plan.format)
+
+
+def _is_superseded(library: ConversationLibrary, other: str, its_id: str, source: FileSource | Rows) -> bool:
+    with library.open(other, lock_timeout_seconds=_WAIT_SECONDS) as store:
+        notes = [note for record in store.iter_records() if (note := note_of(record)) is not None]
+        labels = store.get_metadata().labels
+        if not notes or SUPERSEDED in labels or is_continued(store):
+            return False
+        if noted_file(notes[-1]) != encodable(source.name) and not begins_as_noted(source, notes[-1]):
+            return False
+        store.update_metadata(labels={**labels, SUPERSEDED: its_id})
+        return True

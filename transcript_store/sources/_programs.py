@@ -1,0 +1,319 @@
+"""Where each program keeps its sessions, and which of them are on this machine.
+
+A row is a folder below the home directory, or the one that an environment variable names instead, and patterns of paths in
+it. ``*`` stands for a part of one name, and never begins with a dot. What is found is a guess by its place: what it is says
+the first bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from importlib.metadata import EntryPoint, entry_points
+from operator import attrgetter
+from typing import Any
+
+from transcript_store.errors import TranscriptStoreError
+from transcript_store.formats import READERS, WRITERS, Format, SessionFolder
+
+# ---- added ----
+#
+# Formats that other packages bring: the entry points of the group ``transcript_store.formats``.
+#
+# A name is known from a package's metadata alone. Its code is imported when a format of that name is asked for, or when the format has to
+# be told from the bytes. A package that is broken is an error with its name, and hinders nobody else.
+
+GROUP = "transcript_store.formats"
+BUILT_IN = frozenset({*(reader.name for reader in READERS), *(writer.name for writer in WRITERS)})
+_TAKEN = BUILT_IN | {"original", "markdown", "html", "openclaw"}  # names that mean something else here
+_A_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+
+class UnusableFormatError(TranscriptStoreError):
+    """The format ``name`` that the package ``distribution`` adds cannot be used. Without it all goes on."""
+
+    name: str
+    distribution: str
+    reason: str
+    _says = "the format {error.name}, which the package {error.distribution} adds, cannot be used: {error.reason}"
+
+
+class _WrongError(Exception):
+    """What was loaded is not what it has to be; the sentence says why."""
+
+
+def added_names() -> tuple[str, ...]:
+    """The names under which installed packages add formats. None of their code is imported."""
+    return tuple(sorted({point.name for point in entry_points(group=GROUP)} - _TAKEN))
+
+
+def added_formats(name: str | None = None) -> tuple[dict[str, Format], list[UnusableFormatError]]:
+    """The formats that installed packages add, by their names, and why others cannot be used.
+
+    Args:
+        name: import only the package that adds this one; None for all.
+    """
+    points = [point for point in entry_points(group=GROUP) if name in (None, point.name)]
+    owners = Counter(point.name for point in points)
+    formats: dict[str, Format] = {}
+    unusable: list[UnusableFormatError] = []
+    for point in sorted(points, key=lambda point: (point.name, _distribution(point))):
+        try:
+            if owners[point.name] > 1:
+                others = [_distribution(one) for one in points if one.name == point.name]
+                raise _WrongError(f"several packages add it ({', '.join(sorted(others))}): uninstall all but one")
+            formats[point.name] = _loaded(point)
+        except (Exception, SystemExit) as error:  # whatever the import of another package raises
+            reason = str(error) if isinstance(error, _WrongError) else f"{type(error).__name__}: {error}"
+            unusable.append(UnusableFormatError(name=point.name, distribution=_distribution(point), reason=reason))
+    return formats, unusable
+
+
+def _loaded(point: EntryPoint) -> Format:
+    if point.name in _TAKEN:
+        raise _WrongError("that name is taken by a format of transcript-store itself")
+    if not _A_NAME.fullmatch(point.name):
+        raise _WrongError("a name is of small letters, digits, '.', '_' and '-', at most 64")
+    found = point.load()
+    if not isinstance(found, Format):
+        raise _WrongError(f"{point.value} is no transcript_store.formats.Format, but {type(found).__name__}")
+    if found.reader is None and found.writer is None:
+        raise _WrongError(f"{point.value} has neither a reader nor a writer")
+    parts: list[tuple[str, Any]] = [("reader", found.reader), ("writer", found.writer)]
+    names = [(kind, part.name) for kind, part in parts if part is not None]
+    for place in found.places:
+        if isinstance(place.patterns, str):  # its letters would be patterns
+            raise _WrongError("the patterns of a place are a tuple of texts")
+        names.append(("place", place.program))
+    for kind, name in names:
+        if name != point.name:
+            raise _WrongError(f"its {kind} has another name, {name!r}")
+    return found
+
+
+def _distribution(point: EntryPoint) -> str:
+    return "that nobody names" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+
+
+# ---- places ----
+
+_DEEPEST = 64
+"""How deep a folder that somebody names is looked through."""
+_NO_DATABASES = (".jsonl", ".json", ".zst", ".zip")
+_ENDINGS = (".jsonl", ".json", ".zst", ".zip", ".db", ".sqlite", ".sqlite3")
+
+
+PLACES: tuple[SessionFolder, ...] = (
+    SessionFolder(
+        "claude-code",
+        ".claude",
+        ("projects/*/*.jsonl", "projects/*/*/subagents/*.jsonl", "projects/*/*/subagents/*/*/*.jsonl"),
+        "CLAUDE_CONFIG_DIR",
+    ),
+    SessionFolder(
+        "codex",
+        ".codex",
+        tuple(
+            f"{folder}/rollout-*.jsonl{end}"
+            for folder in ("sessions/*/*/*", "archived_sessions")
+            for end in ("", ".zst")
+        ),
+        "CODEX_HOME",
+    ),
+    SessionFolder("pi", ".pi/agent", ("sessions/*/*.jsonl",), "PI_CODING_AGENT_DIR"),
+    SessionFolder("pi", ".pi/agent/sessions", ("*.jsonl", "*/*.jsonl"), "PI_CODING_AGENT_SESSION_DIR"),
+    SessionFolder(
+        "openclaw",
+        ".openclaw",
+        ("agents/*/sessions/*.jsonl", "agents/*/agent/*.sqlite"),
+        "OPENCLAW_STATE_DIR",
+        not_sessions=("*.trajectory.jsonl",),
+    ),
+    SessionFolder(
+        "gemini-cli",
+        ".gemini",
+        ("tmp/*/chats/session-*.json", "tmp/*/chats/session-*.jsonl", "tmp/*/chats/*/*.jsonl"),
+        "GEMINI_CLI_HOME",
+        below_variable=".gemini",
+    ),
+    SessionFolder("kimi", ".kimi-code", ("sessions/*/*/agents/*/wire.jsonl",), "KIMI_CODE_HOME"),
+    SessionFolder("kimi", ".kimi", ("sessions/*/*/wire.jsonl",), "KIMI_SHARE_DIR"),
+    SessionFolder(
+        "llm",
+        ".config/io.datasette.llm",
+        ("logs.db",),
+        "LLM_USER_PATH",
+        mac_folder="Library/Application Support/io.datasette.llm",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSource:
+    """A file that may hold sessions: its path, and how it was when it was found. Or a folder that could not be looked through."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    inode: int
+    program: str | None = None
+    """Whose place it was found in; None where somebody named it."""
+    is_expected: bool = True
+    """Whether it should hold sessions: it lies where a program keeps them, or somebody named this very file. Other files below a
+    folder that somebody named may be anything."""
+    why_not: str | None = None
+    """Of a folder whose files are not among what was found: why it could not be looked through."""
+    ctime_ns: int = 0
+
+
+def session_folders() -> tuple[SessionFolder, ...]:
+    """Where the programs that are known keep their sessions, and those whose formats installed packages add."""
+    return (*PLACES, *(place for added in added_formats()[0].values() for place in added.places))
+
+
+def discover(
+    home: str | os.PathLike[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    *,
+    platform: str = sys.platform,
+) -> list[FoundSource]:
+    """The sessions of other programs on this machine, those of a program together, the newest last.
+
+    Programs are those of ``PLACES``, and those whose formats installed packages add. Only directories are read, and regular files
+    are looked at; nothing is opened. A link is followed only where it stands for a program's own folder. A folder that cannot be
+    read is among what is found, with ``why_not``.
+
+    Args:
+        home: the home directory; the one that ``environ`` names if None.
+        environ: the environment; this process's if None.
+        platform: as ``sys.platform``.
+    """
+    environ = os.environ if environ is None else environ
+    found: dict[str, FoundSource] = {}
+    known = session_folders()
+    for place in known:
+        folder = folder_of(place, home, environ, platform=platform)
+        for pattern in place.patterns:
+            for one in _matching(folder, pattern.split("/"), place):
+                found.setdefault(one.path, one)
+    order = list(dict.fromkeys(place.program for place in known))
+    return sorted(found.values(), key=lambda one: (order.index(one.program or ""), one.mtime_ns, one.path))
+
+
+def folder_of(
+    place: SessionFolder,
+    home: str | os.PathLike[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    *,
+    platform: str = sys.platform,
+) -> str:
+    """The absolute path of a program's folder on this machine, whether it is there or not."""
+    environ = os.environ if environ is None else environ
+    if named := environ.get(place.variable or ""):
+        return os.path.abspath(os.path.join(os.path.expanduser(named), place.below_variable))
+    folder = place.mac_folder if platform == "darwin" and place.mac_folder else place.folder
+    above = os.fspath(home) if home is not None else environ.get("HOME") or os.path.expanduser("~")
+    return os.path.abspath(os.path.join(above, folder))
+
+
+def find_sources(path: str | os.PathLike[str]) -> Iterator[FoundSource]:
+    """What stands at a path that somebody names: the file, or of a folder all files below it that may hold sessions.
+
+    A file is found whatever it is called; in a folder the endings count. Links below the folder are not followed. A folder below
+    it that cannot be read is among what is found, with ``why_not``.
+
+    Raises:
+        OSError: there is nothing at the path, or the folder cannot be read.
+    """
+    top = os.path.abspath(os.path.expanduser(os.fspath(path)))
+    status = os.lstat(top)
+    if not stat.S_ISDIR(status.st_mode):
+        yield _found(top, status)
+        return
+    os.listdir(top)  # raises, where the user named what cannot be read
+    sessions = _sessions_around(top)
+    for one in sorted(_below(top, _DEEPEST), key=attrgetter("path")):
+        if one.path in sessions:
+            yield replace(one, is_expected=True)
+        elif one.path.endswith(_ENDINGS) or one.why_not is not None:
+            yield one
+
+
+def _sessions_around(top: str) -> frozenset[str]:
+    """Where programs of this user keep sessions, in a folder, or above it: the paths of those."""
+    found: set[str] = set()
+    for place in PLACES:
+        folder = folder_of(place)
+        if os.path.commonpath((folder, top)) in (folder, top):
+            for pattern in place.patterns:
+                found.update(one.path for one in _matching(folder, pattern.split("/"), place))
+    return frozenset(found)
+
+
+def _found(path: str, status: os.stat_result, program: str | None = None, *, is_expected: bool = True) -> FoundSource:
+    size, mtime_ns, ctime_ns = status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    if not path.endswith(_NO_DATABASES):
+        with suppress(OSError):  # the newest rows of a database stand in its write-ahead log, and it changes alone
+            wal = os.lstat(f"{path}-wal")
+            size, mtime_ns = size + wal.st_size, max(mtime_ns, wal.st_mtime_ns)
+            ctime_ns = max(ctime_ns, wal.st_ctime_ns)
+    return FoundSource(path, size, mtime_ns, status.st_ino, program, is_expected, None, ctime_ns)
+
+
+def _looked_at(
+    entry: os.DirEntry[str], program: str | None = None, *, is_expected: bool = True
+) -> Iterator[FoundSource]:
+    """A file of a folder. An error is this file's own: the others of the folder are found all the same."""
+    try:
+        yield _found(entry.path, entry.stat(follow_symlinks=False), program, is_expected=is_expected)
+    except FileNotFoundError:
+        pass  # deleted just now
+    except OSError as error:
+        yield _unread(entry.path, f"cannot be looked at: {error.strerror}", program)
+
+
+def _unread(folder: str, why_not: str, program: str | None = None) -> FoundSource:
+    return FoundSource(folder, 0, 0, 0, program, why_not=why_not)
+
+
+def _matching(folder: str, pattern: list[str], place: SessionFolder) -> Iterator[FoundSource]:
+    name, *rest = pattern
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.startswith(".") or not fnmatchcase(entry.name, name):
+                    continue
+                if rest and entry.is_dir(follow_symlinks=False):
+                    yield from _matching(entry.path, rest, place)
+                elif any(fnmatchcase(entry.name, other) for other in place.not_sessions):
+                    continue
+                elif not rest and entry.is_file(follow_symlinks=False):
+                    yield from _looked_at(entry, place.program)
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # the program is not used here, or a file was deleted just now
+    except OSError as error:
+        yield _unread(folder, f"cannot be looked through: {error.strerror}", place.program)
+
+
+def _below(folder: str, deepest: int) -> Iterator[FoundSource]:
+    if deepest < 0:
+        yield _unread(folder, f"is more than {_DEEPEST} folders deep, and was not looked through; name it")
+        return
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    yield from _below(entry.path, deepest - 1)
+                elif entry.is_file(follow_symlinks=False):
+                    yield from _looked_at(entry, is_expected=False)
+    except FileNotFoundError:
+        pass  # deleted just now
+    except OSError as error:
+        yield _unread(folder, f"cannot be looked through: {error.strerror}")

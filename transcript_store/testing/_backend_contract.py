@@ -1,0 +1,474 @@
+"""The contract of ``Place``, as numbered checks. The docstring of a check is the rule that an error prints."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from random import randrange
+from typing import Any
+from uuid import uuid4
+
+from transcript_store import ConversationExistsError, ConversationLibrary, ConversationNotFoundError
+from transcript_store.backends import (
+    Backend,
+    BackendConversation,
+    BackendError,
+    ConversationTakenOverError,
+    PackingBackend,
+    SlotRange,
+    StoredSummary,
+)
+from transcript_store.testing._arguments import require_function
+
+__all__ = ["check_backend"]
+
+
+# ---- place case ----
+#
+# What the contract of ``Backend`` works with: slots and summaries of its own, and what a place has of them.
+
+OpenPlace = Callable[[], Backend]
+
+ZEROS = b"0" * 32
+
+
+def place_and_id(open_backend: OpenPlace) -> tuple[Backend, str]:
+    """The place, and the id of a conversation that nobody wrote to."""
+    return open_backend(), str(uuid4())
+
+
+def slot_of(number: int, content: bytes) -> bytes:
+    """An envelope as slots have one, with a hash of its own, and any bytes behind it."""
+    return b'{"slot":%d,"hash":"%032x"}\n' % (number, number * 7919 + len(content)) + content
+
+
+def sample_hash(data: bytes) -> bytes:
+    return data.partition(b"\n")[0][-34:-2]
+
+
+def put_all(place: Backend, id: str, data: Sequence[bytes]) -> None:
+    previous = ZEROS
+    for number, slot in enumerate(data, 1):
+        assert place.put(id, number, slot, previous) is True, f"slot {number} was not put"
+        previous = sample_hash(slot)
+
+
+def slots_of(place: Backend, id: str, after: int = 0) -> dict[int, bytes]:
+    pieces = list(place.read(id, after))
+    assert len({piece.first for piece in pieces}) == len(pieces), "a slot is read twice"
+    return {piece.first: piece.data for piece in sorted(pieces)}
+
+
+def a_day() -> str:
+    """The minute of a time that no other check uses: what is there already does not matter."""
+    return f"{3000 + randrange(6000)}-{randrange(1, 13):02}-{randrange(1, 29):02}T{randrange(24):02}:{randrange(60):02}"
+
+
+def sample_summary(id: str, at: str, *, slot: int = 1, labels: dict[str, str] | None = None) -> StoredSummary:
+    members = {"metadata": {"id": id, "labels": labels or {}, "title": "\u00e9 \0 \ud800"}, "seq": 7, "at": at}
+    return StoredSummary(id, at, slot, json.dumps(members, separators=(",", ":")).encode())
+
+
+def newest_of(place: Backend, day: str, label: str | None = None) -> list[StoredSummary]:
+    """All summaries of a minute, by pages of two, in the order in which they come."""
+    found: list[StoredSummary] = []
+    before = (f"{day}:59.999999Z", "f" * 8 + "-ffff-ffff-ffff-" + "f" * 12)
+    while page := place.summaries(before=before, limit=2, label=label):
+        assert len(page) <= 2
+        found += page
+        before = page[-1][1::-1]
+        if page[-1].updated_at < day:
+            break
+    return [summary for summary in found if summary.updated_at.startswith(day)]
+
+
+def at_once(calls: Sequence[Callable[[], Any]]) -> None:
+    errors: list[BaseException] = []
+
+    def work(call: Callable[[], Any]) -> None:
+        try:
+            call()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+# ---- place besides ----
+#
+# The second part of the contract of ``Place``: what stands beside the slots, and what is left when all of it is deleted.
+
+
+def summarized(open_backend: OpenPlace) -> None:
+    """``summaries`` gives the newest first, by time and then by id, page by page, as they were put, also to another process."""
+    place, _ = place_and_id(open_backend)
+    day = a_day()
+    ids = sorted(str(uuid4()) for _ in range(3))
+    put = [sample_summary(ids[1], f"{day}:07.000001Z"), sample_summary(ids[0], f"{day}:07.000001Z")]
+    put += [sample_summary(ids[2], f"{day}:07.000000Z"), sample_summary(str(uuid4()), f"{day}:06.999999Z")]
+    put.insert(0, sample_summary(str(uuid4()), f"{day}:07.100000Z"))
+    for summary in (put[2], put[0], put[4], put[1], put[3]):
+        assert place.put(summary.id, 1, slot_of(1, b""), ZEROS)
+        place.put_summary(summary)
+    for opened in (place, open_backend()):
+        assert newest_of(opened, day) == put
+        assert opened.summaries(before=(put[1].updated_at, put[1].id), limit=2) == put[2:4]
+
+
+def later_summary(open_backend: OpenPlace) -> None:
+    """The summary of a later slot takes the place of the one before, and of an earlier slot it changes nothing."""
+    place, one = place_and_id(open_backend)
+    day = a_day()
+    assert place.put(one, 1, slot_of(1, b""), ZEROS)
+    texts = [(2, "1"), (9, "2"), (10, "3"), (9, "4"), (3, "5")]
+    for slot, second in texts:
+        open_backend().put_summary(sample_summary(one, f"{day}:0{second}.000000Z", slot=slot))
+    assert newest_of(place, day) == [sample_summary(one, f"{day}:03.000000Z", slot=10)]
+
+
+def labelled(open_backend: OpenPlace) -> None:
+    """``summaries(label=…)`` gives those that have it, by name or by name and value; or it says that it cannot, as ``BackendError``."""
+    place, _ = place_and_id(open_backend)
+    day = a_day()
+    labels: list[dict[str, str]] = [{"team": "a=b", "x": ""}, {"team": "a"}, {"teams": "a=b"}, {}, {"x": "'\"%_\\"}]
+    put = [sample_summary(str(uuid4()), f"{day}:0{9 - n}.000000Z", labels=each) for n, each in enumerate(labels)]
+    for summary in put:
+        assert place.put(summary.id, 1, slot_of(1, b""), ZEROS)
+        place.put_summary(summary)
+    try:
+        place.summaries(label="team", limit=1)
+    except BackendError as error:
+        if error.outcome == "not stored":
+            return
+        raise
+    for label, expected in (
+        ("team", put[:2]),
+        ("team=a=b", put[:1]),
+        ("team=a", put[1:2]),
+        ("x", [put[0], put[4]]),
+        ("x=", put[:1]),
+        ("x='\"%_\\", put[4:]),
+        ("tea%", []),
+        ("", []),
+    ):
+        assert newest_of(place, day, label) == expected, label
+
+
+def keyed(open_backend: OpenPlace) -> None:
+    """A key takes the place of the one that is meant, and of nothing else: also as another process does it, and of many exactly one."""
+    place, one = place_and_id(open_backend)
+    data = [b'{"key":%d,"\0\xff":"\r\n"}\n' % number for number in range(3)]
+    assert place.key(one) is None
+    assert place.put_key(one, data[1], data[0]) is False
+    assert place.put_key(one, data[0], None) is True
+    for known in (None, data[1], data[0][:-1], b""):
+        assert open_backend().put_key(one, data[2], known) is False
+    assert open_backend().put_key(one, data[1], data[0]) is True
+    assert place.put_key(one, data[2], data[0]) is False
+    assert [opened.key(one) for opened in (place, open_backend())] == [data[1]] * 2
+    assert place.key(str(uuid4())) is None
+    assert list(place.read(one)) == [], "a key is no slot"
+    places, won = [open_backend() for _ in range(6)], list[bytes]()
+    barrier = threading.Barrier(len(places))
+
+    def race(number: int) -> None:
+        barrier.wait(30)
+        if places[number].put_key(one, b"of %d" % number, data[1]):
+            won.append(b"of %d" % number)
+
+    at_once([lambda number=number: race(number) for number in range(len(places))])  # type: ignore[misc]
+    assert won == [place.key(one)], f"{len(won)} were told that they put the key"
+
+
+def expunged(open_backend: OpenPlace) -> None:
+    """``expunge`` leaves nothing but the slot ``deleted``: whoever comes is told, a key that comes late too; no other one is touched."""
+    one, other = str(uuid4()), str(uuid4())
+    day = a_day()
+    place = open_backend()
+    library = ConversationLibrary(open_backend())
+    for each in (one, other):
+        with library.create(id=each, messages=[{"text": "secret"}]) as begun:
+            begun.append_messages([{"text": "more"}])
+    stalled = ConversationLibrary(open_backend()).open(one, read_only=True)
+    with BackendConversation(open_backend(), one) as begun:
+        begun.load()
+        begun.append_message({"text": "packed"})
+        begun.pack(tidy=True)
+    for each in (one, other):
+        place.put_summary(sample_summary(each, f"{day}:0{1 + (each == one)}.000000Z", slot=99))
+        assert place.put_key(each, b"a key", None)
+    library.delete(one)
+    last = max(piece.last for piece in place.read(one))
+    for opened in (place, open_backend(), place):
+        opened.expunge(one, last)
+        assert list(slots_of(opened, one)) == [last]
+        assert not any(b"secret" in piece.data or b"packed" in piece.data for piece in opened.read(one))
+        assert [summary.id for summary in newest_of(opened, day)] == [other]
+        assert [opened.key(one), opened.key(other)] == [None, b"a key"]
+        assert not any(opened.put_key(one, b"late", known) for known in (None, b"a key"))
+    with stalled, BackendConversation(place, one) as late:
+        for call in (late.load, late.initialize, stalled.refresh):
+            try:
+                call()
+            except (ConversationNotFoundError, ConversationExistsError):
+                continue
+            raise AssertionError(f"nobody is told by {call.__name__} that the conversation was deleted")
+    with ConversationLibrary(place).open(other, read_only=True) as reader:
+        assert [message["text"] for message in reader.get_messages()] == ["secret", "more"]
+
+
+def late(open_backend: OpenPlace) -> None:
+    """What comes late to what was expunged changes nothing: no slot is put, a writer that stalled is told, no summary is in a list."""
+    place = open_backend()
+    day = a_day()
+    data = [slot_of(number, b"%d" % number) for number in range(1, 6)]
+    for has_summary in (True, False):
+        one = str(uuid4())
+        put_all(place, one, data)
+        if hasattr(place, "put_pack"):
+            place.put_pack(one, 1, 3, b"".join(data[:3]))  # no slot is removed, so that each name is taken
+        if has_summary:
+            place.put_summary(sample_summary(one, f"{day}:01.000000Z"))
+        open_backend().expunge(one, len(data))
+        for late in (place, open_backend()):
+            for number, previous in enumerate([ZEROS, *map(sample_hash, data[:-1])], 1):
+                is_put = late.put(one, number, slot_of(number, b"late"), previous)
+                assert is_put is False, f"slot {number} was put behind the deletion"
+            late.put_summary(sample_summary(one, f"{day}:02.000000Z", slot=99))
+            assert slots_of(late, one) == {len(data): data[-1]}
+            assert newest_of(late, day) == [], "a summary that came late is listed"
+    one = str(uuid4())
+    with BackendConversation(open_backend(), one) as stalled:
+        stalled.initialize()
+        with BackendConversation(open_backend(), one, take_over=True) as other:
+            other.load()
+            other.append_message({"text": "behind"})
+        ConversationLibrary(open_backend()).delete(one)
+        try:
+            stalled.append_message({"text": "late"})
+        except (ConversationNotFoundError, ConversationTakenOverError):
+            return
+        raise AssertionError(
+            "a writer that stalled was told that its message is stored, in a conversation that was deleted"
+        )
+
+
+# ---- place contract ----
+
+
+def check_backend(open_backend: OpenPlace) -> None:
+    """Check a ``Place`` against its contract. It returns nothing if the place keeps it.
+
+    Args:
+        open_backend: opens the same place anew at each call, as another process would. What is there already does not matter:
+            each check uses conversations of its own, and leaves them there.
+
+    Raises:
+        AssertionError: a rule is broken. The message begins with the number of the rule, as in ``E3``.
+    """
+    require_function("open_backend", open_backend)
+    for number, check in enumerate(CONTRACT, 1):
+        try:
+            check(open_backend)
+        except Exception as error:
+            raise AssertionError(f"E{number}, {(check.__doc__ or '').strip()} {error!r}") from error
+
+
+def _nothing(open_backend: OpenPlace) -> None:
+    """A conversation that nobody wrote to has no slots."""
+    place, one = place_and_id(open_backend)
+    assert list(place.read(one)) == []
+    assert list(place.read(one, 7)) == []
+
+
+def _whole(open_backend: OpenPlace) -> None:
+    """What was put is read again, byte for byte, also by another process."""
+    place, one = place_and_id(open_backend)
+    data = [slot_of(1, b"\0\xff\r\n\\ '\"%s;--"), slot_of(2, bytes(range(256)) * 4096), slot_of(3, b"")]
+    put_all(place, one, data)
+    for opened in (place, open_backend()):
+        assert slots_of(opened, one) == dict(enumerate(data, 1))
+
+
+def _once(open_backend: OpenPlace) -> None:
+    """A slot is written once: a second put says False and changes nothing, whoever makes it, also with the same bytes."""
+    place, one = place_and_id(open_backend)
+    first = slot_of(1, b"first")
+    assert place.put(one, 1, first, ZEROS) is True
+    for opened in (place, open_backend()):
+        for data in (slot_of(1, b"second"), first, b""):
+            assert opened.put(one, 1, data, ZEROS) is False
+    assert slots_of(place, one) == {1: first}
+
+
+def _one_of_many(open_backend: OpenPlace) -> None:
+    """Of many that put one slot at the same time, exactly one is told True, and its bytes stand there."""
+    places = [open_backend() for _ in range(6)]
+    one = str(uuid4())
+    previous, won = ZEROS, []
+    for slot in range(1, 9):
+        winners: list[bytes] = []
+        barrier = threading.Barrier(len(places))
+
+        def race(
+            number: int,
+            slot: int = slot,
+            previous: bytes = previous,
+            winners: list[bytes] = winners,
+            barrier: threading.Barrier = barrier,
+        ) -> None:
+            data = slot_of(slot, b"of %d" % number)
+            barrier.wait(30)
+            if places[number].put(one, slot, data, previous):
+                winners.append(data)
+
+        at_once([lambda number=number: race(number) for number in range(len(places))])  # type: ignore[misc]
+        assert len(winners) == 1, f"{len(winners)} were told that they put slot {slot}"
+        won += winners
+        previous = sample_hash(winners[0])
+    assert slots_of(places[0], one) == dict(enumerate(won, 1))
+
+
+def _behind(open_backend: OpenPlace) -> None:
+    """``read`` gives the slots behind a number, by number and not by text, and all of them."""
+    place, one = place_and_id(open_backend)
+    data = [slot_of(number, b"%d" % number) for number in range(1, 13)]
+    put_all(place, one, data)
+    for after in (0, 1, 8, 9, 10, 11, 12, 13):
+        assert slots_of(place, one, after) == {number: data[number - 1] for number in range(after + 1, 13)}
+
+
+def _apart(open_backend: OpenPlace) -> None:
+    """Conversations do not mix."""
+    place, one = place_and_id(open_backend)
+    other = str(uuid4())
+    assert place.put(one, 1, slot_of(1, b"one"), ZEROS)
+    assert place.put(other, 1, slot_of(1, b"other"), ZEROS)
+    assert (slots_of(place, one), slots_of(place, other)) == ({1: slot_of(1, b"one")}, {1: slot_of(1, b"other")})
+
+
+def _listed(open_backend: OpenPlace) -> None:
+    """``conversations`` gives every id that has a slot, in the order of their text, page by page."""
+    place, _ = place_and_id(open_backend)
+    ids = sorted(str(uuid4()) for _ in range(5))
+    for id in reversed(ids):  # noqa: A001
+        assert place.put(id, 1, slot_of(1, b""), ZEROS)
+    after, found = "", list[str]()
+    while page := place.conversations(after=after, limit=2):
+        assert len(page) <= 2
+        found += page
+        after = page[-1]
+    assert found == sorted(set(found))
+    assert set(ids) <= set(found)
+
+
+def _prefix(open_backend: OpenPlace) -> None:
+    """Whoever reads beside a writer sees all that was acknowledged before, and no hole."""
+    place, one = place_and_id(open_backend)
+    reader = open_backend()
+    acknowledged = [0]
+    done = threading.Event()
+
+    def write() -> None:
+        try:
+            previous = ZEROS
+            for number in range(1, 41):
+                data = slot_of(number, b"x" * 500)
+                assert place.put(one, number, data, previous)
+                acknowledged[0], previous = number, sample_hash(data)
+        finally:
+            done.set()
+
+    def read() -> None:
+        while not done.is_set():
+            least = acknowledged[0]
+            seen = sorted(slots_of(reader, one))
+            assert seen == list(range(1, len(seen) + 1)), f"a hole in {seen}"
+            assert len(seen) >= least, f"{least} were acknowledged, and {len(seen)} are seen"
+
+    at_once([write, read])
+
+
+def _looks_back(open_backend: OpenPlace) -> None:
+    """A place that looks at the slot before puts nothing behind a hole, or behind another slot than the one that is meant."""
+    place, one = place_and_id(open_backend)
+    first = slot_of(1, b"")
+    assert place.put(one, 1, first, ZEROS)
+    if place.put(one, 3, slot_of(3, b""), sample_hash(first)):
+        return  # no place has to look; then there is nothing more to see
+    assert place.put(one, 2, slot_of(2, b""), b"f" * 32) is False
+    assert slots_of(place, one) == {1: first}
+    assert place.put(one, 2, slot_of(2, b""), sample_hash(first)) is True
+
+
+def _taken_over(open_backend: OpenPlace) -> None:
+    """A session that is deposed is told so, nothing of its call is stored, and all that was acknowledged is there in its order."""
+    one = str(uuid4())
+    texts = []
+    with (
+        BackendConversation(open_backend(), one, holder="first", take_over=True) as first,
+        BackendConversation(open_backend(), one, holder="second", take_over=True) as second,
+    ):
+        first.initialize()
+        for turn, (writer, other) in enumerate([(first, second), (second, first)] * 3):
+            for number in range(3):
+                writer.append_message({"text": f"{turn}.{number}"})
+                texts.append(f"{turn}.{number}")
+            other.load()
+            try:
+                writer.append_messages([{"text": "lost"}, {"text": "lost"}])
+            except ConversationTakenOverError as error:
+                told = error.epoch
+            else:
+                raise AssertionError("a session that was deposed appended")
+            assert told == other.epoch
+    with ConversationLibrary(open_backend()).open(one, read_only=True) as reader:
+        assert [message["text"] for message in reader.get_messages()] == texts
+
+
+def _packed(open_backend: OpenPlace) -> None:
+    """A place that packs: a pack is put once, tells that it is there, and is read in the place of slots that were removed."""
+    place, one = place_and_id(open_backend)
+    if not hasattr(place, "put_pack"):
+        return
+    packing: PackingBackend = place  # type: ignore[assignment]
+    data = [slot_of(number, b"%d" % number) for number in range(1, 6)]
+    put_all(place, one, data)
+    assert not packing.packs_from(one, 1)
+    packing.put_pack(one, 1, 4, b"".join(data[:4]))
+    packing.put_pack(one, 1, 4, b"something else")
+    for opened in (packing, open_backend()):
+        assert [opened.packs_from(one, slot) for slot in (1, 4, 5)] == [True, True, False]  # type: ignore[attr-defined]
+    packing.delete_slots(one, [2, 3, 77])
+    assert place.put(one, 2, slot_of(2, b"late"), sample_hash(data[0])) is True
+    packs = [piece for piece in open_backend().read(one) if piece.is_pack]
+    assert packs == [SlotRange(1, 4, b"".join(data[:4]), is_pack=True)]
+    assert max(piece.last for piece in place.read(one, 4)) == 5
+
+
+CONTRACT: tuple[Callable[[OpenPlace], None], ...] = (
+    _nothing,
+    _whole,
+    _once,
+    _one_of_many,
+    _behind,
+    _apart,
+    _listed,
+    _prefix,
+    _looks_back,
+    _taken_over,
+    _packed,
+    summarized,
+    later_summary,
+    labelled,
+    expunged,
+    keyed,
+    late,
+)

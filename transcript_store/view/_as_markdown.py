@@ -1,0 +1,188 @@
+"""A conversation as Markdown, to read: what a page shows, without its looks.
+
+What was said is Markdown again, as far as it can do nothing to the document (``_prose``); calls and results are folded, in fences that
+they cannot close. So no page that shows the document runs a script or fetches an image, and no text can pass for a heading of ours.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from transcript_store.display import many, safe
+from transcript_store.formats import Block, Call, Media, Other, Result, Text, Thinking
+from transcript_store.messages import document_in, parts_of, role_of, typed_of
+from transcript_store.view._contents import (
+    PageContents,
+    PageItem,
+    ShownMessage,
+    answers_in,
+    said_of_hidden,
+    shown_messages,
+    title_of,
+)
+from transcript_store.view._html import readable_json
+from transcript_store.view._rich_text import prose
+from transcript_store.view.output import shell_command_of, summary_of_call
+
+_BACKTICKS = re.compile("`+")
+_SPECIAL = re.compile(r"([\\`*_\[\]|<>&~]|(?<=\s)#+$)")
+"""What is markup in the midst of a line."""
+
+
+def markdown_document(contents: PageContents) -> Iterator[bytes]:
+    """The document, in pieces. Events are counted, and left out."""
+    return (piece.encode() for piece in _document(contents))
+
+
+def _document(contents: PageContents) -> Iterator[str]:
+    metadata = contents.metadata
+    yield f"# {_escaped(title_of(contents))}\n"
+    events = sum(_is_event(stretch) for stretch in contents.stretches)
+    facts = {
+        "id": metadata.id,
+        "provider": metadata.provider,
+        "model": metadata.model,
+        "created": metadata.created_at,
+        "generation": str(contents.generation) if contents.generation else None,
+        "left out": many(events, "event") if events else None,
+        **{name: text for name, text in metadata.labels.items() if name != "title"},
+    }
+    yield "".join(f"\n- {_escaped(name)}: {_escaped(fact)}" for name, fact in facts.items() if fact) + "\n"
+    if contents.damage:
+        yield _gap(f"This conversation is damaged. {contents.damage}")
+    if metadata.system_prompt:
+        yield f"\n## system prompt\n\n{_said(metadata.system_prompt)}"
+    if contents.hidden:
+        yield _gap(said_of_hidden(contents.hidden))
+    for earlier in contents.before:
+        if earlier.stretches:
+            what = f"compacted or taken back: {many(len(earlier.stretches), 'record')} of generation {earlier.number}"
+            yield f"\n## {_escaped(what)}\n"
+            yield from _messages(earlier.stretches, metadata.provider, "###")
+            yield f"\n## generation {earlier.number + 1}\n"
+    yield from _messages(contents.stretches, metadata.provider, "##")
+
+
+def _how_said(extra: dict[str, Any] | None) -> str:
+    """What is to be known of a message before it is read."""
+    if (extra or {}).get("left_branch") is True:
+        return "on a branch that was left"
+    return "written by the program" if typed_of(extra, "said") == "" else ""
+
+
+def _is_event(stretch: PageItem) -> bool:
+    return stretch.record is not None and stretch.record.message is None
+
+
+def _messages(stretches: Iterable[PageItem], provider: str | None, heading: str) -> Iterator[str]:
+    said = shown_messages(stretches, provider)
+    answers = answers_in(said)
+    answered = frozenset(answers.values())
+    for number, each in enumerate(said):
+        if each.stretch.damage:
+            yield _gap(each.stretch.damage)
+        if each.stretch.record is None or each.turn is None:
+            continue
+        body = "".join(_blocks(number, each, said, answers, answered))
+        if body:  # else its results stand with their calls
+            record = each.stretch.record
+            at = record.at[:19].replace("T", " ")
+            by = f" · {how}" if (how := _how_said(record.extra)) else ""
+            yield f"\n{heading} {_escaped(role_of(record.message))} · {at} · #{record.seq}{by}\n{body}"
+
+
+def _blocks(
+    number: int,
+    each: ShownMessage,
+    said: Sequence[ShownMessage],
+    answers: dict[tuple[int, int], tuple[int, int]],
+    answered: frozenset[tuple[int, int]],
+) -> Iterator[str]:
+    assert each.turn is not None
+    assert each.stretch.record is not None
+    for index, block in enumerate(each.turn.blocks):
+        if (number, index) in answered:
+            continue
+        answer = None
+        if place := answers.get((number, index)):
+            turn = said[place[0]].turn
+            assert turn is not None
+            answer = turn.blocks[place[1]]
+        if isinstance(block, Call) and (answer is None or isinstance(answer, Result)):
+            yield _folded(block, answer)
+        else:
+            yield from _block(block, each.turn.role)
+    if not each.turn.blocks:
+        yield from _parts(each.stretch.record.message)
+
+
+def _block(block: Block, role: str) -> Iterator[str]:
+    if isinstance(block, Text) and block.title is not None:
+        yield _titled(block.title, block.text)
+    elif isinstance(block, Text):
+        if block.text.strip():
+            yield f"\n{_said(block.text)}"
+    elif isinstance(block, Thinking):
+        yield _titled("thinking", block.text or "(not shown by the provider)")
+    elif isinstance(block, Call):
+        yield _folded(block, None)
+    elif isinstance(block, Result):
+        name = f" {block.name}" if block.name else ""
+        yield _titled(f"result{name}{', failed' if block.failed else ''}", block.text)
+        for media in block.media:
+            yield _media(media)
+    elif isinstance(block, Media):
+        document = document_in(block.own or {})
+        yield _media(block) if document is None else _titled(*document)
+    elif isinstance(block, Other) and block.own is not None:
+        yield from _parts({"role": role, "content": [block.own]})
+
+
+def _folded(call: Call, answer: Result | None) -> str:
+    """A call and its result, folded below what it is about."""
+    state = "no result" if answer is None else "failed" if answer.failed else ""
+    about = " · ".join(filter(None, (call.name or "tool", summary_of_call(call.arguments), state)))
+    command = shell_command_of(call.arguments)
+    given = _fenced(command, "bash") if command else _fenced(readable_json(call.arguments), "json")
+    result = "" if answer is None else "".join(_block(answer, ""))
+    summary = html.escape(safe(" ".join(about.split())), quote=False)
+    return f"\n<details>\n<summary>{summary}</summary>\n\n{given}{result}\n</details>\n"
+
+
+def _said(text: str) -> str:
+    """A text with its own Markdown, if that can do nothing to the document; else in a fence."""
+    text = safe(text.replace("\r\n", "\n"))
+    said = prose(text)
+    return _fenced(text, "markdown") if said is None else f"{said}\n"
+
+
+def _parts(message: object) -> Iterator[str]:
+    for part in parts_of(message):
+        yield (_titled(part.title or part.kind, part.text) if part.kind != "text" else f"\n{_said(part.text)}")
+
+
+def _media(media: Media) -> str:
+    where = f"at {media.url[:200]}" if media.url else many(len(media.data or "") * 3 // 4, "byte")
+    return f"\n**{_escaped(media.type)}**, {_escaped(where)}: not shown\n"
+
+
+def _titled(title: str, text: str, kind: str = "") -> str:
+    return f"\n**{_escaped(title)}**\n" + (f"\n{_fenced(text, kind)}" if text else "")
+
+
+def _gap(said: str) -> str:
+    return f"\n> {_escaped(said)}\n"
+
+
+def _fenced(text: str, kind: str) -> str:
+    text = safe(text.replace("\r\n", "\n"))
+    fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(text)), default=0))
+    return f"{fence}{kind}\n{text}\n{fence}\n"
+
+
+def _escaped(text: str) -> str:
+    """On one line, and no markup."""
+    return _SPECIAL.sub(r"\\\1", safe(" ".join(text.split())))

@@ -322,7 +322,7 @@ class Ci:
         return {
             "crash": self.long("tests/crash", f"--ignore={calls}", pieces=6),
             "calls": self.long(calls, pieces=4),
-            "places": self.long("tests/backends", pieces=3),
+            "backends": self.long("tests/backends", pieces=3),
             "proofs": self.long("tests", *left_out, pieces=6),
             "programs": self.long("tests/programs", pieces=1, needs=self.programs),
             "frameworks": [("all", "the frameworks' own tests, and ours", self.with_packages(self.frameworks))],

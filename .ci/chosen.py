@@ -45,7 +45,7 @@ PARTS = {  # in this order: the first that names a file is its part
     "tests/mutants": "mutants",
     "tests/crash/test_system_calls.py": "calls",
     "tests/crash": "crash",
-    "tests/backends": "places",
+    "tests/backends": "backends",
     "tests": "proofs",
 }
 """By which part of `.ci/whole` a long proof is run."""

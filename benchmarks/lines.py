@@ -19,7 +19,7 @@ PACKAGE = CHECKOUT / "transcript_store"
 KINDS = ("code", "docstring", "comment", "blank")
 OUTER = {
     *("chat", "cli", "exporting", "formats", "importing", "integrations", "mcp"),
-    *("places", "search", "serving", "sources", "testing", "view"),
+    *("backends", "search", "serving", "sources", "testing", "view"),
 }
 LONGEST = 15
 

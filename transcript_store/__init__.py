@@ -1,16 +1,17 @@
 """Durable conversations for AI agents: an append-only transcript that does not lose a message.
 
-What is public stands in six doors, and every name of theirs can be imported from here:
+The public names of six modules can be imported from here:
 
 * ``conversation``: one conversation, ``ConversationStore``, and what its calls return;
 * ``library``: many conversations, ``ConversationLibrary``;
 * ``maintenance``: ``verify``, ``salvage`` and ``repair``;
 * ``snapshots``: immutable copies, ``Snapshot`` and ``FileStore``;
 * ``keys``: keys of sealed conversations, ``KeyProvider``;
-* ``errors``: everything that is raised on purpose, and ``hints``, what to do about it.
+* ``errors``: every error that this package raises on purpose, and ``hints``, what to do about it.
 
-Public too, under their own names: ``transcript_store.messages``, ``histories``, ``file_names``, ``words``, ``sources``, ``importing``,
-``exporting``, ``search``, ``transcripts``, ``view``, ``aio``, ``chat``, ``integrations``, ``places`` and ``testing``. All else may change.
+Public too, under their own names: ``transcript_store.messages``, ``histories``, ``file_names``, ``display``, ``sources``,
+``importing``, ``exporting``, ``search``, ``transcripts``, ``view``, ``aio``, ``chat``, ``integrations``, ``backends`` and ``testing``.
+Everything else may change.
 """
 
 import typing as _typing

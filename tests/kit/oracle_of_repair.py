@@ -69,7 +69,7 @@ class Salvage:
             line = text.strip(b" \t\r")
             if number == 0 and line.startswith(b'{"format":"transcript-store"'):
                 first = _BEGINS.search(line)
-                header = line[: first.start()] if first and not self.is_intact(line) else line
+                header = line[: first.start()] if first and not self.is_whole(line) else line
                 self.go_past(header)
                 self.last_kept = self.stated
                 line = line[len(header) :]
@@ -84,7 +84,7 @@ class Salvage:
         if text in self.kept:
             self.before, self.stated = {text[-34:-2]}, text[-34:-2]
             return True
-        if _BEGINS.match(text) and self.is_intact(text):
+        if _BEGINS.match(text) and self.is_whole(text):
             self.kept.add(text)
             self.before, self.stated, self.last_kept = {text[-34:-2]}, text[-34:-2], text[-34:-2]
             self.items.append(of_line(text))
@@ -103,7 +103,7 @@ class Salvage:
         """The longest way is asked first: from the left, every end of a record; then every beginning of one."""
         begin = 0
         for end in (match.end() for match in _ENDS.finditer(line)):
-            if _BEGINS.match(line) and self.is_intact(line[:end]):
+            if _BEGINS.match(line) and self.is_whole(line[:end]):
                 assert self.record(line[:end])
                 begin = end
                 break
@@ -114,7 +114,7 @@ class Salvage:
         ]
         for start, stop in itertools.pairwise(cuts):
             ends = [start + match.end() for match in _ENDS.finditer(line[start:stop])]
-            cut = next((end for end in ends if _BEGINS.match(line, start) and self.is_intact(line[start:end])), stop)
+            cut = next((end for end in ends if _BEGINS.match(line, start) and self.is_whole(line[start:end])), stop)
             for text in (line[start:cut], line[cut:stop]):
                 if text.strip(b" \t\r") and not self.record(text):
                     self.go_past(text)

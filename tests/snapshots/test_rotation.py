@@ -81,7 +81,7 @@ def test_a_rotation_that_opens_one_thing_less_says_what_holds_of_the_rest(tmp_pa
     bad.write_bytes(b"\xff" * 100)
     wrong = error_of(lambda: store_at(tmp_path, bytes(32)).rotate_key(OTHER_KEY))
     assert isinstance(wrong, DecryptionError)
-    assert wrong.what.endswith("it was left as it is, and so were 3 more; nothing is sealed with the new key")
+    assert wrong.problem.endswith("it was left as it is, and so were 3 more; nothing is sealed with the new key")
     for is_a_file in (True, False):
         if not is_a_file:
             bad.unlink()

@@ -36,7 +36,8 @@ from transcript_store.hints import Hint
 #
 # The files of a store of snapshots in a directory: how they are read, and replaced so that they survive a power loss.
 #
-# ``file_store`` says what stands where, ``stored`` what is decided. Errors of the operating system pass through, for the caller to translate.
+# ``file_store`` says what stands where, ``stored`` what is decided. Errors of the operating system pass through, for the caller to
+# translate.
 
 
 class SnapshotFiles(StoredFiles):

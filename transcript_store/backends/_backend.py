@@ -61,7 +61,8 @@ class Backend(Protocol):
 
     A class that has these calls inherits from this one; so ``ConversationLibrary(place)`` knows that it is a place.
 
-    Any call may raise ``OutcomeUnknownError``: it is not known whether it was done; or ``BackendUnreachableError``, which is one, if no connection
+    Any call may raise ``OutcomeUnknownError``: it is not known whether it was done; or ``BackendUnreachableError``, which is one, if no
+    connection
     could be made, so that nothing was done. What the engine refuses for good (a missing table, a wrong password) is a ``BackendError`` with
     the outcome ``"not stored"``. Both texts hold no address, user, key or bytes.
     Ids are canonical lower-case UUIDs. Calls may come from several threads at the same time.

@@ -90,7 +90,8 @@ class BackendLibrary(ConversationLibrary):
     * A rotation and a shred replace one cell of the place each, and leave nothing alone because it is open to write. ``shred()`` claims
       the conversation, if it can be read, so that its writer is told.
     * A repair is made in a folder: ``export_damaged()`` writes what is left of a damaged conversation into one.
-    * What needs files raises ``UnsupportedByBackendError``: ``delete_folder()``, ``shred_folder()``, and of ``prune()`` ``keep_generations``.
+    * What needs files raises ``UnsupportedByBackendError``: ``delete_folder()``, ``shred_folder()``, and
+      ``keep_generations`` of ``prune()``.
     * ``prune(snapshots=)`` deletes a conversation behind the snapshot that was acknowledged; without an answer it stays, and is released.
 
     Args:

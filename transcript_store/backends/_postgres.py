@@ -384,7 +384,6 @@ class PostgresBackend(Backend):
     @property
     def cells(self) -> KeyValueStore:
         """The cells of its snapshots."""
-
         return PostgresCells(self._run, self._require_synchronous)
 
     # ---- statements ------------------------------------------------------------------------------------------------------

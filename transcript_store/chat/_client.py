@@ -34,7 +34,6 @@ from transcript_store.chat._history import History
 from transcript_store.chat._protocols import StreamEvent, TextDelta, ToolCallEnded, ToolCallStarted, TurnEnded, Usage
 from transcript_store.chat._provider import JSON, Connection, Reply, Request, ToolCall, WireFormat
 from transcript_store.chat._turns import UNRECORDED, Steps, events, from_request_start, paired, turns_of
-from transcript_store.errors import IncompleteResponseError
 from transcript_store.histories import OURS, messages_in, native_history, tool_members, tool_snapshots
 from transcript_store.messages import provider_family, tokens_in
 

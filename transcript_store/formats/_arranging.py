@@ -292,7 +292,8 @@ def _form(message: dict[str, Any], family: str) -> Form:
 #
 # The files that an export has beside its conversations: pictures, sounds and documents, found by the ids that messages name.
 #
-# A file is called by its id, whatever else its name has: ``file-AbC.dat``, ``file_00ff-zebra.png``. What it is its first bytes say. What the
+# A file is called by its id, whatever else its name has: ``file-AbC.dat``, ``file_00ff-zebra.png``. What it is its first bytes
+# say. What the
 # user called it stands in ``conversation_asset_file_names.json``, or in the message.
 
 LONGEST_BYTES = 16 << 20

@@ -1,4 +1,4 @@
-"""Bytes → lines with their place: what a program, a crash or a hand left in a file of JSON lines.
+r"""Bytes → lines with their place: what a program, a crash or a hand left in a file of JSON lines.
 
 A line ends at LF and nowhere else: a text may hold U+2028 or a form feed. What stands on a line is told apart as far as that
 can be done without guessing:
@@ -6,7 +6,7 @@ can be done without guessing:
 * one JSON object, also behind a byte order mark or a run of NUL bytes (a power loss leaves those), and before CR LF;
 * several objects glued together, or the beginning of one and then a whole one (a writer was killed, the next one went on):
   each is a piece of its own, and the pieces' bytes joined are the line;
-* an object that is no strict JSON, or none that can be stored: half a character (``\\ud83d``), a control character, bytes that are not
+* an object that is no strict JSON, or none that can be stored: half a character (``\ud83d``), a control character, bytes that are not
   UTF-8, ``NaN``. It is read with U+FFFD, or null, in place of those;
 * anything else: a piece without a value. Empty lines that follow one another are one such piece: they say nothing, and a run of them
   may be as long as the file.

@@ -1,6 +1,6 @@
-"""A line of a source, kept so that its bytes come out again (F3), without keeping the message in it twice.
+r"""A line of a source, kept so that its bytes come out again (F3), without keeping the message in it twice.
 
-A packed line is its number and its object, in which everything that also stands in the message is a hole: ``{"\\u0000": "/content/0"}``
+A packed line is its number and its object, in which everything that also stands in the message is a hole: ``{"\u0000": "/content/0"}``
 says where in the message to look. The line is rebuilt and compared before it is believed. A line that cannot be rebuilt (a
 float spelled in another way, a key given twice, spaces) is kept as ``raw``, or as ``raw_base64`` if it is not UTF-8.
 """

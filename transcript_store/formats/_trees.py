@@ -21,7 +21,8 @@ from transcript_store.messages import left_of
 #
 # What was said on a branch that the conversation left: events that keep it, so that it can be shown, found and exported.
 #
-# Such an event has ``extra.left_branch``: the ``message`` in its provider's form, and what belongs to it beside (model, usage, scaffolding).
+# Such an event has ``extra.left_branch``: the ``message`` in its provider's form, and what belongs to it beside (model, usage,
+# scaffolding).
 
 
 def left_finding(count: int) -> list[ImportFinding]:

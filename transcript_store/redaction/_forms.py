@@ -371,7 +371,8 @@ def _is_chosen_by_chance(text: str) -> bool:
 #
 # Private keys in a text (PEM, OpenSSH, PGP): whole, or cut off by what showed them.
 #
-# A key that is shown may have something in front of each line: a number (``     2→MII…``, ``2:MII…``), ``> ``, ``-``, a file's name, a time.
+# A key that is shown may have something in front of each line: a number (``     2→MII…``, ``2:MII…``), ``> ``, ``-``, a file's
+# name, a time.
 # What stands there is not looked at. A key goes on as long as its next line begins near the end of the one before.
 
 _MARK = re.compile(r"-----(BEGIN|END) (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----")

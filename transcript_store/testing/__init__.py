@@ -39,7 +39,7 @@ makes clients that talk to a model with scripted replies. ``tests/chat/test_cont
 ``check_integration`` does it for a framework's store of conversations (docs/integrations.md, "Write another"). You give it an
 ``IntegrationBench``.
 
-``SimulatedBackend`` and ``SimulatedObjectStore`` are engines in memory that lose, delay and repeat what is asked of them, and ``check_backend``
+``SimulatedBackend`` and ``SimulatedObjectStore`` are engines in memory that lose, delay and repeat requests, and ``check_backend``
 holds an engine of your own to the contract of ``places.Place`` (docs/engines.md).
 
 With Hypothesis (the extra ``testing``) there are more, in modules of their own: ``testing.strategies`` draws messages, conversations,
@@ -70,10 +70,8 @@ else:  # a test that only needs the disk must not import the chat clients
         "_format_contract",
         "_format_samples",
         "_integration_contract",
-        "_integration_contract",
         "_simulated_backend",
         "_backend_contract",
-        "_chat_contract",
         "_chat_contract",  # last: what is behind it can only be had with the chat clients
     )
     __getattr__, __dir__ = _opened(__name__, *_doors)

@@ -18,7 +18,7 @@ _CONTENTS = st.binary(max_size=40) | st.sampled_from([b"\0\xff\r\n\\ '\"%s;--", 
 
 
 class BackendMachine(RuleBasedStateMachine):
-    """A ``Backend``, and what must stand in the slots of three conversations of it. There are two sessions, each with the place opened anew.
+    """A ``Backend``, and what the slots of three of its conversations must hold. There are two sessions; each opens the backend by itself.
 
     Make a subclass with an ``open_backend`` of your own, as for ``check_backend``, and give its ``TestCase`` to your test runner.
     ``check_backend`` has each rule of the contract alone, and the races; this finds what happens between many calls. These hold throughout:

@@ -26,7 +26,7 @@ from transcript_store.formats import (
 from transcript_store.messages import Part, encode_message, parts_of, role_of
 from transcript_store.testing._format_samples import MemorySource, MemoryTables, Rows, mutated, wrong_file, wrong_tables
 
-__all__ = ["Item", "check_format", "items_of", "missing_of"]
+__all__ = ["check_format"]
 
 
 # ---- format case ----

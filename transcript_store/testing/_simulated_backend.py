@@ -24,7 +24,7 @@ from transcript_store.backends import (
 )
 from transcript_store.testing._simulated_machine import SimulatedStop
 
-__all__ = ["BackendRequest", "Fate", "SimulatedBackend", "SimulatedCells", "SimulatedObjectStore"]
+__all__ = ["BackendRequest", "Fate", "SimulatedBackend", "SimulatedObjectStore"]
 
 
 # ---- simulated cells ----

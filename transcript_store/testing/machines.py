@@ -29,11 +29,11 @@ __all__ = [
 ]
 
 
-_OF_ROOMS = {"ChatClientMachine": "_chat_machine", "BackendMachine": "_place_machine"}
-"""Those that need a room of its own: whoever takes another one must not import the chat clients or the places."""
+_MODULES = {"ChatClientMachine": "_chat_machine", "BackendMachine": "_backend_machine"}
+"""Imported on first use: a test of another machine must not import the chat clients or the backends."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _OF_ROOMS:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"transcript_store.testing.{_OF_ROOMS[name]}"), name)
+    return getattr(import_module(f"transcript_store.testing.{_MODULES[name]}"), name)

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 #
 # Conversations and libraries by name, in a folder or on a place: ``postgresql://host/database``, ``s3://bucket/prefix``.
 #
-# A name with ``://`` is the address of a library on a place; a conversation there is the address and its id, as a folder's name stands behind
+# A name with ``://`` is the address of a library on a place; a conversation there is the address and its id, as a folder's name
+# stands behind
 # that of its library. Addresses may hold a password: what is printed is the name of the place, which has none. Nothing of
 # ``transcript_store.backends`` is imported before a name is an address.
 
@@ -178,7 +179,8 @@ def with_id(name: str) -> tuple[str, str]:
     library, what = taken_apart(name)
     if what is None:
         raise Misuse(
-            f"{printable_name(name)} is a library: name a conversation in it, as {printable_name(name).rstrip('/')}/ID{_begun(printable_name(name))}"
+            f"{printable_name(name)} is a library: name a conversation in it, as "
+            f"{printable_name(name).rstrip('/')}/ID{_begun(printable_name(name))}"
         )
     if what == LAST:
         _, what = taken_apart(existing_on(library, LAST))
@@ -209,7 +211,6 @@ def printable_name(name: str) -> str:
 
 def command_name(library: str, own_id: str) -> str:
     """What a command calls a conversation, as a word of a shell: as short as it can be, in the default library without a path."""
-
     name = short_ids(library)(own_id)
     if is_default(library):
         return for_shell(name)
@@ -394,7 +395,7 @@ def _is_in_a_library(what: str) -> bool:
 
 
 def existing(name: str, in_library: str | None = None) -> str:
-    """As :func:`resolve_name`, for a command that needs the conversation to be there. It may have two words: its library, and its name there.
+    """As :func:`resolve_name`, for a command that needs the conversation to exist. The name may have two words: a library and a name in it.
 
     Raises:
         Misuse: the name is the beginning of several ids.

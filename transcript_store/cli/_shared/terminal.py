@@ -1,8 +1,8 @@
-"""What the commands print, made safe: nothing stored reaches a terminal as a control sequence (P18).
+r"""What the commands print, made safe: nothing stored reaches a terminal as a control sequence (P18).
 
 Everything that a command prints goes through the functions of this module: messages, metadata, paths, errors and
 warnings, stored text and our own alike. Some characters make a terminal do something instead of being shown; others make
-text look like other text. Both kinds are printed as escapes such as ``\\x1b``.
+text look like other text. Both kinds are printed as escapes such as ``\x1b``.
 
 Only four things send escape characters: the progress bar, the line that says what is being waited for, the prompt of ``chat``, and
 how a piece of a line looks (:func:`say_line`), on a terminal where ``NO_COLOR`` is not set. None of them shows stored text unescaped.

@@ -358,7 +358,7 @@ def test_a_run_that_was_killed_anywhere_is_gone_on_with(key: bytes | None) -> No
 
 def test_a_generation_that_is_not_kept_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """S6 left out: what ends is not in the archive."""
-    monkeypatch.setattr(archive, "keep", lambda folder, live: None)
+    monkeypatch.setattr(archive, "archive_live", lambda folder, live: None)
     with pytest.raises(AssertionError):
         cut_at_every_call(None)
 

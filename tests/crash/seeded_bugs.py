@@ -505,7 +505,7 @@ def generation_deleted_without_a_sync(patch: Patch) -> None:
         with folder.subfolder("archive") as archive:
             archive.remove_tree(f"transcript-{number:06d}.jsonl")
 
-    patch.setattr(_archive, "remove", remove)
+    patch.setattr(_archive, "remove_archived", remove)
 
 
 def end_of_the_generation_before_not_kept(patch: Patch) -> None:

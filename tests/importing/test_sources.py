@@ -449,7 +449,7 @@ def test_a_database_that_is_swapped_is_not_copied(tmp_path: Path, monkeypatch: p
     with open_source(str(path)) as handle:
         stamp = FileSource(str(path), handle).stamp
         with monkeypatch.context() as patch:
-            patch.setattr(_files, "opened", swapped)
+            patch.setattr(_files, "open_source", swapped)
             with (
                 pytest.raises(UnreadableSourceError, match="goes on writing"),
                 _files.database(str(path), handle, stamp),

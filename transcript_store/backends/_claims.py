@@ -100,7 +100,7 @@ class ClaimedLog:
     ) -> None:
         if isinstance(place, str | PathLike):
             raise TypeError(
-                f"place must be a place, not {type(place).__name__}: places.open_backend(address) makes one"
+                f"place must be a place, not {type(place).__name__}: backends.open_backend(address) makes one"
             )
         self.place = place
         self.id = id

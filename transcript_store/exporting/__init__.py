@@ -36,7 +36,7 @@ __all__ = ["BinaryStream", "ExportError", "Exported", "export", "fork_for", "pro
 
 _LONGEST_PATH_BYTES = 4096
 """PATH_MAX of Linux, and more than that of macOS: no system opens a longer path."""
-_OF_OURS = ("original_bytes", "jsonl", "markdown", "html")
+_OF_OURS = ("original", "jsonl", "markdown", "html")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,9 +147,9 @@ def export(
         kind = type(conversation).__name__
         raise TypeError(f"conversation must be a ConversationStore that is loaded, or a library with an id, not {kind}")
     require_binary(output)
-    if to == "original_bytes" and redact is not None:
+    if to == "original" and redact is not None:
         raise ValueError("the original is every byte as it was: it cannot be redacted; --to jsonl can")
-    if to == "original_bytes" and (generation is not None or through_seq is not None):
+    if to == "original" and (generation is not None or through_seq is not None):
         raise ValueError("the original is the whole file: it has no generation and no last record")
     records, metadata = _records(conversation, generation, through_seq), conversation.get_metadata()
     clean = None if redact is None else _Clean(redact)

@@ -34,7 +34,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(name, "")  # so that what the command sets is undone
         monkeypatch.delenv(name)
     monkeypatch.setattr("platformdirs.user_data_path", lambda name: tmp_path / "data" / name)
-    monkeypatch.setattr(session, "find", lambda _ports: [])  # whatever runs on the machine of whoever runs this
+    monkeypatch.setattr(session, "find_servers", lambda _ports: [])  # whatever runs on the machine of whoever runs this
     return tmp_path / "data" / "transcript-store" / "conversations"
 
 

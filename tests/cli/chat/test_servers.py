@@ -167,7 +167,7 @@ class Here:
 
 @pytest.fixture
 def here(cli: Cli, server: Server, other: Server, monkeypatch: pytest.MonkeyPatch) -> Here:
-    monkeypatch.setattr(session, "find", find_servers)
+    monkeypatch.setattr(session, "find_servers", find_servers)
     return Here(cli, server, other)
 
 
@@ -225,7 +225,7 @@ def test_a_key_comes_first_and_nobody_is_asked(
     def nobody(_ports: Any) -> Any:
         raise AssertionError("asked")
 
-    monkeypatch.setattr(session, "find", nobody)
+    monkeypatch.setattr(session, "find_servers", nobody)
     monkeypatch.setenv("OPENAI_API_KEY", "sk")
     monkeypatch.setenv("OPENAI_BASE_URL", server.url)
     server.answers += [OPENAI.stream("Hello.")]

@@ -58,7 +58,7 @@ def test_every_kind_of_damage_to_a_snapshot_is_described() -> None:
     """docs/format.md names each kind that the source gives to a ``CorruptSnapshotError`` or a finding of a store's."""
     source = "".join(
         (TOP / "transcript_store/_snapshots" / name).read_text()
-        for name in ("files.py", "stored.py", "store.py", "findings.py", "snapshot.py")
+        for name in ("file_store.py", "stored.py", "store.py", "snapshot.py")
     )
     given = set(re.findall(r'kind="([a-z-]+)"', source))
     assert given > {"wrong-id", "wrong-media", "unopened"}

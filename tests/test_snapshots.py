@@ -397,10 +397,8 @@ class _Pair(NamedTuple):
 @example(json.loads("[" * 400 + "]" * 400))
 def test_the_quick_way_to_encode_gives_what_the_slow_one_does(value: Any) -> None:
     """Whatever it is, and whichever of the two takes it."""
-    quick, slow = (
-        verbatim.encode_compact(value),
-        verbatim._encode_slowly(value),
-    )  # which of them it takes is its own affair
+    quick = verbatim.encode_compact(value)
+    slow = verbatim._encode_slowly(value)  # which of them it takes is its own affair
     assert repr(json.loads(quick)) == repr(json.loads(slow))
     assert verbatim.decode(quick) == value
 

@@ -188,7 +188,7 @@ ONE, TWO, THREE = (f"0000000{number}-0000-4000-8000-000000000000" for number in 
 @SYNCED_WHOLE
 @pytest.mark.parametrize("is_met_early", [False, True], ids=["at the sync", "before it"])
 def test_a_group_that_meets_the_failing_disk_is_refused_as_a_whole(kind: str, is_met_early: bool) -> None:
-    """P6, S4: also if the kernel met the error on its own, before the group asked; and what is made then stays.
+    """P6, A4: also if the kernel met the error on its own, before the group asked; and what is made then stays.
 
     With the real ``syncfs``, and what is believed of it: not one conversation of the group has its name.
     """
@@ -223,7 +223,7 @@ def test_a_group_that_meets_the_failing_disk_is_refused_as_a_whole(kind: str, is
 @SYNCED_WHOLE
 @pytest.mark.parametrize("seed", range(3))
 def test_a_power_cut_leaves_a_group_that_was_committed_and_nothing_of_one_that_was_not(kind: str, seed: int) -> None:
-    """P1, S1: of the blocks that no flush was asked for, some are lost; the committed group is there, the other one is not."""
+    """P1, A1: of the blocks that no flush was asked for, some are lost; the committed group is there, the other one is not."""
     with failing_volume(kind) as (volume, _):
         library = ConversationLibrary(volume.path / "library")
         group = library.group()
@@ -246,7 +246,7 @@ def test_a_power_cut_leaves_a_group_that_was_committed_and_nothing_of_one_that_w
 
 @SYNCED_WHOLE
 def test_a_file_system_that_shut_down_commits_nothing(kind: str) -> None:
-    """S4: it has nothing to sync any more, and may say so with success; the group is refused all the same."""
+    """A4: it has nothing to sync any more, and may say so with success; the group is refused all the same."""
     with failing_volume(kind) as (volume, _):
         library = ConversationLibrary(volume.path / "library")
         with pytest.raises(StorageError), library.group() as group:

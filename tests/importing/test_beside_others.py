@@ -65,7 +65,7 @@ def test_what_another_import_created_between_an_add_and_its_commit(
         assert next(looks) < 9, "it is read again and again"
         return open_parts(path)
 
-    monkeypatch.setattr("transcript_store.importing._reading.parts_of", parts)  # where each look at a source begins
+    monkeypatch.setattr("transcript_store.importing._reading.open_parts", parts)  # where each look at a source begins
     reports = list(import_conversations([one, two], ConversationLibrary(library.directory, redact=redact)))
     assert (reports[0].action, reports[-1].action) == (action, "created"), [each.reason for each in reports]
     assert reason is None or reason in str(reports[0].reason)

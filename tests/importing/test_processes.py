@@ -146,7 +146,7 @@ def test_whoever_stops_in_between_waits_for_nothing_long(sources: Path, library:
     del reports
     assert not multiprocessing.active_children()
     assert 0 < len(everything(library)) < SESSIONS
-    # S2, S3: whoever was interrupted between giving names and syncing them leaves the note of it. The next change does the rest.
+    # A2, A3: whoever was interrupted between giving names and syncing them leaves the note of it. The next change does the rest.
     library.create().close()
     assert not [entry.name for entry in os.scandir(library.directory) if entry.name.startswith(".")]
 

@@ -1,4 +1,4 @@
-"""Conversations created together (S1 to S4 of ``stage.py``): all the others are there whatever becomes of one."""
+"""Conversations created together (A1 to A4 of ``staging.py``): all the others are there whatever becomes of one."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def refusing(*refused: str, code: int = errno.EIO, path: str = "/library") -> Ca
 
 
 def test_nothing_is_there_before_the_commit_and_all_of_it_afterwards(library: ConversationLibrary) -> None:
-    """S1: neither a list nor an open shows what waits; and nothing else is left afterwards."""
+    """A1: neither a list nor an open shows what waits; and nothing else is left afterwards."""
     with library.group() as group:
         group.add(id=A, messages=SAID, labels={"title": "First"})
         group.add(id=B, provider="claude", messages=SAID, extras=[{"n": 1}], times=["2026-01-01T00:00:00Z"])
@@ -105,7 +105,7 @@ def test_a_conversation_is_the_same_as_one_that_was_created_alone(monkeypatch: p
 
 @pytest.mark.parametrize("is_removed", [False, True])
 def test_what_a_store_was_opened_on_has_no_lock_file_either(is_removed: bool) -> None:
-    """S2: or whoever writes to it next takes its name for synced. Somebody may have removed that file already."""
+    """A2: or whoever writes to it next takes its name for synced. Somebody may have removed that file already."""
     disk, library = on_a_disk()
     with library.group() as group, group.adding(id=A, messages=SAID) as store:
         store.append_message({"role": "assistant", "content": "Much."})
@@ -311,7 +311,7 @@ def test_a_block_that_fails_adds_nothing(library: ConversationLibrary) -> None:
 
 
 def test_a_sync_of_all_that_fails_names_nothing() -> None:
-    """S4: none of the group is there, nothing more is taken, the error says what to do; and the next group begins anew."""
+    """A4: none of the group is there, nothing more is taken, the error says what to do; and the next group begins anew."""
     disk, library = on_a_disk()
     with pytest.raises(PoisonedError), library.group() as group:
         group.add(id=A, messages=SAID)
@@ -332,7 +332,7 @@ def test_a_sync_of_all_that_fails_names_nothing() -> None:
 
 
 def test_names_whose_sync_failed_are_synced_by_the_next() -> None:
-    """S2: they may be there; the note stays, and the next who creates or deletes here makes sure of them."""
+    """A2: they may be there; the note stays, and the next who creates or deletes here makes sure of them."""
     disk, library = on_a_disk()
     with (
         pytest.raises(StorageError, match="Some of them may be there, each of them whole"),
@@ -403,7 +403,7 @@ def test_a_disk_that_refuses_in_the_middle_leaves_nothing_of_that_one(code: int)
 
 
 def test_a_removed_note_is_noticed(library: ConversationLibrary) -> None:
-    """S3: without it others may have removed a part of what waits, so none of it gets a name."""
+    """A3: without it others may have removed a part of what waits, so none of it gets a name."""
     with pytest.raises(ConversationLockedError, match="note"), library.group() as group:
         group.add(id=A, messages=SAID)
         (note,) = [name for name in names(library) if name.startswith(".stage-") and len(name) == 39]
@@ -415,7 +415,7 @@ def test_a_removed_note_is_noticed(library: ConversationLibrary) -> None:
 
 
 def test_what_a_killed_process_left_is_swept_and_never_listed() -> None:
-    """S3: wherever it was killed; by the next group, create or delete."""
+    """A3: wherever it was killed; by the next group, create or delete."""
     sweepers: list[Callable[[ConversationLibrary], object]] = [
         lambda library: library.group().__enter__(),
         lambda library: library.create(id=C).close(),
@@ -451,7 +451,7 @@ def test_what_a_killed_process_left_is_swept_and_never_listed() -> None:
 
 
 def test_the_stage_of_a_live_process_is_left_alone(library: ConversationLibrary) -> None:
-    """S3: others create, delete and list meanwhile."""
+    """A3: others create, delete and list meanwhile."""
 
     def elsewhere(say: Callable[[object], None]) -> None:
         other = ConversationLibrary(library.directory)

@@ -9,12 +9,12 @@ under a name that nobody looks for, ``.stage-<32 hex>-<id>`` in the library. The
 
 Invariants, which the tests name:
 
-S1  Under its id a conversation is whole and on the medium, from the first moment. Only the name itself may not be.
-S2  A name that is not synced is known to be so: the stage's note is there, and whoever sweeps it syncs the library first; and the
+A1  Under its id a conversation is whole and on the medium, from the first moment. Only the name itself may not be.
+A2  A name that is not synced is known to be so: the stage's note is there, and whoever sweeps it syncs the library first; and the
     conversation has no lock file, so whoever writes to it or copies it syncs its name first (``layout.sync_name``).
-S3  What is on a stage belongs to the process that holds the lock of its note, ``.stage-<32 hex>``. When that is dead, the next
+A3  What is on a stage belongs to the process that holds the lock of its note, ``.stage-<32 hex>``. When that is dead, the next
     create, delete or stage removes it.
-S4  After a failed sync nothing more is put on the stage, and nothing of it gets a name.
+A4  After a failed sync nothing more is put on the stage, and nothing of it gets a name.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class StagingArea:
                 raise
 
     def finish(self, id: str) -> None:
-        """Take the lock file out of a conversation that a store was opened on, and closed: S2."""
+        """Take the lock file out of a conversation that a store was opened on, and closed: A2."""
         with (
             refusals(self.path_of(id), _CREATING),
             self._parent.subfolder(staged_name(self._note_name, id)) as folder,

@@ -36,7 +36,7 @@ from transcript_store.installation import install_command
 
 USER, REPLY = {"role": "user", "content": "Where were we?"}, {"role": "assistant", "content": "Here."}
 
-in_the_thread = {"held", "on_close", "together", "store", "redact"}
+in_the_thread = {"frozen", "on_close", "group", "store", "redact"}
 """What belongs to the thread that it is called in, for as long as a block lasts: ``call()`` does it there. And what is made without
 asking the disk: the library underneath has it."""
 

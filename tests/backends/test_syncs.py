@@ -70,4 +70,4 @@ def test_every_sync_of_a_folder_that_goes_on_is_needed(monkeypatch: pytest.Monke
     made: set[Site] = set()
     whole = left(lambda site: made.add(site) is None)  # type: ignore[func-returns-value]
     killed = {site.function for site in made if left(lambda other, site=site: other != site) != whole}  # type: ignore[misc]
-    assert killed == {"keep", "write_temporary", "replace_file"}
+    assert killed == {"archive_live", "write_temporary", "replace_file"}

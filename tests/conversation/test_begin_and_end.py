@@ -53,7 +53,7 @@ NEEDS_LOADING: dict[str, Callable[[ConversationStore], object]] = {
     "head": lambda s: s.head,
     "position": lambda s: s.position,
     "state": lambda s: s.state(),
-    "held": lambda s: s.frozen().__enter__(),
+    "frozen": lambda s: s.frozen().__enter__(),
     "recovery": lambda s: s.recovery,
     "torn_tail": lambda store: store.torn_tail,
     "refresh": lambda s: s.refresh(),

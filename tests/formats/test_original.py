@@ -249,7 +249,7 @@ def assert_exact(raw, value, data):
         {"message": {"inner": {"role": "user", "content": "deeper than the fast way looks at all"}}},
     ],
 )
-@pytest.mark.parametrize("is_intact", [True, False])
+@pytest.mark.parametrize("is_whole", [True, False])
 def test_the_short_way_packs_a_line_as_the_long_one(monkeypatch, line, is_whole) -> None:
     """What was imported with the one has to be met again by an import with the other (F2)."""
     raw = orjson.dumps(line) + b"\n"

@@ -21,15 +21,15 @@ JUDGED: dict[str, str] = {
     "last_record: if start > SUFFIX_BYTES: → if (start >= SUFFIX_BYTES):": "a line with a hash has at least a byte before it",
     "last_record: rest = file(near, size - near) → rest = file(near, (size + near))": "a file is read up to its end at most",
     "Lock.released_at_the_end: for _ in range(2): → for _ in range(3):": "a third time nothing is left to release",
-    "Lines.newest_blocks_first: place, length = self.cache.begin, PIECE_BYTES // 4 → "
+    "VerifiedLines.newest_blocks_first: place, length = self.cache.begin, PIECE_BYTES // 4 → "
     "place, length = self.cache.begin, PIECE_BYTES // 5": "how much is read at a time",
-    "Lines.newest_blocks_first: place, length = begin, min(2 * length, 4 * PIECE_BYTES) → "
+    "VerifiedLines.newest_blocks_first: place, length = begin, min(2 * length, 4 * PIECE_BYTES) → "
     "place, length = begin, min(3 * length, 4 * PIECE_BYTES)": "how much is read at a time",
-    "Lines.newest_blocks_first: place, length = begin, min(2 * length, 4 * PIECE_BYTES) → "
+    "VerifiedLines.newest_blocks_first: place, length = begin, min(2 * length, 4 * PIECE_BYTES) → "
     "place, length = begin, min(2 * length, 5 * PIECE_BYTES)": "how much is read at a time",
     "_line_feed_before: offset, step = start, min(2 * step, PIECE_BYTES) → "
     "offset, step = start, min(3 * step, PIECE_BYTES)": "how much is read at a time",
-    "opened: if number >= live.header.generation or folder.status(ARCHIVE) is None: → "
+    "open_archived: if number >= live.header.generation or folder.status(ARCHIVE) is None: → "
     "if (number > live.header.generation) or folder.status(ARCHIVE) is None:": (
         "whoever asks for the live generation by its number is given the open one before"
     ),
@@ -58,7 +58,7 @@ JUDGED: dict[str, str] = {
     "if ({part[7] for part in parts} != {b'sealed'} and (not {part[10][:6] for part in parts} <= _USUAL)):": (
         "what is not sealed does not decode, what was sealed elsewhere does not open: then each is opened by itself, too"
     ),
-    "Lines.newest_blocks_first: behind = takewhile(lambda block: block.end.seq > last and block.begin.seq >= first, held) → "
+    "VerifiedLines.newest_blocks_first: behind = takewhile(lambda block: block.end.seq > last and block.begin.seq >= first, held) → "
     "behind = takewhile(lambda block: (block.end.seq >= last) and block.begin.seq >= first, held)": (
         "a block of what is passed over is looked at again, and nothing in it counts"
     ),
@@ -74,7 +74,7 @@ JUDGED: dict[str, str] = {
     "Messages.__init__: self._known_taken_back = (0, TakenBack()) → self._known_taken_back = (1, TakenBack())": (
         "the first record takes nothing back"
     ),
-    "Lines.require_kept_in_order: last = (-1, 0) → last = (-1, 1)": (
+    "VerifiedLines.require_kept_in_order: last = (-1, 0) → last = (-1, 1)": (
         "no generation is before 0, so every place is behind this one"
     ),
     "Messages._has_message: return (head is not None and head.has_message) or self._record_of(0, line).message is not None → return (head is not None and head.has_message) or self._record_of(1, line).message is not None": (
@@ -104,13 +104,13 @@ JUDGED: dict[str, str] = {
     "Log.image: continue → pass": (
         "what is copied comes one by one and never as a sequence; the line tells the type checker"
     ),
-    "Lines.__init__: self.settled = False → self.settled = True": (
+    "VerifiedLines.__init__: self.is_current = False → self.is_current = True": (
         "what a log has before it is opened, and open() and verify() set it"
     ),
-    "Lines.__init__: self.begin = self.end = Position(0, 0, GENESIS) → self.begin = self.end = Position(1, 0, GENESIS)": (
+    "VerifiedLines.__init__: self.begin = self.end = Position(0, 0, GENESIS) → self.begin = self.end = Position(1, 0, GENESIS)": (
         "what a log has before it is opened, and open() and verify() set it"
     ),
-    "Lines.__init__: self.begin = self.end = Position(0, 0, GENESIS) → self.begin = self.end = Position(0, 1, GENESIS)": (
+    "VerifiedLines.__init__: self.begin = self.end = Position(0, 0, GENESIS) → self.begin = self.end = Position(0, 1, GENESIS)": (
         "what a log has before it is opened, and open() and verify() set it"
     ),
     "Log.__init__: self._last_at_us = 0 → self._last_at_us = 1": (
@@ -119,7 +119,7 @@ JUDGED: dict[str, str] = {
     "RecordSealer._retraction: if (retracts_of(2**62, opened, start) is None) != (seen is None): → if (retracts_of(3**62, opened, start) is None) != (seen is None):": (
         "no record has such a number"
     ),
-    "Lines.append_behind: return self.begin if seq == 0 else next(b.begin for b in self.newest_blocks_first() if b.begin.seq <= seq) → return self.begin if seq == 1 else next(b.begin for b in self.newest_blocks_first() if b.begin.seq <= seq)": (
+    "VerifiedLines.append_behind: return self.begin if seq == 0 else next(b.begin for b in self.newest_blocks_first() if b.begin.seq <= seq) → return self.begin if seq == 1 else next(b.begin for b in self.newest_blocks_first() if b.begin.seq <= seq)": (
         "the first block begins there too; and behind the first record more is read than need be"
     ),
     "Messages.messages: at_least *= 2 → pass": ("how many are looked at at a time"),
@@ -128,7 +128,7 @@ JUDGED: dict[str, str] = {
         "the first byte is one of the first line's, and no record's"
     ),
     "Messages.taken_back: break → pass": ("what is known already is read again"),
-    "Lines.require_kept_in_order: place = sealed_place(line) or (0 if sealer is None else sealer.generation, seq) → place = sealed_place(line) or (1 if sealer is None else sealer.generation, seq)": (
+    "VerifiedLines.require_kept_in_order: place = sealed_place(line) or (0 if sealer is None else sealer.generation, seq) → place = sealed_place(line) or (1 if sealer is None else sealer.generation, seq)": (
         "who asks this has the key; the line tells the type checker"
     ),
     "RecordSealer.opened: is_copy = after[1] is not None → is_copy = after[2] is not None": (
@@ -150,10 +150,10 @@ JUDGED: dict[str, str] = {
     "Messages.taken_back: known_to, known = 0, TakenBack() → known_to, known = 1, TakenBack()": (
         "the first record takes nothing back"
     ),
-    "Lines.newest_blocks_first: if passed_over is not None and first < place.seq <= last: → if passed_over is not None and (first <= place.seq <= last):": (
+    "VerifiedLines.newest_blocks_first: if passed_over is not None and first < place.seq <= last: → if passed_over is not None and (first <= place.seq <= last):": (
         "it is the same place then"
     ),
-    "Lines.newest_blocks_first: if passed_over is not None and first < place.seq <= last: → if passed_over is not None and (first < place.seq < last):": (
+    "VerifiedLines.newest_blocks_first: if passed_over is not None and first < place.seq <= last: → if passed_over is not None and (first < place.seq < last):": (
         "what is passed over is looked at again then, and nothing in it counts"
     ),
     "RecordSealer.opened: if b'\"retracts\":' not in plain[:64] and named is None: → if b'\"retracts\":' not in plain[:65] and named is None:": (
@@ -183,7 +183,7 @@ JUDGED: dict[str, str] = {
     "RecordSealer._retraction: if (retracts_of(2**62, opened, start) is None) != (seen is None): → if (retracts_of(2**63, opened, start) is None) != (seen is None):": (
         "no record has such a number"
     ),
-    "Lines.append_behind: return self.begin if seq == 0 else next(b.begin for b in self.newest_blocks_first() if b.begin.seq <= seq) → return self.begin if seq == 0 else next(b.begin for b in self.newest_blocks_first() if (b.begin.seq < seq))": (
+    "VerifiedLines.append_behind: return self.begin if seq == 0 else next(b.begin for b in self.newest_blocks_first() if b.begin.seq <= seq) → return self.begin if seq == 0 else next(b.begin for b in self.newest_blocks_first() if (b.begin.seq < seq))": (
         "it begins a block earlier, and more is read than need be"
     ),
     "is_header_of: body = line[: -SUFFIX_BYTES - 1] → body = line[: -SUFFIX_BYTES - 2]": (
@@ -197,7 +197,7 @@ JUDGED: dict[str, str] = {
     ),
     "_Reader._end_candidate: batch = body_batch(self._window, 0, token.start()) → "
     "batch = body_batch(self._window, 1, token.start())": "a record's beginning is longer than a byte, so no mark of a batch has the first",
-    "pieces_of: while start < end and (piece := read(start, min(PIECE_BYTES, end - start))): → "
+    "read_chunks: while start < end and (piece := read(start, min(PIECE_BYTES, end - start))): → "
     "while (start <= end) and (piece := read(start, min(PIECE_BYTES, end - start))):": "no bytes are asked for once more, and none come",
     "TakenBack.add_all: for first, last in zip(other._firsts, other._lasts, strict=True): → "
     "for first, last in zip(other._firsts, other._lasts, strict=False):": "each range has a first number and a last one",
@@ -216,7 +216,7 @@ JUDGED: dict[str, str] = {
     "_Writer.put: if self._waiting_bytes > _PIECE_BYTES: → if (self._waiting_bytes >= _PIECE_BYTES):": "how much is escaped at a time",
     "_Writer.__init__: self._tokens = 0 → self._tokens = 1": "whoever writes a history counts its prompt before anything else",
     "_Writer.__init__: self._counted_pieces = 0 → self._counted_pieces = 1": "whoever writes a history counts its prompt before anything else",
-    'check_envelope: version = member(members, "version", int, 0) → version = member(members, "version", int, 1)': "neither is a later version",
+    'check_envelope: version = optional_member(members, "version", int, 0) → version = optional_member(members, "version", int, 1)': "neither is a later version",
     "Key.open: if len(sealed) < OVERHEAD_BYTES: → if (len(sealed) <= OVERHEAD_BYTES):": "nothing that is empty is sealed: a snapshot is not, nor is media",
     "NotOpenedError.__init__: super().__init__(reason) → pass": "it never comes out, and whoever catches it takes its reason",
     "StoredFiles.refuse_to_save_in_the_clear: self._witness.name = next(iter(looked_at), None) → pass": "the save that it is before becomes the witness too",

@@ -228,7 +228,7 @@ CALLS: dict[str, Callable[[ConversationStore], Any]] = {
     "record_count": lambda store: store.record_count,
     "head": lambda store: store.head,
     "state": lambda store: store.state(),
-    "held": lambda store: list(_held(store)),
+    "frozen": lambda store: list(_held(store)),
     "recovery": lambda store: store.recovery,
     "is_fully_verified": lambda store: store.is_fully_verified,
     "torn_tail": lambda store: store.torn_tail,

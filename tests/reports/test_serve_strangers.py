@@ -31,10 +31,10 @@ DESCRIPTORS = 128
 PAGE_MEGABYTES = 8
 CHANGED = """
 import resource, sys
-from transcript_store.serving import _connections
+from transcript_store.serving import _guard
 resource.setrlimit(resource.RLIMIT_NOFILE, ({descriptors}, {descriptors}))
 for name, value in {changes}.items():
-    setattr(_connections, name, value)
+    setattr(_guard, name, value)
 from transcript_store.__main__ import main
 sys.argv = ["transcript-store", "serve", {library!r}, "--no-open", *{options}]
 sys.exit(main())

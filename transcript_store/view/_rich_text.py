@@ -334,7 +334,7 @@ _UNDERLINE = re.compile(rf"^({_CONTAINERS})(=+|-+)(?=[ \t]*$)", re.MULTILINE)
 _DEFINITION = re.compile(rf"^({_CONTAINERS})\[(?=[^\]\n]*\]:)", re.MULTILINE)
 _ALLOWED = ("http://", "https://", "mailto:", "#")
 _LINE_ENDS = re.compile("\r\n?")
-_END = "end of what was said"
+_SENTINEL = "end of what was said"
 
 
 def prose(said: str) -> str | None:
@@ -345,7 +345,7 @@ def prose(said: str) -> str | None:
     text = _DEFINITION.sub(r"\1\\[", _LINE_ENDS.sub("\n", said).strip("\n"))
     for _ in range(_ROUNDS):
         env: dict[str, Any] = {}
-        tokens = parser.parse(f"{text}\n\n{_END}\n", env)
+        tokens = parser.parse(f"{text}\n\n{_SENTINEL}\n", env)
         changed = _escaped(text, tokens)
         if changed == text:
             return text if _is_closed(tokens) and not env.get("references") and _does_nothing(tokens) else None
@@ -368,7 +368,7 @@ def _parser() -> MarkdownIt | None:
 def _is_closed(tokens: list[Token]) -> bool:
     """Whether what follows the text is a paragraph of its own."""
     kinds = [(token.type, token.level, token.content) for token in tokens[-3:]]
-    return kinds == [("paragraph_open", 0, ""), ("inline", 1, _END), ("paragraph_close", 0, "")]
+    return kinds == [("paragraph_open", 0, ""), ("inline", 1, _SENTINEL), ("paragraph_close", 0, "")]
 
 
 def _does_nothing(tokens: list[Token]) -> bool:

@@ -21,6 +21,8 @@ MODULES = (
     ".words",
     ".sources",
     ".importing",
+    ".keeping",
+    ".usage",
     ".secrets",
     ".exporting",
     ".search",

@@ -13,6 +13,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from itertools import count, repeat
 from pathlib import Path
@@ -37,7 +38,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 register_profiles()
-settings.register_profile("plain", settings.get_profile("ci"), max_examples=20, database=None)
+settings.register_profile("plain", settings.get_profile("ci"), max_examples=12, database=None)
 settings.register_profile("explore", settings.get_profile("nightly"), max_examples=1000, database=None)
 settings.load_profile("plain")
 
@@ -174,6 +175,7 @@ def pytest_collection(session: pytest.Session) -> None:
     worker = getattr(session.config, "workerinput", None)
     if worker is None:
         return
+    gc.disable()  # until all is collected: nothing of it is garbage, and there is more and more to look through
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     asked = [Path(argument).absolute() for argument in session.config.args]
@@ -186,9 +188,17 @@ def pytest_collection(session: pytest.Session) -> None:
 
 def _share_of(item: pytest.Item, shares: dict[str, int], of: int) -> int:
     """The nearest that is named: the test, its file, or a folder that the file is in."""
+    if not shares:
+        return of
     path = item.path.relative_to(TOP)
     names = [item.nodeid.partition("[")[0], *(each.as_posix() for each in (path, *path.parents))]
     return next((shares[name] for name in names if name in shares), of)
+
+
+@cache
+def _parents(path: Path) -> frozenset[Path]:
+    """The folders that a file is in. All tests of a file ask for them, and there are twelve thousand."""
+    return frozenset(path.parents)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -209,7 +219,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             others.add(item)
     items[:] = [item for item in items if item not in others]
     config.hook.pytest_deselected(items=list(others))
-    items.sort(key=lambda item: not LAST.isdisjoint(item.path.parents))
+    items.sort(key=lambda item: not LAST.isdisjoint(_parents(item.path)))
     for item in items:
         if isinstance(item, SybilItem):
             # Sybil 10.1.0 expects two frames in each exception of a chain: one with a single frame ends the worker unexplained.
@@ -217,7 +227,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         story = getattr(getattr(item, "function", None), "__doc__", None) or ""
         if explores(config) and is_hypothesis_test(getattr(item, "function", None)):
             item.add_marker(pytest.mark.long)
-        if PROOF in item.path.parents or re.search(r"\bP\d+\b", story):
+        if PROOF in _parents(item.path) or re.search(r"\bP\d+\b", story):
             item.add_marker(pytest.mark.crash)
 
 
@@ -228,6 +238,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -92,11 +92,22 @@ class Ci:
     def programs(self) -> None:
         """The programs whose sessions are read and written, as their makers ship them."""
         folder = self.scratch / "programs"
-        names = ("@anthropic-ai/claude-code@2.1.330", "@openai/codex@0.169.0", "@google/gemini-cli@0.61.0")
-        npm(folder, *names, "@mariozechner/pi-coding-agent@0.73.1")
+        names = ["@anthropic-ai/claude-code@2.1.330", "@openai/codex@0.169.0", "@google/gemini-cli@0.61.0"]
+        names += ["@mariozechner/pi-coding-agent@0.73.1", "opencode-ai@1.18.33", "@kilocode/cli@7.7.7"]
+        npm(folder, *names, "@github/copilot@1.0.102")
         run("node", folder / "node_modules/@anthropic-ai/claude-code/install.cjs")  # puts the program in place
         os.environ["TRANSCRIPT_STORE_PROGRAMS"] = str(folder)
         self.__dict__.pop("tools", None)
+
+    def made(self) -> None:
+        """Runs the recipes of the shared folder, if it is there: as root, for they have a home of their own."""
+        if "TRANSCRIPT_STORE_SHARED" in os.environ:
+            folder = self.scratch / "made"
+            run("python", "-m", "tests.programs.recipes", folder / "programs", folder / "sessions", env=self.tools)
+
+    def drift(self) -> None:
+        """Prints it. A program that cannot be installed, or writes something new, fails nothing."""
+        run("python", "-m", "tests.programs.drift", self.scratch / "drift", env=self.tools)
 
     def frameworks(self) -> None:
         """Each agent framework in an environment of its own, with its own tests."""
@@ -324,7 +335,11 @@ class Ci:
             "calls": self.long(calls, pieces=4),
             "backends": self.long("tests/backends", pieces=3),
             "proofs": self.long("tests", *left_out, pieces=6),
-            "programs": self.long("tests/programs", pieces=1, needs=self.programs),
+            "programs": [
+                *self.long("tests/programs", pieces=1, needs=self.programs),
+                ("made", "what the programs write in a day's work", self.made),
+                ("drift", "what their newest versions write that the pinned ones do not", self.drift),
+            ],
             "frameworks": [("all", "the frameworks' own tests, and ours", self.with_packages(self.frameworks))],
             "browser": self.long("tests/view", pieces=1),
             "mutants": [

@@ -32,6 +32,7 @@ AREAS: dict[str, tuple[str, ...]] = {
         "transcript_store/formats/",
         "transcript_store/importing/",
         "transcript_store/mcp/",
+        "transcript_store/sessions/",
         "transcript_store/sources/",
         "tests/programs/",
     ),

@@ -34,10 +34,9 @@ from transcript_store.formats import READERS, Call, Result, to_neutral
 from transcript_store.importing import ImportReport, import_conversations
 from transcript_store.naming import first_prompt
 from transcript_store.search import SearchIndex
-from transcript_store.sources import open_parts
+from transcript_store.sources import FileSource, find_sources, open_parts
 from transcript_store.view import render_page
 
-ENDINGS = (".jsonl", ".json", ".zst", ".zip", ".db", ".sqlite")
 _SPEAKERS = frozenset({"user", "human", "assistant", "model", "gemini"})
 _WORD = re.compile(r"(?<!\w)[A-Za-z0-9]{3,40}(?!\w)")
 _NOT_SHOWN = re.compile("\ue200[^\ue201]*\ue201|```\\w+")
@@ -60,7 +59,11 @@ def said_in(value: Any) -> Iterator[str]:
     if str(value.get("type")).startswith("api-request"):  # Claude Code's own copy of what it sends
         return
     metadata = value.get("metadata")
-    if isinstance(metadata, dict) and metadata.get("is_visually_hidden_from_conversation") is True:
+    unsaid = (
+        "is_visually_hidden_from_conversation",
+        "displayOnly",
+    )  # the second: Cline's own words, which it never sends
+    if isinstance(metadata, dict) and any(metadata.get(name) is True for name in unsaid):
         return
     author = value.get("author")
     role = author.get("role") if isinstance(author, dict) else value.get("role", value.get("sender", value.get("type")))
@@ -70,7 +73,18 @@ def said_in(value: Any) -> Iterator[str]:
     if isinstance(role, str) and role in _SPEAKERS and content is not None:
         yield from _texts_in(content)
         return
-    for name in ("message", "payload", "mapping", "chat_messages", "messages", "$set", "conversations", "event"):
+    for name in (
+        "message",
+        "llm_message",
+        "history",
+        "payload",
+        "mapping",
+        "chat_messages",
+        "messages",
+        "$set",
+        "conversations",
+        "event",
+    ):
         inner = value.get(name)
         yield from said_in([*inner.values()] if name == "mapping" and isinstance(inner, dict) else inner)
 
@@ -98,6 +112,16 @@ def texts_of_file(data: bytes) -> list[str]:
     return found if len(found) <= _MOST_TEXTS else found[: _MOST_TEXTS // 2] + found[-_MOST_TEXTS // 2 :]
 
 
+def bytes_of(path: Path) -> bytes:
+    """What a reader gets of a file: of one that stands for a folder, the lines of the files in it."""
+    with open_parts(str(path)) as parts:
+        read = [
+            part[1].read(0, part[1].size) if isinstance(part, tuple) and isinstance(part[1], FileSource) else None
+            for part in parts
+        ]
+    return read[0] if len(read) == 1 and read[0] is not None else path.read_bytes()
+
+
 def problems_of(path: Path) -> Iterator[str]:
     """What does not hold of one file."""
     with open_parts(str(path)) as parts:
@@ -118,7 +142,7 @@ def problems_of(path: Path) -> Iterator[str]:
         again = list(import_conversations([path], library))
         if [one.action for one in again if one.action not in ("unchanged", "refused", "empty")]:
             yield f"P-twice: {[one.action for one in again]}"
-        if any(report.action == "empty" for report in reports) and (said := texts_of_file(path.read_bytes())):
+        if any(report.action == "empty" for report in reports) and (said := texts_of_file(bytes_of(path))):
             yield f"P-empty: it is left out, and {said[0][:60]!r} is said in it"
             return
         stored = [report for report in reports if report.id is not None]
@@ -126,14 +150,11 @@ def problems_of(path: Path) -> Iterator[str]:
         for report in stored:
             yield from _problems_of_one(path, library, report)
         whole = [report for report in stored if not report.is_part]
-        if (
-            len(whole) == 1
-            and path.suffix in (".jsonl", ".json")
-            and not any(f.kind == "torn" for f in whole[0].findings)
-        ):
+        is_text = path.suffix not in (".zst", ".zip", ".db", ".sqlite")
+        if len(whole) == 1 and is_text and not any(f.kind == "torn" for f in whole[0].findings):
             bytes_back = io.BytesIO()
             export(library, whole[0].id, to="original", output=bytes_back)
-            if bytes_back.getvalue() != path.read_bytes():
+            if bytes_back.getvalue() != bytes_of(path):
                 yield "P-bytes: other bytes come back"
 
 
@@ -152,7 +173,7 @@ def _said_problems(
     words_shown, words_on_page = (set(_WORD.findall(text)) for text in (shown, pages))
     with SearchIndex(library, cache=folder / "cache") as index:
         index.update()
-        for said in texts_of_file(path.read_bytes()):
+        for said in texts_of_file(bytes_of(path)):
             words = list(dict.fromkeys(_WORD.findall(said[:20_000])))[:12]
             for where, known in (("show --full", words_shown), ("the page", words_on_page)):
                 if missing := [word for word in words if word not in known]:
@@ -171,7 +192,7 @@ def _shown(directory: Path, generation: int) -> str:
 
 def _problems_of_one(path: Path, library: ConversationLibrary, report: ImportReport) -> Iterator[str]:
     directory = Path(library.directory) / str(report.id)
-    source = path.read_bytes().decode(errors="replace")
+    source = bytes_of(path).decode(errors="replace")
     with ConversationStore(directory, read_only=True) as store:
         store.load()
         metadata = store.get_metadata()
@@ -213,9 +234,7 @@ def _pair_problems(records: Any, provider: str, number: int) -> Iterator[str]:
 
 def check(folders: list[Path]) -> int:
     """Check every file below these folders; returns how many have a problem, which it prints."""
-    files = sorted(
-        path for folder in folders for path in folder.rglob("*") if path.is_file() and path.name.endswith(ENDINGS)
-    )
+    files = [Path(found.path) for folder in folders for found in find_sources(folder)]
     wrong = 0
     for path in files:
         try:

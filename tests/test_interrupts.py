@@ -57,8 +57,8 @@ def go_on(store: ConversationStore, directory: Path, allowed: list[list[Any]], w
     assert not leftover, f"interrupted at {where}: {leftover} stay behind"
 
 
-steps = pytest.mark.parametrize("step", [29, pytest.param(1, marks=pytest.mark.long)])
-"""The dear ones: every 29th line in the plain run, every line in the long one."""
+steps = pytest.mark.parametrize("step", [59, pytest.param(1, marks=pytest.mark.long)])
+"""The dear ones: every 59th line in the plain run, every line in the long one."""
 short_steps = pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.long)])
 """Those of few lines."""
 

@@ -53,7 +53,7 @@ from transcript_store.transcripts import open_transcript
 # ---- SIGKILL ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rounds", [8, pytest.param(120, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [4, pytest.param(120, marks=pytest.mark.long)])
 @pytest.mark.parametrize("durability", ["power-loss", "process-crash"])
 def test_what_was_acknowledged_survives_sigkill(scratch, durability, rounds):
     """P1, P2: killed at a random moment, again and again, a writer leaves every acknowledged message, none torn, in order;
@@ -103,7 +103,7 @@ def test_what_was_acknowledged_survives_sigkill(scratch, durability, rounds):
     print(f"{torn} torn tails")
 
 
-@pytest.mark.parametrize("kills", [10, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [6, pytest.param(300, marks=pytest.mark.long)])
 def test_a_storm_of_eight_writers(scratch, kills):
     """P11: eight processes load, append, replace and close as fast as they can and are killed at random: each message
     that was acknowledged is there once, each writer's own in order, and the conversation is whole at the end.
@@ -162,7 +162,7 @@ def test_of_eight_processes_exactly_one_holds(scratch):
     directory = scratch / "c"
     with ConversationStore(directory) as store:
         store.initialize()
-    for _ in range(8):
+    for _ in range(3):
         gate = Gate()
 
         def contend(say: Callable[[object], None], gate: Gate = gate) -> None:
@@ -642,7 +642,7 @@ def test_a_writer_whose_lock_file_is_gone_does_not_overwrite_the_next_ones_metad
 # ---- two that begin at once ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rounds", [12, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [6, pytest.param(300, marks=pytest.mark.long)])
 def test_load_or_initialize_in_two_processes_at_once(scratch, rounds):
     """P11, P13: of two that race one creates; the other loads what is there or meets the lock; never anything else."""
     outcomes: dict[str, int] = {}
@@ -769,7 +769,7 @@ REFUSALS: dict[str, tuple[type[TranscriptStoreError], ...]] = {
 
 @pytest.mark.parametrize(
     ("processes", "calls"),
-    [(2, 800), pytest.param(2, 4000, marks=pytest.mark.long), pytest.param(5, 2500, marks=pytest.mark.long)],
+    [(2, 400), pytest.param(2, 4000, marks=pytest.mark.long), pytest.param(5, 2500, marks=pytest.mark.long)],
 )
 def test_processes_race_for_one_id(scratch, processes, calls):
     """Each call on one id ends as if they had come one after the other: only the errors that this allows, every create

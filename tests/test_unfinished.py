@@ -112,7 +112,7 @@ def test_what_a_killed_create_left_is_swept_by_the_next_change(make: Callable[[C
     assert halves > 20
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @CREATES
 @pytest.mark.parametrize("other", [sweep, create, fork])
 def test_nobody_sweeps_what_is_being_made(

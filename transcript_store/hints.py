@@ -112,7 +112,9 @@ class Hint(Enum):
     SHORTEN_THE_NAME = "choose a shorter name"
 
     # engines
-    OPEN_BACKEND = "backends.open_backend(address) opens the backend, and ConversationLibrary(backend) is the library on it"
+    OPEN_BACKEND = (
+        "backends.open_backend(address) opens the backend, and ConversationLibrary(backend) is the library on it"
+    )
     WRITE_BOTH_SLASHES = "give it as a str, with both (pathlib takes one away); a folder that is called so is ./x:/…"
     CHOOSE_A_FIT_SERVER = "choose a server that keeps If-None-Match, such as S3, GCS, Azure or SeaweedFS"
 

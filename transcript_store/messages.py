@@ -6,6 +6,7 @@ reading JSON would change silently. ``parts_of`` never fails. An ``EncodedMessag
 """
 
 from transcript_store._conversation.metadata import family as provider_family
+from transcript_store._conversation.summary import UsageCount
 from transcript_store._json.parts import PROMPT_ROLES, Part, as_text, document_in, parts_of, role_of
 from transcript_store._json.pydantic_ai import in_claude_form as pydantic_ai_in_claude_form
 from transcript_store._json.replies import ReplyMessages, Tokens, cost_in, from_reply, tokens_in
@@ -21,6 +22,7 @@ __all__ = [
     "Part",
     "ReplyMessages",
     "Tokens",
+    "UsageCount",
     "as_text",
     "cost_in",
     "decode_message",

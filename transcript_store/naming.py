@@ -7,15 +7,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transcript_store.conversation import ConversationStore, Record
 from transcript_store.errors import TranscriptStoreError
 from transcript_store.formats import Media, NeutralMessage, Text, is_form_known, to_neutral
 from transcript_store.import_notes import earlier_generations
-from transcript_store.library import ConversationSummary
 from transcript_store.messages import pydantic_ai_in_claude_form, typed_of
-from transcript_store.transcripts import open_transcript
+
+if TYPE_CHECKING:
+    from transcript_store.library import ConversationSummary
 
 _LONGEST = 120
 _RECORDS = 400
@@ -43,6 +44,8 @@ def name_at(summary: ConversationSummary, **keys: Any) -> str:
     if summary.title is None and summary.damage is None and (keys or not summary.sealed):
         with suppress(TranscriptStoreError):  # it is named all the same
             if summary.generation == 0 and not summary.sealed:  # nothing stood before: a quarter of the time
+                from transcript_store.transcripts import open_transcript  # of one that is loaded nothing is read here
+
                 with open_transcript(summary.directory) as transcript:
                     records = (placed.record for placed, _ in transcript.records(transcript.begin))
                     prompt = first_prompt_in(records, summary.provider)

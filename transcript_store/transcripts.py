@@ -11,6 +11,7 @@
             return list(transcript.records(known))
 """
 
+from transcript_store._conversation.summary import ConversationSummary as ConversationSummary  # noqa: PLC0414 (for indexes: without a library)
 from transcript_store._conversation.summary import summary_of
 from transcript_store._conversation.transcript_file import (
     FilePosition,

@@ -75,11 +75,11 @@ def test_a_library_goes_there_and_comes_back(
     assert cli("ship", library.directory, place).out.count("nothing new") == 3
     assert cli("ship", library.directory, place, "--dry-run").out.count("all of it is there") == 3
     assert cli("list", place).out.count("number") == 3
-    code, out, err = cli("ship", place, str(tmp_path / "restored"))
-    assert (code, out.count("2 records in")) == (0, 3)
+    code, out, err = cli("restore", place, str(tmp_path / "restored"))
+    assert (code, out.count("  2 records\n")) == (0, 3)
     assert err == f"transcript-store: from {place} to {tmp_path}/restored\n"
     assert files_in(tmp_path / "restored") == files_in(library.directory)
-    assert cli("ship", place, str(tmp_path / "restored")).out.count("was there already") == 3
+    assert "3 unchanged; 0 records restored" in cli("restore", place, str(tmp_path / "restored")).out
 
 
 def test_one_conversation_goes_and_comes_by_its_name(
@@ -90,35 +90,33 @@ def test_one_conversation_goes_and_comes_by_its_name(
     name = f"{library.directory}/{(newest.id or '')[:8]}"
     told = json.loads(cli("ship", name, place, "--json").out)
     assert (told["id"], told["sent_records"], told["left_records"]) == (newest.id, 2, 0)
-    told = json.loads(cli("ship", f"{place}/last", str(tmp_path / "back"), "--json").out)
+    told = json.loads(cli("restore", f"{place}/last", str(tmp_path / "back"), "--json").out)
     assert (told["id"], told["is_new"]) == (newest.id, True)
-    assert files_in(tmp_path / "back") == files_in(newest.directory)
+    assert files_in(tmp_path / "back" / str(newest.id)) == files_in(newest.directory)
 
 
 def test_folders_that_are_behind_go_on(cli: Cli, library: ConversationLibrary, place: str, tmp_path: Path) -> None:
-    """One got a record, one a generation, the third nothing; then one of the folders goes on by itself, and is left alone."""
+    """One got a record, one a generation, the third nothing; then one of the folders goes on by itself, and stays ahead."""
     restored = str(tmp_path / "restored")
     cli("ship", library.directory, place)
-    cli("ship", place, restored)
+    cli("restore", place, restored)
     first, second, _ = sorted(summary.id or "" for summary in library.list())
     with library.open(first) as conversation:
         conversation.append_message(said("more"))
     with library.open(second) as conversation:
         conversation.replace_transcript([said("summary"), said("and more")])
     cli("ship", library.directory, place)
-    code, out, err = cli("ship", place, restored)
+    code, out, err = cli("restore", place, restored)
     assert (code, err.count("\n")) == (0, 1)
-    assert [line.partition("  ")[2].partition(" in ")[0] for line in out.splitlines()] == [
-        "1 record added: 3 records",
-        "2 records added: 2 records",
-        "was there already: 2 records",
-    ]
+    assert [line.partition("  ")[2] for line in out.splitlines()[:2]] == ["1 record added", "2 records added"]
+    assert "0 new, 2 grew, 1 unchanged" in out
     assert files_in(restored) == files_in(library.directory)
     with ConversationLibrary(restored).open(first) as conversation:
         conversation.append_message(said("of here alone"))
-    code, out, err = cli("ship", place, restored)
-    assert (code, len(out.splitlines())) == (1, 2)
-    assert "is no beginning of what is on the place" in err
+    code, out, err = cli("restore", place, restored)
+    assert (code, len(out.splitlines())) == (0, 1)
+    with ConversationLibrary(restored).open(first) as conversation:
+        assert conversation.get_messages()[-1] == said("of here alone")
 
 
 def test_one_that_cannot_go_does_not_stop_the_others(
@@ -142,9 +140,8 @@ def test_one_that_cannot_go_does_not_stop_the_others(
     (Path(library.directory) / "notes.txt").write_text("of nobody's")
     reports = {Path(report.directory).name: report for report in ship_library(library.directory, place_at(place))}
     assert [type(reports[each]).__name__ for each in (broken, parted, whole)] == ["NotShipped", "NotShipped", "Shipped"]
-    code, _, err = cli("ship", place, library.directory)
-    assert (code, err.count("there is")) == (1, 0)
-    assert "ends in" in err
+    code, out, err = cli("restore", place, library.directory)
+    assert (code, out.count(f"a copy, because {parted} went on otherwise there")) == (0, 1)
 
 
 def test_what_makes_no_sense_is_refused(cli: Cli, library: ConversationLibrary, place: str, tmp_path: Path) -> None:
@@ -156,7 +153,7 @@ def test_what_makes_no_sense_is_refused(cli: Cli, library: ConversationLibrary, 
         (secret, secret),
         (library.directory, f"{secret}/{one}"),
         (library.directory, place, "--follow", "--dry-run"),
-        (f"{place}/{one}", str(tmp_path / "back"), "--take-over"),
+        (f"{place}/{one}", str(tmp_path / "back")),
         (library.directory, place, "--every", "soon"),
     ):
         code, out, err = cli("ship", *words)
@@ -164,8 +161,9 @@ def test_what_makes_no_sense_is_refused(cli: Cli, library: ConversationLibrary, 
         assert "s3cret" not in err
         assert "lovelace" not in err
     assert cli("ship", str(tmp_path / "nowhere"), place).code == 1
-    assert cli("ship", f"{place}/{one}", str(tmp_path / "back")).code == 1
-    assert not (tmp_path / "back").exists()
+    assert cli("restore", secret, secret).code == 2
+    assert cli("restore", f"{place}/{one}", str(tmp_path / "back")).code == 1
+    assert not list((tmp_path / "back").glob("*"))
 
 
 def test_a_sealed_conversation_says_that_its_key_stays(cli: Cli, place: str, tmp_path: Path) -> None:
@@ -177,11 +175,11 @@ def test_a_sealed_conversation_says_that_its_key_stays(cli: Cli, place: str, tmp
     assert len(told) == 2  # where from and where to, and one line for all that are sealed
     assert "2 conversations are sealed" in told[1]
     assert "--with-key" in told[1]
-    told = cli("ship", place, str(tmp_path / "first")).err.splitlines()
+    told = cli("restore", place, str(tmp_path / "first")).err.splitlines()
     assert len(told) == 2
-    assert "2 conversations are sealed, and their key.json are not on the place" in told[1]
+    assert "2 are sealed, and came without key.json" in told[1]
     assert cli("ship", sealed.directory, place, "--with-key").err.count("\n") == 1
-    assert cli("ship", place, str(tmp_path / "second")).err.count("\n") == 1  # the keys are there, and come along
+    assert cli("restore", place, str(tmp_path / "second")).err.count("\n") == 1  # the keys are there, and come along
     assert files_in(tmp_path / "second") == files_in(sealed.directory)
     assert not list((tmp_path / "first").rglob("key.json"))
 

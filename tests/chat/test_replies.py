@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import pytest
 
 from tests.chat.dialects import DIALECTS, sse
 from tests.chat.server import Answer, Server
+from tests.kit.children import Child
 from transcript_store import ConversationStore, InvalidMessageError
 from transcript_store.messages import ReplyMessages, from_reply, parts_of, tokens_in
 
@@ -306,16 +308,25 @@ def test_the_example_resumes(server: Server, tmp_path: Path) -> None:
     call = ("list_files", {"folder": str(EXAMPLE.parent)})
     command = [sys.executable, str(EXAMPLE), str(tmp_path / "c"), "Which", "files?"]
     environment = {**os.environ, "ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.url}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def first(say: object) -> None:  # the same program, in a fork that has the SDK already
+        os.environ.update(environment)
+        sys.argv = command[1:]
+        runpy.run_path(str(EXAMPLE), run_name="__main__")
+
+    import anthropic  # noqa: F401
+
+    process = Child(first)
     server.answers.append(spoken.reply("", (call,)))
 
     def kill() -> Answer:
-        process.send_signal(signal.SIGKILL)
+        os.kill(process.pid, signal.SIGKILL)
         return spoken.reply("", ())
 
     server.answers.append(kill)
-    process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGKILL
+    process.wait_until_it_said("the end")  # or until it was killed
+    process.end(signal.SIGKILL)
+    assert len(server.bodies) == 2
     server.answers.append(spoken.reply("own_loop.py and others."))
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.returncode) == ("own_loop.py and others.\n", 0), done.stderr

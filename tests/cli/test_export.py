@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.helpers import ENVIRONMENT, Cli, conversation, loaded_by_command, obeyed
+from tests.cli.helpers import ENVIRONMENT, Cli, conversation, obeyed
 from transcript_store import ConversationLibrary
 from transcript_store.cli import export
 from transcript_store.formats import WRITERS
@@ -183,11 +183,3 @@ def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path: Path, cli: C
 def test_the_help_names_every_program() -> None:
     """It has the names by heart, so that no format is imported for them."""
     assert tuple(writer.name for writer in WRITERS) == export.PROGRAMS
-
-
-def test_a_text_needs_no_format_and_no_importer(tmp_path: Path) -> None:
-    """Markdown of a conversation is what was said in it, whoever wrote it."""
-    directory = conversation(tmp_path / "c", [HI])
-    loaded = loaded_by_command("export", directory, "--to", "markdown")
-    assert not {name for name in loaded if name.startswith(("importing", "sources", "_snapshots", "_doctor"))}
-    assert not {"formats._known", "sqlite3", "zipfile", "email", "multiprocessing", "view._page"} & loaded

@@ -49,7 +49,7 @@ def test_what_is_here_is_shown_and_nothing_is_done_unasked(cli: Cli, home: Path)
     """Where nobody can be asked, nothing is imported, and it says how."""
     code, out, err = cli("import", "--into", str(home / "chats"))
     assert (code, err) == (0, "")
-    assert out.startswith("kimi                 2 files")
+    assert out.startswith("kimi                2 sessions")
     assert "--all" in out
     assert cli("import", "--json").code == 2
     assert not (home / "chats").exists()
@@ -106,7 +106,7 @@ def test_only_what_changed_since(cli: Cli, home: Path) -> None:
         code, out, _ = cli("import", "--all", "--since", when, *into, "--format", "jsonl")
         assert (code, "1 created" in out) == (0, True)
         assert len(ConversationLibrary(home / f"c{number}").list()) == 1
-        assert cli("import", "--since", when, *into).out.startswith("kimi                  1 file ")
+        assert cli("import", "--since", when, *into).out.startswith("kimi                 1 session ")
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,27 @@ def test_export_writes_new_files_and_never_over_one(cli: Cli, tmp_path: Path) ->
     assert cli("export", str(tmp_path / "chats/last"), "--to", "original", "--through", "1").code == 2
 
 
-@pytest.mark.parametrize("to", [writer.name for writer in WRITERS])
+TAKEN_BY_A_COMMAND = ("opencode", "kilo", "copilot")
+
+
+@pytest.mark.parametrize("to", TAKEN_BY_A_COMMAND)
+def test_a_program_is_handed_a_file_that_its_own_command_takes(cli: Cli, home: Path, to: str) -> None:
+    """The command that is printed names the file; an import finds no session there, and takes the file if it is named."""
+    with ConversationLibrary(home / "chats").create(provider="claude", messages=[HI, HELLO]) as store:
+        directory = store.directory
+    before = {one.path for one in discover()}
+    code, out, _ = cli("export", directory, "--to", to, "--cwd", str(home))
+    assert code == 0
+    *paths, resume = out.splitlines()
+    assert f" import {paths[-1]} && {to} --" in resume
+    assert {one.path for one in discover()} == before
+    assert "1 created" in cli("import", paths[-1], "--into", str(home / "again")).out
+    elsewhere = cli("export", directory, "--to", to, "--cwd", str(home), "--output", str(home / "else where"))
+    assert f" import '{home}/else where/" in elsewhere.out
+    assert "looks in its own folder" not in elsewhere.err
+
+
+@pytest.mark.parametrize("to", [writer.name for writer in WRITERS if writer.name not in TAKEN_BY_A_COMMAND])
 def test_a_program_finds_what_was_handed_on(cli: Cli, home: Path, to: str) -> None:
     """In its own place below the home directory; the command that resumes it is printed, and an import finds it there."""
     with ConversationLibrary(home / "chats").create(provider="claude", messages=[HI, HELLO]) as store:
@@ -442,6 +462,29 @@ def test_follow_keeps_up_with_a_file_whose_time_lies_ahead(
     monkeypatch.setattr("transcript_store.cli.import_.time.sleep", step)
     monkeypatch.setattr("transcript_store.cli.import_.time.monotonic", lambda: seconds)
     code, out, err = cli("import", str(source), "--into", str(tmp_path / "chats"), "--follow")
+    assert (code, err, "1 created, 1 grew" in out) == (0, "", True)
+
+
+def test_follow_keeps_up_with_a_database_that_is_never_quiet(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of its sessions is always at work: it is imported ten seconds after its first change, whatever comes behind that."""
+    path, seconds = tmp_path / "s.db", 0.0
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("CREATE TABLE agent_messages (id INTEGER PRIMARY KEY, session_id, message_data, created_at)")
+        insert = "INSERT INTO agent_messages (session_id, message_data) VALUES ('s', ?)"
+        database.execute(insert, (json.dumps(HI),))
+
+        def step(waits: float) -> None:
+            nonlocal seconds
+            seconds += waits
+            if seconds > 14:
+                raise KeyboardInterrupt
+            database.execute(insert, (json.dumps(HELLO),))  # at each look
+
+        monkeypatch.setattr("transcript_store.cli.import_.time.sleep", step)
+        monkeypatch.setattr("transcript_store.cli.import_.time.monotonic", lambda: seconds)
+        code, out, err = cli("import", str(path), "--into", str(tmp_path / "chats"), "--follow")
     assert (code, err, "1 created, 1 grew" in out) == (0, "", True)
 
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,13 +36,18 @@ COMMANDS = [
     "show",
     "list",
     "search",
+    "usage",
     "index",
     "import",
+    "keep",
     "mcp",
     "view",
     "serve",
     "export",
+    "backup",
+    "restore",
     "ship",
+    "session",
     "bisect",
     "fork",
     "rename",
@@ -59,6 +65,7 @@ COMMANDS = [
     "rotate-key",
     "new-key",
     "writers",
+    "programs",
     "doctor",
     "demo",
 ]
@@ -128,20 +135,40 @@ def test_help_is_quick() -> None:
     }
 
 
-SLOW = {"subprocess", "tempfile", "random", "sqlite3", "asyncio", "cryptography"}
+HEAVY = """
+asyncio bz2 cryptography difflib email html http lzma markdown_it multiprocessing nh3 random shutil sqlite3 subprocess
+tempfile unicodedata wcwidth zipfile
+_conversation.repair _conversation.salvage _conversation.verify _doctor _library _snapshots conversation formats
+formats._registry formats._plan importing library maintenance naming places redaction search snapshots sources view
+view._page view._pages view.served
+"""
+"""What takes more than a millisecond to import, and is not needed by each command."""
 
 
-def test_a_start_loads_what_it_needs(cli: Cli, tmp_path: Path) -> None:
-    """Neither a program that keeps a conversation nor `list` and `show` load what maintains or copies one; `list` asks the index."""
-    path = conversation(tmp_path / "c", [{"role": "user", "content": "hi"}], labels={"title": "a title"})
-    for loaded in (
-        loaded_by("from transcript_store import ConversationStore"),
-        loaded_by_command("list", str(tmp_path)) - {"sqlite3"},
-        loaded_by_command("show", path),
-    ):
-        assert not {name for name in loaded if name.startswith(("_doctor", "_snapshots", "maintenance", "snapshots"))}
-        assert not {name for name in loaded if name.endswith((".repair", ".salvage", ".verify"))}
-        assert not SLOW & loaded
+@pytest.mark.parametrize(
+    ("program", "needed"),
+    [
+        ("from transcript_store import ConversationStore", "conversation"),
+        (("list", "{library}"), "search sqlite3 unicodedata"),
+        (("show", "{library}/c"), "conversation formats naming view"),
+        (("search", "hi", "{library}"), "search sqlite3 unicodedata"),
+        (
+            ("export", "{library}/c", "--to", "markdown"),
+            "_library conversation formats formats._plan html library markdown_it naming redaction unicodedata view view._pages",
+        ),
+    ],
+    ids=["import", "list", "show", "search", "export"],
+)
+def test_a_start_loads_what_it_needs(program: str | tuple[str, ...], needed: str, tmp_path: Path) -> None:
+    """Of what is slow to import, a program that keeps a conversation, or a command, loads what it needs and nothing else."""
+    call = {"type": "tool_use", "id": "1", "name": "sh", "input": {"command": "ls"}}
+    said: list[dict[str, Any]] = [{"role": "user", "content": "hi…"}, {"role": "assistant", "content": [call]}]
+    words = [] if isinstance(program, str) else [word.format(library=tmp_path) for word in program]
+    # What has no title is named by its first prompt, which an index reads once.
+    conversation(tmp_path / "c", said, labels={"title": "a title"} if "search" in needed else {})
+    loaded = loaded_by(program) if isinstance(program, str) else loaded_by_command(*words)
+    loaded |= {name.partition(".")[0] for name in loaded}
+    assert {*HEAVY.split()} & loaded <= {*needed.split()}
 
 
 @pytest.mark.parametrize(

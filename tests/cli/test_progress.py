@@ -33,11 +33,11 @@ class Heard(io.StringIO):
 @pytest.mark.parametrize(
     ("slow", "arguments", "says"),
     [
-        ("view.write_page", ("view", "c", "--output", "c.html"), "writing the page …"),
-        ("_shared.places.ConversationLibrary.fork_from", ("fork", "c"), "copying …"),
-        ("export.export", ("export", "c", "--to", "markdown", "--output", "c.md"), "exporting …"),
-        ("import_.import_conversations", ("import", "c.jsonl", "--into", "chats"), "importing …"),
-        ("doctor.doctor", ("doctor", "c"), "trying what conversations need of it …"),
+        ("cli.view.write_page", ("view", "c", "--output", "c.html"), "writing the page …"),
+        ("library.ConversationLibrary.fork_from", ("fork", "c"), "copying …"),
+        ("cli.export.export", ("export", "c", "--to", "markdown", "--output", "c.md"), "exporting …"),
+        ("cli.import_.import_conversations", ("import", "c.jsonl", "--into", "chats"), "importing …"),
+        ("cli.doctor.doctor", ("doctor", "c"), "trying what conversations need of it …"),
     ],
 )
 def test_what_takes_long_says_what_it_does(
@@ -49,7 +49,7 @@ def test_what_takes_long_says_what_it_does(
     (tmp_path / "c.jsonl").write_bytes(lines({"role": "user", "content": "hi"}))
     monkeypatch.setattr("transcript_store.cli._shared.terminal.PATIENCE_SECONDS", 0.001)
     monkeypatch.setattr(sys, "stderr", heard := Heard())
-    slow = f"transcript_store.cli.{slow}"
+    slow = f"transcript_store.{slow}"
     real = resolve_name(slow)
 
     def later(reports: Iterable[Any]) -> Iterator[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.helpers import Cli, loaded_by_command
+from tests.cli.helpers import Cli
 from transcript_store import ConversationLibrary
 
 
@@ -308,15 +308,3 @@ def test_show_around_a_record_that_is_not_there(cli: Cli, chats: ConversationLib
         2,
         "transcript-store: there is no record 11: the conversation has 10 records\n",
     )
-
-
-def test_a_search_loads_no_page_and_no_importer(tmp_path: Path) -> None:
-    """What is found in a conversation without a title is called by its first prompt: that takes no page, and no format."""
-    library = ConversationLibrary(tmp_path / "chats")
-    with library.create(messages=[{"role": "user", "content": "a socket"}]):
-        pass
-    loaded = loaded_by_command("search", "socket", library.directory)
-    assert not {
-        name for name in loaded if name.startswith(("importing", "sources", "_snapshots", "_doctor", "markdown_it"))
-    }
-    assert not {"formats._known", "view._page", "view.served", "nh3", "zipfile", "email", "multiprocessing"} & loaded

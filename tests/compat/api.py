@@ -21,6 +21,8 @@ MODULES = (
     ".display",
     ".sources",
     ".importing",
+    ".keeping",
+    ".usage",
     ".secrets",
     ".exporting",
     ".search",

@@ -145,6 +145,7 @@ def test_the_machine_notices_a_message_in_sight() -> None:
         live(Plain, 40, (Phase.generate,))
 
 
+@pytest.mark.long
 def test_the_machine_notices_a_lost_message(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that does not sync must fail here, or the machine proves nothing. The story is two steps."""
     monkeypatch.setattr(SimulatedFileSystem, "sync_data", lambda self, handle: None)

@@ -61,7 +61,7 @@ def read_again(result: WrittenSession) -> SessionPlan:
     reader = next(reader for reader in READERS if reader.recognizes(head_of(source)))
     (plan,) = reader.plans(source)
     assert_nothing_is_lost(plan)
-    assert plan.session == SESSION
+    assert plan.session == (result.session or SESSION)
     return plan
 
 

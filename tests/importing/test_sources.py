@@ -559,3 +559,24 @@ def test_a_moment_without_a_time_zone_is_none(tmp_path: Path) -> None:
         import_conversations([tmp_path], library, since=datetime(2026, 1, 1))
     with pytest.raises(TypeError, match="since must be an aware datetime, not str"):
         import_conversations([tmp_path], library, since="7d")  # type: ignore[arg-type]
+
+
+def test_no_function_in_a_foreign_schema_runs(tmp_path: Path) -> None:
+    """A schema may have indexes on expressions, as Kilo's, columns that are computed, and views: the rows are read, and none of those."""
+    path = tmp_path / "s.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(
+            "CREATE TABLE t (a text, b text GENERATED ALWAYS AS (upper(a)) VIRTUAL);"
+            "CREATE INDEX by_a ON t (lower(a)); CREATE INDEX some ON t (a) WHERE json_valid(a);"
+            "CREATE VIEW v AS SELECT upper(a) AS a FROM t; INSERT INTO t (a) VALUES ('x'), ('y');"
+        )
+    with open_parts(str(path)) as parts:
+        for part in parts:
+            assert isinstance(part, tuple)
+            rows = part[1]
+            assert isinstance(rows, Rows)
+            assert rows.columns("t") == ("a",)
+            assert list(rows.rows("t", ("a",), ("a",), {"a": "x"})) == [("x",)]
+            for table, column in (("t", "b"), ("v", "a")):
+                with pytest.raises(UnreadableSourceError):
+                    list(rows.rows(table, (column,), ()))

@@ -104,10 +104,10 @@ def test_a_long_message_is_cut_among_others_and_whole_by_itself(past: LibraryToo
 @pytest.mark.parametrize(
     "message",
     [
-        user("x" * 200_000),
+        user("x" * 100_000),
         {"role": "user", "content": [{"type": "text", "text": ""}] * 2_500},
         {"role": "r" * 100_000, "content": "hi"},
-        {"role": "user", "content": [{"type": "tool_use", "name": "n" * 20_000, "input": {}}] * 30},
+        {"role": "user", "content": [{"type": "tool_use", "name": "n" * 4_000, "input": {}}] * 30},
         {"role": "user", "content": [{"type": "text", "text": "y" * 3000}] * 60},
     ],
     ids=["long", "many parts", "role", "names", "long parts"],

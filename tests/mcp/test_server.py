@@ -87,8 +87,9 @@ def test_an_agent_finds_and_reads_what_was_said(chats: ConversationLibrary, mode
 
 
 def test_hostile_arguments_are_refused_and_the_server_goes_on(chats: ConversationLibrary, tmp_path: Path) -> None:
-    """A path that is given besides is not looked at."""
+    """A path that is given besides is not looked at. Many calls at once are each answered."""
     own_id = begun(chats, "a socket")
+    many = begun(chats, *(f"plug {number}" for number in range(20)))
     other = ConversationLibrary(tmp_path / "other")
     begun(other, "a secret pipe")
     hostile: list[dict[str, Any]] = [
@@ -121,6 +122,13 @@ def test_hostile_arguments_are_refused_and_the_server_goes_on(chats: Conversatio
             assert (await told(client, "read_conversation", id=own_id, from_seq=10**30))["messages"] == []
             answer = await told(client, "search_conversations", query="pipe", library=other.directory)
             assert answer["hits"] == []
+            async with anyio.create_task_group() as group:
+                for seq in range(1, 21):
+                    group.start_soon(one_of_many, client, seq)
+
+    async def one_of_many(client: Any, seq: int) -> None:
+        answer = await told(client, "read_record", id=many, seq=seq)
+        assert answer["quoted"]["parts"][0]["text"] == f"plug {seq - 1}"
 
     anyio.run(ask)
 
@@ -133,21 +141,5 @@ def test_labels_and_patterns_of_the_command_line_hold(chats: ConversationLibrary
         async with asked(chats, "--label", "project=x", "--redact-pattern", r"ACME-\d{6}") as client:
             (hit,) = (await told(client, "search_conversations", query="socket"))["hits"]
             assert (hit["id"], hit["quoted"]["excerpt"]) == (inside, "the socket of [redacted:pattern]")
-
-    anyio.run(ask)
-
-
-def test_many_calls_at_once_are_each_answered(chats: ConversationLibrary) -> None:
-    own_id = begun(chats, *(f"socket {number}" for number in range(20)))
-
-    async def ask() -> None:
-        async with asked(chats) as client, anyio.create_task_group() as group:
-            for seq in range(1, 21):
-
-                async def one(seq: int = seq) -> None:
-                    answer = await told(client, "read_record", id=own_id, seq=seq)
-                    assert answer["quoted"]["parts"][0]["text"] == f"socket {seq - 1}"
-
-                group.start_soon(one)
 
     anyio.run(ask)

@@ -1,6 +1,7 @@
-"""Claude Code, Codex, Gemini CLI and pi as they are shipped, on this machine alone: no account, no key, a home in a scratch folder.
+"""Programs as they are shipped, on this machine alone: no account, no key, a home in a scratch folder.
 
-One server on loopback speaks what they speak (Anthropic's messages, OpenAI's responses, Gemini's streams), and keeps each request.
+One server on loopback speaks what they speak (Anthropic's messages, OpenAI's responses and chat completions, Gemini's streams), and
+keeps each request.
 It answers a question that says READ with a call of the program's own tool that reads a file, one that says SEARCH (of Claude Code)
 with a call of the MCP tool search_conversations, and then, as any other question, with a sentence. So a session holds a question, a call, its result and an answer, each written by the real program.
 """
@@ -9,10 +10,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,8 +25,14 @@ PROGRAMS = {
     "codex": ("@openai/codex@0.169.0", "codex"),
     "gemini-cli": ("@google/gemini-cli@0.61.0", "gemini"),
     "pi": ("@mariozechner/pi-coding-agent@0.73.1", "pi"),
+    "opencode": ("opencode-ai@1.18.33", "opencode"),
+    "kilo": ("@kilocode/cli@7.7.7", "kilo"),
+    "copilot": ("@github/copilot@1.0.102", "copilot"),
 }
 """By the name of the format: the npm package, pinned, and its command."""
+WITH_IMPORT = ("opencode", "kilo", "copilot")
+"""Programs that take a session by a command of their own, and give it a place themselves."""
+WITH_DATABASE = ("opencode", "kilo")
 
 ANSWER = "The lab answers."
 NOTE = "The capital of Freedonia is Zubrowka."
@@ -40,10 +48,13 @@ class Lab:
     url: str = ""
     requests: list[tuple[str, Any]] = field(default_factory=list)
     """Path and body of each request that asks a model to go on with a conversation, in order."""
+    may_answer: threading.Event = field(default_factory=threading.Event)
+    has_asked: threading.Event = field(default_factory=threading.Event)
 
-    def run(self, program: str, *arguments: str) -> str:
-        """Run a program to its end; what it printed. Its folder of settings is in the home."""
-        environment = {
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a program is given: its folder of settings is in the home."""
+        return {
             "HOME": str(self.home),
             "PATH": os.environ["PATH"],
             "TERM": "dumb",
@@ -56,11 +67,25 @@ class Lab:
             "GEMINI_API_KEY": "of-nobody",
             "GEMINI_CLI_TRUST_WORKSPACE": "true",
             "LAB_KEY": "of-nobody",
+            "COPILOT_PROVIDER_BASE_URL": f"{self.url}/v1",
+            "COPILOT_PROVIDER_API_KEY": "of-nobody",
+            "COPILOT_MODEL": "lab",
+            "COPILOT_OFFLINE": "true",
+            "COPILOT_AUTO_UPDATE": "false",
+            "DO_NOT_TRACK": "1",
+            **{
+                f"{program}_DISABLE_{what}": "1"
+                for program in ("OPENCODE", "KILO")
+                for what in ("MODELS_FETCH", "AUTOUPDATE", "LSP_DOWNLOAD")
+            },
         }
+
+    def run(self, program: str, *arguments: str) -> str:
+        """Run a program to its end; what it printed."""
         done = subprocess.run(
             [str(command(program)), *arguments],
             cwd=self.work,
-            env=environment,
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -69,6 +94,32 @@ class Lab:
         )
         assert done.returncode == 0, f"{program} {arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
+
+    @contextmanager
+    def held(self, program: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A program that runs, in a group of its own: its model does not answer before the end of the block."""
+        before = len(self.requests)
+        self.may_answer.clear()
+        process = subprocess.Popen(
+            [str(command(program)), *_arguments(program, "Wait for me.", None)],
+            cwd=self.work,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            while len(self.requests) == before:
+                assert process.poll() is None, process.returncode
+                self.has_asked.wait(1)
+                self.has_asked.clear()
+            yield process
+        finally:
+            self.may_answer.set()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     def ask(self, program: str, question: str, session: str | None = None) -> list[dict[str, Any]]:
         """Ask one question, in a new session or in one that is there; the messages of the last request that it led to."""
@@ -91,6 +142,13 @@ def _arguments(program: str, question: str, session: str | None) -> list[str]:
         "claude-code": ["-p", question, *(["--resume", *resumed] if resumed else [])],
         "codex": ["exec", *(["resume", *resumed] if resumed else []), "--skip-git-repo-check", question],
         "gemini-cli": ["-p", question, *(["--resume", *resumed] if resumed else [])],
+        "opencode": ["run", "-m", "lab/lab", *(["-s", *resumed] if resumed else []), question],
+        "kilo": ["run", "--auto", "-m", "lab/lab", *(["-s", *resumed] if resumed else []), question],
+        "copilot": [
+            *("--allow-all-tools", "--allow-all-paths", "--no-color", "--disable-builtin-mcps", "--no-auto-update"),
+            *(f"--resume={session}" for session in resumed),
+            *("-p", question),
+        ],
         "pi": ["-p", "--provider", "lab", "--model", "lab", *(["--session", *resumed] if resumed else []), question],
     }[program]
 
@@ -99,6 +157,7 @@ def _arguments(program: str, question: str, session: str | None) -> list[str]:
 def opened(scratch: Path) -> Iterator[Lab]:
     """A lab whose programs have their settings; its server ends with it."""
     lab = Lab(scratch / "home", scratch / "work")
+    lab.may_answer.set()
     lab.work.mkdir(parents=True)
     (lab.work / "note.txt").write_text(NOTE)
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(lab))
@@ -123,7 +182,24 @@ def _write_settings(lab: Lab) -> None:
     }
     model["cost"] = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}
     provider = {"baseUrl": lab.url, "api": "anthropic-messages", "apiKey": "LAB_KEY", "models": [model]}
+    lab_model = {"name": "lab", "tool_call": True, "limit": {"context": 200_000, "output": 8_000}}
+    of_opencode = {
+        "autoupdate": False,
+        "share": "disabled",
+        "model": "lab/lab",
+        "small_model": "lab/lab",
+        "permission": {"edit": "allow", "bash": "allow", "external_directory": "allow"},
+        "provider": {
+            "lab": {
+                "npm": "@ai-sdk/openai-compatible",
+                "options": {"baseURL": f"{lab.url}/v1", "apiKey": "of-nobody"},
+                "models": {"lab": lab_model},
+            }
+        },
+    }
     files = {
+        ".config/opencode/opencode.json": json.dumps(of_opencode),
+        ".config/kilo/kilo.json": json.dumps(of_opencode),
         ".gemini/settings.json": json.dumps(
             {"security": {"auth": {"selectedType": "gemini-api-key"}}, "privacy": {"usageStatisticsEnabled": False}}
         ),
@@ -161,7 +237,8 @@ def _handler(lab: Lab) -> type[BaseHTTPRequestHandler]:
             body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
             for end, answer in _ANSWERS.items():
                 if self.path.split("?")[0].endswith(end):
-                    lab.requests.append((self.path, body))
+                    if end != "/v1/chat/completions" or body.get("tools"):  # a title is asked for without any tool
+                        lab.requests.append((self.path, body))
                     return self._send(answer(body, lab.work / "note.txt"), "text/event-stream")
             if ":generateContent" in self.path:  # Gemini CLI asks a small model which model to ask
                 text = {"role": "model", "parts": [{"text": '{"model_choice":"pro","reasoning":""}'}]}
@@ -268,6 +345,29 @@ def _responses(body: dict[str, Any], note: Path) -> bytes:
     )
 
 
+def _completions(body: dict[str, Any], note: Path) -> bytes:
+    """An answer of OpenAI's chat completions; the tools are those of OpenCode and of Copilot CLI."""
+    tools = (tool["function"] for tool in body.get("tools", ()))
+    names = {tool["name"]: tool["parameters"].get("properties", {}) for tool in tools}
+    read = next((name for name in ("read", "view") if name in names), None)
+    delta: dict[str, Any] = {"role": "assistant", "content": ANSWER}
+    reason = "stop"
+    last = body["messages"][-1]
+    if read is not None and last["role"] == "user" and _wants_to_read(last):
+        given = json.dumps({"filePath" if "filePath" in names[read] else "path": str(note)})
+        call = {"index": 0, "id": f"call_{len(body['messages']):04}", "type": "function"}
+        delta = {"role": "assistant", "tool_calls": [{**call, "function": {"name": read, "arguments": given}}]}
+        reason = "tool_calls"
+    about = {"id": f"chatcmpl-{len(body['messages'])}", "object": "chat.completion.chunk", "created": 1, "model": "lab"}
+    usage = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
+    chunks = [
+        {**about, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
+        {**about, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]},
+        {**about, "choices": [], "usage": usage},
+    ]
+    return _events(*chunks) + b"data: [DONE]\n\n"
+
+
 def _gemini(body: dict[str, Any], note: Path) -> bytes:
     part: dict[str, Any] = {"text": ANSWER}
     if _wants_to_read(body["contents"][-1]["parts"][-1]):
@@ -280,5 +380,6 @@ def _gemini(body: dict[str, Any], note: Path) -> bytes:
 _ANSWERS: dict[str, Callable[[dict[str, Any], Path], bytes]] = {
     "/v1/messages": _messages,
     "/v1/responses": _responses,
+    "/v1/chat/completions": _completions,
     ":streamGenerateContent": _gemini,
 }

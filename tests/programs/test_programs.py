@@ -8,56 +8,32 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.formats.sources import corpora
-from tests.programs.lab import ANSWER, NOTE, PROGRAMS, Lab
+from tests.programs.exchanges import QUESTION, exchanges, imported, sessions
+from tests.programs.lab import ANSWER, PROGRAMS, WITH_DATABASE, WITH_IMPORT, Lab, command
 from tests.session_properties import problems_of
 from transcript_store import ConversationLibrary, verify
 from transcript_store.exporting import export
 from transcript_store.formats import WRITERS
 from transcript_store.formats._arranging import messages_of, to_neutral
 from transcript_store.formats._neutral import Call, Result, Text
-from transcript_store.importing import ImportReport, discover, import_conversations
-from transcript_store.messages import parts_of
+from transcript_store.importing import ImportReport, import_conversations
 
 pytestmark = pytest.mark.long
 
-QUESTION = "READ the note, please."
-TARGETS = [writer.name for writer in WRITERS]
+TARGETS = [writer.name for writer in WRITERS if writer.name not in WITH_IMPORT]
+SOURCES = [program for program in PROGRAMS if program not in WITH_DATABASE]
+"""Programs of which a session is a file; test_imported_by_a_program.py has all."""
 
 
-def sessions(lab: Lab, program: str) -> list[str]:
-    """The files that the library finds of a program, by where that program keeps them."""
-    return [
-        found.path for found in discover(home=lab.home, environ={"HOME": str(lab.home)}) if found.program == program
-    ]
-
-
-def imported(lab: Lab, program: str, library: ConversationLibrary) -> list[ImportReport]:
-    return list(import_conversations(sessions(lab, program), library))
-
-
-SAID = ("READ the note", "note.txt", NOTE, ANSWER, "And what was it?", "And once more")
-
-
-OWN = ("<system-reminder>", "<session_context>")
-
-
-def exchanges(messages: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
-    """What was said in the lab, in order: the question, the call, the note that the tool read, the answer.
-
-    How a program wraps it (as JSON, behind line numbers), and what it says for itself, is its own.
-    """
-    parts = [part for message in messages for part in parts_of(message) if not any(own in part.text for own in OWN)]
-    return [(part.kind, words) for part in parts for words in [word for word in SAID if word in part.text][:1]]
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", SOURCES)
 def test_a_real_session_comes_in_whole_and_grows(lab: Lab, program: str, tmp_path: Path) -> None:
     """F1, F2, F3, F6: the program's own session, then one turn more in it."""
     lab.ask(program, QUESTION)
@@ -103,7 +79,7 @@ def test_a_real_session_comes_in_whole_and_grows(lab: Lab, program: str, tmp_pat
             assert len(store.generations()) == 1
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", SOURCES)
 def test_what_a_program_writes_has_the_properties_of_every_session(lab: Lab, program: str) -> None:
     """A session with a call, and the same gone on with: all that is said is shown, found and on the page, times ascend, twice is once."""
     lab.ask(program, QUESTION)
@@ -117,7 +93,7 @@ def test_what_a_program_writes_has_the_properties_of_every_session(lab: Lab, pro
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("source", PROGRAMS)
+@pytest.mark.parametrize("source", SOURCES)
 def test_a_program_goes_on_with_a_session_of_another(lab: Lab, source: str, target: str, tmp_path: Path) -> None:
     """F7, F8: what the one said is in the request of the other, the call with its result; and it comes in from there again."""
     lab.ask(source, QUESTION)
@@ -198,3 +174,37 @@ def _name_of(program: str, report: ImportReport, path: str) -> str:
 def _resumed(program: str, session: str, path: str) -> str:
     """How a session is named on the program's command line."""
     return path if program == "pi" else session
+
+
+def test_codex_lists_what_was_written_for_it(lab: Lab, tmp_path: Path) -> None:
+    """Its newest versions list from a database of their own, by provider. Ours is in that list, though it names no provider and has no row.
+
+    Public report: pchalasani/claude-code-tools#143.
+    """
+    lab.ask("codex", QUESTION)  # its database is there
+    library = ConversationLibrary(tmp_path / "chats")
+    said = [{"role": "user", "content": "Who wrote Hamlet?"}, {"role": "assistant", "content": "Shakespeare."}]
+    with library.create(provider="openai", messages=said) as conversation:
+        done = export(conversation, to="codex", cwd=lab.work, environ={"HOME": str(lab.home)})
+    server = subprocess.Popen(
+        [str(command("codex")), "app-server"],
+        cwd=lab.work,
+        env=lab.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        client = {"clientInfo": {"name": "lab", "title": "lab", "version": "1"}}
+        for number, (method, params) in enumerate([("initialize", client), ("thread/list", {})]):
+            server.stdin.write(json.dumps({"id": number, "method": method, "params": params}) + "\n")
+            server.stdin.flush()
+            answer = next(value for value in map(json.loads, server.stdout) if value.get("id") == number)
+        assert [(one["id"], one["preview"]) for one in answer["result"]["data"]] == [
+            (done.session, "Who wrote Hamlet?")
+        ]
+    finally:
+        server.kill()
+        server.communicate()

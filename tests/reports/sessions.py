@@ -70,6 +70,14 @@ def told(*arguments: str) -> str:
     return out.getvalue()
 
 
+def changed_by(*arguments: str, code: int = 0) -> str:
+    """What ``session`` prints, with what it says on standard error; its exit code must be this one."""
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(out):
+        assert main(["session", *arguments]) == code, out.getvalue()
+    return out.getvalue()
+
+
 def imported(folder: Path, data: bytes | Sequence[Any], name: str = f"{SESSION}.jsonl") -> Imported:
     """A file of these bytes, or of these lines, imported into a new library; a second import changes nothing."""
     path = folder / name

@@ -160,6 +160,7 @@ ASKED: dict[str, list[str]] = {
     "new-key": ["new-key {o}/another"],
     "writers": ["writers {l}", "writers {l} --json"],
     "doctor": [],  # of a directory, and no conversation
+    "programs": [],  # the same wherever it is asked
     "demo": [],  # conversations of its own
 }  # fmt: skip
 

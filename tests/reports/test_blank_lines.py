@@ -51,7 +51,7 @@ SESSIONS: dict[str, tuple[dict[str, object], ...]] = {
 }
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("blank", [b"\n", b"\r\n", b" \t\n"], ids=repr)
 @pytest.mark.parametrize("format", SESSIONS)
 def test_a_run_of_empty_lines_is_one_event(format: str, blank: bytes, tmp_path: Path) -> None:

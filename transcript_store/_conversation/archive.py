@@ -21,7 +21,7 @@ from transcript_store._log import quarantine
 from transcript_store._log.log import Log
 from transcript_store._log.record import Header
 from transcript_store._log.scan import read_chunks
-from transcript_store._os.directory import Folder
+from transcript_store._os.directory import Folder, OpenFile
 from transcript_store._os.names import ARCHIVE, TRANSCRIPT, archive_name, generation_of
 from transcript_store.errors import CorruptTranscriptError, GenerationNotFoundError, UnsupportedVersionError
 
@@ -170,6 +170,13 @@ def _open(log: Log, folder: Folder, live: Log, number: int) -> None:
 def _require(folder: Folder, number: int, found: consistency.Mismatch | None) -> None:
     if found is not None:
         raise _corrupt(folder, number, *found)
+
+
+@contextmanager
+def reading(folder: Folder, number: int) -> Iterator[OpenFile]:
+    """The file of an archived generation, to read pieces of it; ``FileNotFoundError`` if it was removed."""
+    with folder.subfolder(ARCHIVE) as archive, archive.reading(archive_name(number)) as source:
+        yield source
 
 
 def without(folder: Folder, members: dict[str, Any], number: int) -> dict[str, Any]:

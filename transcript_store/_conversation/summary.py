@@ -7,7 +7,7 @@ hide the other conversations.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -262,7 +262,7 @@ class UsageRow:
     cache_read_tokens: int = 0
     """How many of them came from the provider's cache."""
     cache_write_tokens: int = 0
-    """How many of them were written to the cache, where the provider says so (Claude)."""
+    """How many of them were written to the cache, where the provider says so (Claude, Codex)."""
     output_tokens: int = 0
     """With thinking."""
     cost_usd: float | None = None
@@ -302,20 +302,31 @@ class UsageCount:
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str], UsageRow] = {}
-        self._seen: set[object] = set()
+        self._seen: dict[object, int] = {}
+        """Of each reply that was counted its output tokens."""
         self.skipped: list[str] = []
 
     def add_conversation(self, conversation: Reads) -> None:
         """Count the replies of all generations; raises what reading raises. Called again, it counts what came since."""
+        for row, _ in self.new_rows(conversation):
+            key = (row.day or "", row.model or "")
+            self._rows[key] = self._rows[key] + row if key in self._rows else row
+
+    def new_rows(self, conversation: Reads) -> Iterator[tuple[UsageRow, dict[str, Any]]]:
+        """A row for each reply of all generations that was not counted yet, with the ``usage`` that it was read from; raises what reading
+        raises. They are not in the result.
+
+        A reply that was counted before it was whole gives a row of no reply, with the output tokens that were not counted.
+        """
         model = conversation.get_metadata().model
         for generation in conversation.generations():
             if generation.damage is not None:
                 self.skipped.append(f"{conversation.id}, generation {generation.number}: {generation.damage}")
             else:  # by its number: if it is replaced meanwhile, it is read in the archive
-                self.add(conversation.iter_records(generation=generation.number), model)
+                yield from self._new_rows(conversation.iter_records(generation=generation.number), model)
 
-    def add(self, records: Iterable[Record], model: str | None) -> None:
-        """Count the replies among records. ``model`` is the conversation's, for replies that name none."""
+    def _new_rows(self, records: Iterable[Record], model: str | None) -> Iterator[tuple[UsageRow, dict[str, Any]]]:
+        """``model`` is the conversation's, for replies that name none."""
         alike: Counter[object] = Counter()
         for record in records:
             about = _about(record)
@@ -329,13 +340,16 @@ class UsageCount:
                 same = (record.at, orjson.dumps(usage))
                 alike[same] += 1
                 reply = (same, alike[same])
-            if reply in self._seen:
-                continue
-            self._seen.add(reply)
             named = about.get("model")
             row = _row(record.at[:10], named if type(named) is str else model, usage)
-            key = (row.day or "", row.model or "")
-            self._rows[key] = self._rows[key] + row if key in self._rows else row
+            counted = self._seen.get(reply)
+            if counted is not None and row.output_tokens <= counted:
+                continue
+            self._seen[reply] = row.output_tokens
+            if counted is not None:
+                # A program was writing the reply when it was imported: a later line, or generation, has its final figure.
+                row = UsageRow(day=row.day, model=row.model, output_tokens=row.output_tokens - counted)
+            yield row, usage
 
     def result(self) -> TokenUsage:
         """What was counted so far."""

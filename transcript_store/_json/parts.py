@@ -152,7 +152,10 @@ def _is_result(block: Mapping[str, Any]) -> bool:
 
 
 def _result(result: Mapping[str, Any]) -> Part:
-    failed = result.get("is_error") is True or result.get("isError") is True
+    response = result.get("response")
+    failed = True in (result.get("is_error"), result.get("isError")) or (
+        isinstance(response, dict) and "error" in response
+    )
     content = next((result[name] for name in _RESULT_TEXTS if result.get(name) is not None), "")
     return Part("result", _title("error" if failed else "result", result), _flat(content))
 

@@ -319,8 +319,10 @@ _CACHE_READS = (
     "cachedContentTokenCount",
     "cached_content_token_count",
     "prompt_cache_hit_tokens",
+    "cached_input_tokens",  # Codex's
 )
 _CACHE_READ_DETAILS = ("prompt_tokens_details", "input_tokens_details")
+_CACHE_WRITES = ("cache_creation_input_tokens", "cache_write_input_tokens")  # Claude's, Codex's
 
 
 def cache_reads_in(usage: Mapping[str, Any]) -> int:
@@ -333,8 +335,8 @@ def cache_reads_in(usage: Mapping[str, Any]) -> int:
 
 def cache_writes_in(usage: Mapping[str, Any]) -> int:
     """How many input tokens were written to the cache; 0 if it does not say."""
-    count = usage.get("cache_creation_input_tokens")
-    return count if type(count) is int and count > 0 else 0
+    counts = (usage.get(name) for name in _CACHE_WRITES)
+    return next((count for count in counts if type(count) is int and count > 0), 0)
 
 
 def cost_in(usage: Mapping[str, Any]) -> float | None:

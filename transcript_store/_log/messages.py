@@ -108,17 +108,16 @@ class Messages(VerifiedLines):
         """
         after_seq, parts, through_seq = stretch
         sealer = self.sealer_to_write() if self.header.is_sealed else None
-        if sealer is None and len(parts) == through_seq - after_seq:
-            together = b",".join(parts)  # an LF is white space
-        elif sealer is None:
-            together = b"".join(parts).replace(b"\n", b",")[:-1]
+        if sealer is None:
+            array = bytearray().join((b"[", *parts)).replace(b"\n", b",")
+            array[-1:] = b"]"
         else:
             opened = sealer.all_opened(stretch.lines(), after_seq + 1)
             if opened is None:
                 return None
-            together = b",".join(opened)
+            array = bytearray(b"[%b]" % b",".join(opened))
         try:
-            records = decode(b"".join((b"[", together, b"]")))
+            records = decode(array)
             # A line that ends within an array and one that begins there would be one record together.
             if len(records) != through_seq - after_seq:
                 return None

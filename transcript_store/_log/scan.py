@@ -32,6 +32,8 @@ PIECE_BYTES = 1 << 18
 """This fits into a processor's cache, so that what was read is hashed and decoded while it is there."""
 
 NO_BATCH = Batch(0, 0)
+_MARK = b',"batch":[%d,%d]'
+"""How the body of a record of a batch ends. Nothing else can look like this at a body's end: see ``body_batch``."""
 _CLOSING_BRACKET = 0x5D
 
 
@@ -61,10 +63,10 @@ def resume(buffer: bytes | bytearray, base: int, before: Scan) -> Scan:
 
     No line is hashed twice, so a batch of any length is verified in linear time. ``before.starts`` is extended.
     """
-    starts, complete, (seq, offset, head), open_batch = before
+    starts, complete, (seq, offset, head), (k, n) = before
     start = offset - base
     find, startswith, endswith, append = buffer.find, buffer.startswith, buffer.endswith, starts.append
-    due = b"" if open_batch is NO_BATCH else _next_mark(open_batch)
+    due = _MARK % (k + 1, n) if k < n else b""
     with memoryview(buffer) as view:
         while (end := find(b"\n", start)) >= 0:
             body_end = end - SUFFIX_BYTES
@@ -80,21 +82,17 @@ def resume(buffer: bytes | bytearray, base: int, before: Scan) -> Scan:
             if due:
                 if not endswith(due, start, body_end):
                     break
-                open_batch = Batch(open_batch.k + 1, open_batch.n)
-                due = b"" if open_batch.k == open_batch.n else _next_mark(open_batch)
+                k += 1
+                due = _MARK % (k + 1, n) if k < n else b""
             elif view[body_end - 1] == _CLOSING_BRACKET and (batch := body_batch(buffer, start, body_end)) != SINGLE:
                 if batch.k != 1:
                     break
-                complete, open_batch, due = Position(seq, base + start, head), batch, _next_mark(batch)
+                complete, (k, n) = Position(seq, base + start, head), batch
+                due = _MARK % (2, n)
             append(start)
             seq, start, head = seq + 1, end + 1, found
     stopped = Position(seq, base + start, head)
-    return Scan(starts, complete, stopped, open_batch) if due else Scan(starts, stopped, stopped, NO_BATCH)
-
-
-def _next_mark(batch: Batch) -> bytes:
-    """How the body of the next record of a batch ends. Nothing else can look like this at a body's end: see ``body_batch``."""
-    return b',"batch":[%d,%d]' % (batch.k + 1, batch.n)
+    return Scan(starts, complete, stopped, Batch(k, n)) if due else Scan(starts, stopped, stopped, NO_BATCH)
 
 
 def continues(open_batch: Batch, batch: Batch) -> bool:

@@ -29,6 +29,8 @@ from transcript_store._lazy import lazy_names as _opened
 if _typing.TYPE_CHECKING:
     from transcript_store.backends._addresses import *
     from transcript_store.backends._backend import *
+    from transcript_store.backends._backing_up import *
+    from transcript_store.backends._backup_file import *
     from transcript_store.backends._checks import *
     from transcript_store.backends._conversation import *
     from transcript_store.backends._library import *
@@ -54,6 +56,8 @@ else:
         "_restoring",
         "_shipping",
         "_shipping_library",
+        "_backup_file",
+        "_backing_up",
         "_snapshots",
         "_addresses",
     )

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
@@ -28,10 +29,12 @@ from transcript_store._conversation.deleting import sweep
 from transcript_store._conversation.layout import occupant
 from transcript_store._conversation.metadata import checked_id
 from transcript_store._conversation.storage import Reader, Storage, StorageOptions
+from transcript_store._conversation.verify import verify_folder
 from transcript_store._conversation.writer import Writer
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.image import Image
-from transcript_store._log.record import Position
+from transcript_store._log.record import HASH_MEMBER, Header, Position
+from transcript_store._log.scan import Read, Walk, first_line
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
@@ -42,38 +45,81 @@ from transcript_store.backends._backend import Backend, SlotRange
 from transcript_store.backends._claims import WAITS_SECONDS, ClaimedLog
 from transcript_store.backends._mirror import fill, slot_metadata
 from transcript_store.backends._slots import START, LogState, NotASlotError, Slot, slot_lines, split, taken_in
-from transcript_store.errors import ConversationExistsError, ConversationLockedError, StorageError
+from transcript_store.errors import (
+    ConversationExistsError,
+    ConversationLockedError,
+    CorruptTranscriptError,
+    StorageError,
+)
 from transcript_store.hints import Hint
 
 __all__ = ["Restored", "restore"]
 
 
 class RemoteTranscript(NamedTuple):
-    """One generation as it is on the place: pieces of whole lines, and where it ends."""
+    """One generation as it is kept elsewhere: how its bytes are read, and where it ends."""
 
-    lines: list[bytes]
+    read: Read
     end: Position
+
+    def pieces(self, path: str, begin: Position = START) -> Iterator[bytes]:
+        """What stands behind a position in pieces of whole lines, the first line alone; all of it is verified.
+
+        Raises ``CorruptTranscriptError`` of this path if a line is not whole.
+        """
+        if begin == START:
+            begin = self.header(path)[1]
+            yield bytes(self.read(0, begin.offset_bytes))
+        walk = Walk(self.read, begin, self.end.offset_bytes)
+        for piece in walk:
+            yield bytes(piece.data)
+        if walk.end != self.end:
+            reason = f"the lines behind record {walk.end.seq} are not those that were kept"
+            raise CorruptTranscriptError(path=path, kind="damaged-line", reason=reason)
+
+    def header(self, path: str) -> tuple[Header, Position]:
+        """What the first line says, and where it ends; raises ``CorruptTranscriptError`` if it is none."""
+        found = read_header(first_line(self.read, self.end.offset_bytes))
+        if isinstance(found, NotAHeader):
+            raise CorruptTranscriptError(path=path, kind=found.kind, reason=found.reason)
+        return found
+
+    def holds(self, position: Position) -> bool:
+        """Whether the lines lead through this position: its hash covers every byte before."""
+        suffix = HASH_MEMBER + position.head + b'"}\n'
+        begin = position.offset_bytes - len(suffix)
+        return position.offset_bytes <= self.end.offset_bytes and self.read(begin, len(suffix)) == suffix
 
 
 class RemoteState(NamedTuple):
-    """What is on the place, to be a folder."""
+    """What is kept elsewhere, to be a folder."""
 
     state: LogState
-    transcripts: dict[int, RemoteTranscript]
+    transcripts: Mapping[int, RemoteTranscript]
     """By generation, in their order."""
     said: frozenset[bytes]
     """The metadata of each time, without the time of its last change."""
+    document: bytes
+    """metadata.json."""
+    key: bytes | None = None
+    """key.json of a sealed conversation, if it comes along."""
+    folder: str = ""
+    """What its folder is called, if that is not its id."""
+    synced: Callable[[], RemoteState] | None = None
+    """Gives the same, synced: to be asked for before anything of this is written. None if it is synced."""
 
     @classmethod
-    def of(cls, slots: Sequence[Slot]) -> RemoteState:
+    def of(cls, slots: Sequence[Slot], key: bytes | None = None) -> RemoteState:
         """What all slots of a conversation come to."""
-        transcripts: dict[int, RemoteTranscript] = {}
+        lines: dict[int, tuple[bytearray, Position]] = {}
         for slot in slots:
             if slot.kind in ("generation", "append"):
-                lines = transcripts.get(slot.after.generation, RemoteTranscript([], START)).lines
-                lines.append(slot_lines(slot.data))
-                transcripts[slot.after.generation] = RemoteTranscript(lines, slot.after.end)
-        return cls(slots[-1].after, transcripts, frozenset(_timeless(slot.after.members) for slot in slots))
+                held = lines.get(slot.after.generation, (bytearray(), START))[0]
+                held += slot_lines(slot.data)
+                lines[slot.after.generation] = held, slot.after.end
+        transcripts = {number: RemoteTranscript(partial(_part, held), end) for number, (held, end) in lines.items()}
+        state, said = slots[-1].after, frozenset(timeless(slot.after.members) for slot in slots)
+        return cls(state, transcripts, said, slot_metadata(state), key)
 
     def is_all_in(self, folder: Storage) -> bool:
         """Whether a folder has the transcript that the place has."""
@@ -87,7 +133,7 @@ class RemoteState(NamedTuple):
     def has_news_for(self, folder: Storage) -> bool:
         """Whether a folder that is an earlier state lacks something."""
         is_noted = folder.mark is not None  # otherwise metadata.json is of the generation before
-        return not (is_noted and self.is_all_in(folder) and _timeless(folder.members) == _timeless(self.state.members))
+        return not (is_noted and self.is_all_in(folder) and timeless(folder.members) == timeless(self.state.members))
 
     def why_not_from(self, folder: Storage) -> str | None:
         """S5: why a folder is no earlier state of what is on the place; None if it is."""
@@ -99,29 +145,21 @@ class RemoteState(NamedTuple):
         known = self.transcripts.get(log.header.generation)
         if known is None:
             return f"{ends}, which the place does not have; {there}"
-        if log.end.offset_bytes > known.end.offset_bytes or not _begins(known.lines, folder):
+        if not known.holds(log.end):
             return f"{ends}, and is no beginning of what is on the place; {there}"
-        if _timeless(folder.members) not in self.said or str(folder.members["updated_at"]) > max(
+        if timeless(folder.members) not in self.said or str(folder.members["updated_at"]) > max(
             state.at, str(state.members["updated_at"]), log.updated_at
         ):
             return f"{ends}, and its metadata was changed here; {there}"
         return None
 
 
-def _begins(lines: Sequence[bytes], folder: Storage) -> bool:
-    """Whether a folder's transcript is a beginning of these lines, byte for byte."""
-    begin, stop = 0, folder.log.end.offset_bytes
-    for piece in lines:
-        if begin >= stop:
-            break
-        here = folder.log.read(begin, min(len(piece), stop - begin))
-        if piece[: stop - begin] != here:
-            return False
-        begin += len(piece)
-    return True
+def _part(held: bytearray, offset: int, length: int) -> bytearray:
+    return held[offset : offset + length]
 
 
-def _timeless(members: dict[str, Any]) -> bytes:
+def timeless(members: dict[str, Any]) -> bytes:
+    """Metadata without the time of its last change, to be compared."""
     kept = {name: value for name, value in members.items() if name != "updated_at"}
     return orjson.dumps(kept, option=orjson.OPT_SORT_KEYS)
 
@@ -144,22 +182,22 @@ def catch_up(files: FileSystem, path: str, standing: RemoteState, key: bytes | N
             for number, transcript in standing.transcripts.items()
             if number > live or (number == live and transcript.end != end)
         ]
-        writer.go_on_with(map(_TranscriptCopy, due), slot_metadata(standing.state), key)
+        writer.go_on_with((Kept(transcript, path) for transcript in due), standing.document, key)
         added = sum(transcript.end.seq for transcript in due)
         return added - (end.seq if standing.transcripts[live] in due else 0)
 
 
-class _TranscriptCopy(Image):
+class Kept(Image):
     """A transcript as it is kept elsewhere, to the byte."""
 
-    def __init__(self, transcript: RemoteTranscript) -> None:
-        line, feed, _ = transcript.lines[0].partition(b"\n")
+    def __init__(self, transcript: RemoteTranscript, path: str) -> None:
         never = (0, "", None)  # nothing is written behind it before it is loaded anew
-        super().__init__(line + feed, never, never, (), cache_bytes=0)
-        self._transcript = transcript
+        line = transcript.read(0, transcript.header(path)[1].offset_bytes)
+        super().__init__(bytes(line), never, never, (), cache_bytes=0)
+        self._transcript, self._path = transcript, path
 
     def pieces(self) -> Iterator[bytes | bytearray]:
-        yield from self._transcript.lines
+        yield from self._transcript.pieces(self._path)
         self.end = self._transcript.end
         self.cache.skip_to(self.end)
 
@@ -186,6 +224,10 @@ class Restored:
     """How many records the folder did not have, of all generations."""
     key_is_missing: bool
     """Whether the conversation is sealed, and there is no key.json beside it."""
+    copy_of: str | None = None
+    """If it went on otherwise in the library: the id under which it is known elsewhere. It stands beside that as a copy."""
+    is_changed: bool = True
+    """Whether anything was written."""
 
 
 def restore(
@@ -212,7 +254,7 @@ def restore(
         directory: the folder to make. Its parents are made if they are missing.
         with_key: of a sealed conversation, put its wrapped key beside it, if it is on the place. Otherwise put key.json there yourself.
             A key.json that is there stays as it is.
-        waits_seconds: how long to wait between two attempts of a call that nobody answers.
+        waits_seconds: how long to wait between two attempts of a call without an answer.
         file_system: for tests.
 
     Raises:
@@ -230,12 +272,12 @@ def restore(
     slots = ClaimedLog(place, checked_id(id), waits_seconds=waits_seconds, sleep=files.wait)
     slots.load_patiently()
     state, key = slots.state, slots.key.read() if with_key and slots.state.is_sealed else None
-    standing, added = RemoteState.of(slots.fresh), 0
+    standing, added = RemoteState.of(slots.fresh, key), 0
     with refusals(path, _DOING, "Nothing was written there"):
         sweep(files, os.path.dirname(path))  # of a run that was killed: a name that it gave is synced, too
         reason = occupant(files, path)
     if is_new := reason is None:
-        _Staged(files, path, id).make(standing, key)
+        StagedFolder(files, path, id).make(standing)
         added = sum(transcript.end.seq for transcript in standing.transcripts.values())
     elif _is_behind(files, path, standing, reason):
         added = catch_up(files, path, standing, key)
@@ -267,7 +309,7 @@ def _is_behind(files: FileSystem, path: str, standing: RemoteState, reason: str 
     raise ConversationExistsError(path=path, reason=reason or "something is there")
 
 
-class _Staged:
+class StagedFolder:
     """A folder that has no name yet."""
 
     def __init__(self, files: FileSystem, path: str, id: str) -> None:
@@ -279,22 +321,28 @@ class _Staged:
         self._holds = "There is none yet"
         """What is true if the system refuses the next step."""
 
-    def make(self, standing: RemoteState, key: bytes | None) -> None:
+    def make(self, standing: RemoteState, *, verifies: bool = False) -> None:
+        """Write all files, and give the folder its name. If this raises, there is none of that name, or all of it.
+
+        If it ``verifies``, what was written is read again before, and a folder with damage gets no name.
+        """
         try:
-            self._make(standing, key)
+            self._make(standing, verifies)
         except StorageError:
             raise
         except OSError as error:
             raise storage_error(error, self._path, _DOING, self._holds) from error
 
-    def _make(self, standing: RemoteState, key: bytes | None) -> None:
+    def _make(self, standing: RemoteState, verifies: bool) -> None:
         with Folder.make(self._files, self._library) as parent:
             note = Lock(parent, name=self._note)
             with note.released_at_the_end():
                 note.take(0)
                 try:
                     with parent.subfolder(self._staged, create=True) as folder:
-                        _write(folder, standing, key)
+                        _write(folder, standing, self._path)
+                        if verifies:
+                            _require_intact(folder, self._path)
                     self._give_name(parent, note)
                 except BaseException:
                     with suppress(OSError):
@@ -318,19 +366,27 @@ class _Staged:
         self._holds = f"{_IS_WHOLE}, and a power loss may take it away"
 
 
-def _write(folder: Folder, standing: RemoteState, key: bytes | None) -> None:
+def _require_intact(folder: Folder, path: str) -> None:
+    """Raise ``CorruptTranscriptError``, of the path that the folder is to have, if anything in it is damaged."""
+    if findings := verify_folder(folder).findings:
+        first = findings[0]
+        own_path = first.path.replace(folder.path, path, 1)
+        raise CorruptTranscriptError(path=own_path, kind=first.kind, reason=f"{first.reason}; it was not restored")
+
+
+def _write(folder: Folder, standing: RemoteState, path: str) -> None:
     """All files of the conversation, on the medium: each is synced, and then its name."""
     transcripts = dict(standing.transcripts)
     live = transcripts.pop(standing.state.generation)
     if transcripts:
         with folder.subfolder(ARCHIVE, create=True) as archive:
             for number, transcript in transcripts.items():
-                _write_file(archive, archive_name(number), transcript.lines)
+                _write_file(archive, archive_name(number), transcript.pieces(path))
             archive.sync()
-    if key is not None:
-        _write_file(folder, KEY, [key])
-    _write_file(folder, METADATA, [slot_metadata(standing.state)])
-    _write_file(folder, TRANSCRIPT, live.lines)
+    if standing.key is not None:
+        _write_file(folder, KEY, [standing.key])
+    _write_file(folder, METADATA, [standing.document])
+    _write_file(folder, TRANSCRIPT, live.pieces(path))
     folder.sync()
 
 

@@ -22,9 +22,7 @@ from typing import Any
 import orjson
 
 from transcript_store._conversation import archive, consistency
-from transcript_store._conversation.layout import read_metadata
-from transcript_store._conversation.metadata import MetadataDocument
-from transcript_store._conversation.storage import Reader, State, StorageOptions
+from transcript_store._conversation.storage import Reader, StorageOptions
 from transcript_store._json.times import format_time, parse_time
 from transcript_store._log.log import Log
 from transcript_store._log.record import RECORD_HEAD_BYTES, Mark, Position, record_time_us
@@ -37,6 +35,7 @@ from transcript_store._os.os_errors import refusals
 from transcript_store._sealing.wrapped_key import decode_key_file
 from transcript_store.backends._backend import Backend, DivergedError
 from transcript_store.backends._claims import WAITS_SECONDS, ClaimedLog
+from transcript_store.backends._from_folders import read_at_one_moment
 from transcript_store.backends._slots import LogState, encoded
 from transcript_store.backends._storage import require_nobody_at_work
 from transcript_store.backends._summary import keep_summary
@@ -166,16 +165,7 @@ class Shipper:
     def _read_folder(self) -> None:
         """S4: the transcript and the metadata of one moment, on the medium."""
         reader = self._reader
-        if reader.state is State.NEW:
-            reader.load()
-        while True:
-            document = read_metadata(reader.folder)
-            reader.refresh()
-            reader.sync_before_copy()
-            agreed = consistency.of_live(reader.log.header, document)
-            if isinstance(agreed, MetadataDocument) and read_metadata(reader.folder) == document:
-                break
-        # A replace that was cut off before it wrote metadata.json has the metadata in its header.
+        agreed = read_at_one_moment(reader).agreed
         self._members, self._mark = agreed.members, agreed.mark
         self._check = None if agreed.check is None else agreed.check[1]
         if self._slots is None:

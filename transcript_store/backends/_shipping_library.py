@@ -1,27 +1,24 @@
-"""All conversations of a library, sent to a place, or made into folders: one that cannot go does not stop the others."""
+"""All conversations of a library, sent to a place: one that cannot go does not stop the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.os_errors import NotOursError, refusals
-from transcript_store.backends._backend import Backend, BackendError, patiently
+from transcript_store.backends._backend import Backend, BackendError
 from transcript_store.backends._claims import WAITS_SECONDS
-from transcript_store.backends._restoring import Restored, restore
 from transcript_store.backends._shipping import Shipped, Shipper, looks_of
 from transcript_store.errors import ConversationNotFoundError, TranscriptStoreError
 
-__all__ = ["LibraryShipper", "NotShipped", "restore_library", "ship_library"]
+__all__ = ["LibraryShipper", "NotShipped", "ship_library"]
 
 _MOST_OPEN = 64
 """How many conversations a library's shipper keeps open: those that changed last."""
-_PAGE = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,42 +141,3 @@ def ship_library(
     """
     with LibraryShipper(directory, place, **options) as shipper:
         yield from shipper.lag() if dry_run else shipper.send()
-
-
-def restore_library(
-    place: Backend,
-    directory: filesystem.AnyPath,
-    *,
-    with_key: bool = False,
-    waits_seconds: Sequence[float] = WAITS_SECONDS,
-    file_system: FileSystem | None = None,
-) -> Generator[Restored | NotShipped, None, None]:
-    """Make a folder of every conversation of a place, under its id in a directory, each as :func:`restore` does.
-
-    One that cannot be restored is a :class:`NotShipped`, and the others go on. What was deleted on the place is passed over. Nothing is
-    restored before somebody asks for the results: iterate over them, to the end. Arguments are those of :func:`restore`; ``directory`` is
-    the library's.
-
-    Raises:
-        BackendError: nobody answered, or the place refused. Call it again: what is there already is left as it is.
-    """
-    files = filesystem.REAL if file_system is None else file_system
-    path = filesystem.absolute_path(directory)
-    after = ""
-    while True:
-        ask = partial(place.conversations, after=after, limit=_PAGE)
-        page = patiently(ask, waits_seconds, files.wait, path=place.name, doing="list the conversations")
-        for each in page:
-            try:
-                yield restore(
-                    place, each, f"{path}/{each}", with_key=with_key, waits_seconds=waits_seconds, file_system=files
-                )
-            except ConversationNotFoundError:
-                continue
-            except BackendError:
-                raise
-            except TranscriptStoreError as error:
-                yield NotShipped(directory=f"{path}/{each}", error=error)
-        if len(page) < _PAGE:
-            return
-        after = page[-1]

@@ -7,10 +7,12 @@ An error is one line on standard error, without a traceback.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -28,6 +30,7 @@ from transcript_store.cli._shared.arguments import HelpFormatter
 
 _MISUSE = (InvalidIdError, InvalidBaseUrlError, MissingTokenError, NotAPathError)
 """The errors that count as misuse: the user has to change the command line or the environment."""
+_OBJECTS_BEFORE_A_COLLECTION = 50_000
 INTERRUPTED, OUTPUT_CLOSED = 130, 141  # 128 plus the number of the signal (SIGINT, SIGPIPE), as a shell shows it
 
 _DESCRIPTION = "Durable conversations for AI agents: record, read and check transcripts that do not lose a message."
@@ -57,13 +60,18 @@ _COMMANDS = {
     "show": ("show", "print a conversation: messages, tool calls and results, times and sizes"),
     "list": ("listing", "list the conversations in a directory, the one that changed last first"),
     "search": ("search", "find messages in libraries"),
+    "usage": ("usage", "sum tokens and cost by day, model, program, project, session"),
     "index": ("index", "bring the index of a library up to date, build it anew, or throw it away"),
     "import": ("import_", "bring other programs' histories into a library, and keep up with them"),
+    "keep": ("keep", "keep a library up with the programs of this machine, as a service"),
     "mcp": ("mcp", "let an agent search and read a library, by the Model Context Protocol"),
     "view": ("view", "write a conversation as one HTML page, to be looked at in a browser"),
     "serve": ("serve", "show a library in the browser, with what is appended as it comes"),
     "export": ("export", "hand a conversation on: as a file, or as a session of another program"),
-    "ship": ("ship", "send conversations to a database or a bucket as a copy, and bring them back"),
+    "backup": ("backup", "copy a library to a folder, a file, a database, a bucket or a pipe; again, what is new"),
+    "restore": ("restore", "bring a backup back, or merge it into a library that went on"),
+    "session": ("session", "repair, put back and relink the sessions of other programs"),
+    "ship": ("ship", "send conversations to a database or a bucket as a copy, and keep up with them"),
     "bisect": ("bisect", "find the first message after which a command fails"),
     "fork": ("fork", "copy a conversation, or its beginning, into a new one"),
     "rename": ("rename", "give a conversation a title"),
@@ -81,6 +89,7 @@ _COMMANDS = {
     "rotate-key": ("rotate_key", "give the sealed conversations of a library another key"),
     "new-key": ("new_key", "write a new key for sealed conversations to a file"),
     "writers": ("writers", "say who has which conversations of a library open to write"),
+    "programs": ("programs", "list whose sessions import reads, what is lost, and when a program deletes them"),
     "doctor": ("doctor", "try what conversations need of a directory, and say which promises hold there"),
     "demo": ("demo.command", "kill a writer with SIGKILL again and again, and count what was lost"),
 }
@@ -108,7 +117,7 @@ _OTHER_NAMES = {
 
 _OTHER_COMMANDS = {
     "search": ("find", "grep", "rg", "query"),
-    "list": ("ls", "ll", "history", "sessions", "projects", "stats", "du"),
+    "list": ("ls", "ll", "history", "projects", "stats", "du"),
     "show": ("cat", "less", "more", "print", "read", "open", "info", "tail", "head-of", "get"),
     "delete": ("rm", "remove", "del", "erase", "drop"),
     "rename": ("mv", "title", "name", "tag", "label"),
@@ -118,7 +127,9 @@ _OTHER_COMMANDS = {
     "export": ("convert", "dump", "save-as", "share"),
     "serve": ("web", "ui", "browse", "gui"),
     "view": ("html", "page"),
-    "snapshot": ("backup", "restore", "save"),
+    "snapshot": ("save",),
+    "backup": ("archive",),
+    "restore": ("merge", "sync"),
     "ship": ("push", "upload", "replicate"),
     "secrets": ("redact", "leaks", "scrub"),
     "prune": ("clean", "gc", "cleanup", "purge"),
@@ -129,6 +140,9 @@ _OTHER_COMMANDS = {
     "unseal": ("decrypt", "unlock"),
     "record": ("append", "write"),
     "index": ("reindex",),
+    "keep": ("watch", "daemon", "service", "sync", "archive"),
+    "usage": ("cost", "costs", "tokens", "spend", "ccusage"),
+    "session": ("sessions", "rescue", "relink", "moved"),
 }
 """What people type for a command of ours, by what it is called elsewhere."""
 
@@ -215,7 +229,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         SystemExit: argparse ended the command, after ``--help`` (code 0) or because of invalid arguments (code 2).
     """
     try:
-        with terminal.warnings_shown():
+        with _seldom_collected(), terminal.warnings_shown():
             try:
                 return _run(argv)
             finally:
@@ -231,6 +245,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         terminal.complain(f"cannot go on: {where}{error.strerror or error}")
         return 1
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """A start makes a hundred thousand objects that all stay: to look for garbage among them forty times was a tenth of its time."""
+    before = gc.get_threshold()
+    gc.set_threshold(_OBJECTS_BEFORE_A_COLLECTION, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _run(argv: Sequence[str] | None) -> int:
@@ -297,8 +322,12 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """
     parser = _Parser(prog=terminal.PROGRAM, description=_DESCRIPTION, epilog=_EPILOG, formatter_class=HelpFormatter)
     parser.add_argument("--version", action="version", version=f"{terminal.PROGRAM} {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="command")
-    for name, (home, what) in _COMMANDS.items():
+    # With its name given, argparse need not format a usage to find it.
+    commands = parser.add_subparsers(prog=terminal.PROGRAM, metavar="COMMAND", required=True, dest="command")
+    for name in (
+        words[:1] if words and words[0] in _COMMANDS else _COMMANDS
+    ):  # a list of all is for a help, and for a mistake
+        home, what = _COMMANDS[name]
         command = commands.add_parser(name, help=what, formatter_class=HelpFormatter)
         if name in words:
             module = import_module(f"{__name__}.{home}")

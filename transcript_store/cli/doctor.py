@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from transcript_store import doctor
 from transcript_store.cli._shared.arguments import add_json, path
 from transcript_store.cli._shared.keys import counted_sealed
-from transcript_store.cli._shared.names import examined, is_backend_address
+from transcript_store.cli._shared.names import examined, is_backend_address, none_in
+from transcript_store.cli._shared.retention import outlooks_of, say_outlooks
 from transcript_store.cli._shared.terminal import Working, columns, one_line, say, say_json, say_wrapped, wrapped
+
+if TYPE_CHECKING:
+    from transcript_store.keeping import RetentionOutlook
 
 DESCRIPTION = """\
 Try what conversations need of the directory DIR: file system, syncs, locks, renames, cache, space, clock; and say which of
 the promises of docs/durability.md hold there. It works in a folder of its own inside DIR and removes it.
 Of a backend (its address): settings, rights, the version of the tables, how long a commit takes, the clock; of a bucket
 conditional writes, lists and removal. What is written for that is removed again.
+Of a library in a directory also: which sessions the programs of this machine will delete, by their own settings, and which of them
+the library does not have.
 It cannot prove a disk honest: only a power cut shows whether a sync reached the medium.
 """
 EPILOG = """\
@@ -48,8 +55,12 @@ def run(arguments: Namespace) -> int:
     is_backend = is_backend_address(arguments.directory)
     with Working("trying what conversations need of it"):
         found = examined(arguments.directory) if is_backend else doctor(arguments.directory)
+    outlooks = [] if is_backend else _outlooks(found.directory)
     if arguments.json:
-        say_json({**asdict(found), "failed_promises": found.failed_promises, "is_ok": found.is_ok})
+        retention = [{**asdict(one), "sentence": one.sentence} for one in outlooks]
+        say_json(
+            {**asdict(found), "failed_promises": found.failed_promises, "is_ok": found.is_ok, "retention": retention}
+        )
         return 0 if found.is_ok else 1
     say(one_line(found.directory))
     width = columns()
@@ -58,6 +69,7 @@ def run(arguments: Namespace) -> int:
         for line, _ in wrapped(check.found, (), None if width is None else max(_LEAST_COLUMNS, width - len(beside))):
             say(f"{beside}{line}")
             beside = " " * len(beside)
+    say_outlooks([one for one in outlooks if one.soon or one.problem])
     if not is_backend and (there := counted_sealed(found.directory)):
         say(f"  {there}")
     say()
@@ -74,3 +86,8 @@ def run(arguments: Namespace) -> int:
         say("nothing found that stands against a promise")
     say_wrapped("not tried: whether the disk keeps what it says it keeps; only a power cut shows that")
     return 0 if found.is_ok else 1
+
+
+def _outlooks(directory: str) -> list[RetentionOutlook]:
+    """What programs will delete, if this is a library: any other directory has nothing to do with it."""
+    return outlooks_of(directory) if none_in(directory) is None else []

@@ -35,7 +35,7 @@ from transcript_store.cli._shared.terminal import (
     say,
     say_json_text,
 )
-from transcript_store.exporting import BinaryStream, Exported, export, program_folder, targets
+from transcript_store.exporting import Exported, Stream, export, program_folder, targets
 from transcript_store.formats import Loss
 
 DESCRIPTION = f"""\
@@ -55,7 +55,7 @@ examples:
 
 
 _TEXTS = ("original", "jsonl", "markdown", "html")
-PROGRAMS = ("claude-code", "codex", "gemini-cli", "pi")
+PROGRAMS = ("claude-code", "codex", "gemini-cli", "pi", "opencode", "kilo", "copilot")
 """The writers' names, for the help: to ask the formats for them would import each of them."""
 _OTHER_NAMES = {
     "md": "markdown",
@@ -172,7 +172,7 @@ def _say_done(done: Exported, imported_cwd: str | None, output: str | None) -> N
         say(one_line(written))
     if done.command is None or done.cwd is None:
         return
-    if output is not None:
+    if output is not None and for_shell(done.paths[-1]) not in done.command:
         complain(
             f"{one_line(output)}: the program looks in its own folder, so move what stands in here to there; or export without --output"
         )
@@ -198,7 +198,7 @@ class _Printed:
             say_json_text(text) if self._is_json else say(safe(text))
 
 
-def _output_for(to: str) -> BinaryStream:
+def _output_for(to: str) -> Stream:
     if to in ("jsonl", "markdown"):
         return _Printed(is_json=to == "jsonl")
     return RawOutput("original" if to == "original" else "page")

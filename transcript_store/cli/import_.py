@@ -10,9 +10,9 @@ from datetime import datetime
 
 from transcript_store import ConversationLibrary, ConversationNotFoundError
 from transcript_store.cli._shared.arguments import add_json, add_redact, path, positive, redactor_of, since
-from transcript_store.cli._shared.folders import why_not_imported
+from transcript_store.cli._shared.folders import import_cache, why_not_imported
 from transcript_store.cli._shared.keys import add_keys, command_keys
-from transcript_store.cli._shared.names import chat_place, destination, is_backend_address, library_at
+from transcript_store.cli._shared.names import import_destination, is_backend_address, library_at
 from transcript_store.cli._shared.tally import ImportTally
 from transcript_store.cli._shared.terminal import (
     Misuse,
@@ -31,7 +31,14 @@ from transcript_store.cli._shared.terminal import (
 )
 from transcript_store.display import MOMENTS
 from transcript_store.formats import READERS
-from transcript_store.importing import FoundSource, discover, find_sources, import_conversations
+from transcript_store.importing import (
+    FoundSource,
+    SourceFollower,
+    discover,
+    find_sources,
+    import_conversations,
+    overviews,
+)
 from transcript_store.sources import added_names, session_folders
 
 DESCRIPTION = """\
@@ -64,8 +71,6 @@ _LEAST_NAME = 2
 _FEW = 5
 """Of so many files that were named each has a line."""
 _POLL_SECONDS = 2.0
-_QUIET_SECONDS = 10
-"""A program writes a reply line by line, over seconds. One that was imported in the middle would come as a rewritten one."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -134,7 +139,9 @@ def run(arguments: Namespace) -> int:
     for named in arguments.paths:
         if (why_not := why_not_imported(os.path.abspath(os.path.expanduser(named)))) is not None:
             raise Misuse(f"{named}: {why_not}")
-    library = library_at(_library(arguments.into), creates=not arguments.dry_run, **command_keys(arguments).options)
+    library = library_at(
+        import_destination(arguments.into), creates=not arguments.dry_run, **command_keys(arguments).options
+    )
     chosen: frozenset[str] | None = programs
     if not (arguments.paths or programs):
         chosen = _chosen(arguments, library, [one for one in discover() if _is_recent(one, arguments.since)])
@@ -189,31 +196,15 @@ def _is_recent(found: FoundSource, since: datetime | None) -> bool:
     return since is None or found.why_not is not None or found.mtime_ns >= since.timestamp() * 1e9
 
 
-def _library(into: str | None) -> str:
-    if into is not None:
-        return destination(into)
-    try:
-        return chat_place()
-    except ModuleNotFoundError:
-        raise Misuse("--into LIBRARY says where they go (without it the extra `chat` is needed)") from None
-
-
-def _cache_folder() -> str:
-    """Where it is kept what did not change: the user's cache directory."""
-    caches = "Library/Caches" if sys.platform == "darwin" else ".cache"
-    below = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), caches)
-    return os.path.join(below, "transcript-store")
-
-
 def _chosen(arguments: Namespace, library: ConversationLibrary, found: list[FoundSource]) -> frozenset[str] | None:
     """The programs whose sessions are to be imported; None for nothing."""
     if arguments.json and not (arguments.all or arguments.yes or arguments.dry_run):
         raise Misuse("--json asks nothing: --all imports all that is found on this machine, or name files and folders")
     programs = list(dict.fromkeys(str(one.program) for one in found))
     if not arguments.json:
-        for program in programs:
-            its = [one for one in found if one.program == program and one.why_not is None]
-            say(f"{program:<14} {many(len(its), 'file'):>13}  {size(sum(one.size for one in its)):>9}")
+        for one in overviews(found):
+            days = "" if one.first is None or one.last is None else f"  {one.first:%Y-%m-%d} to {one.last:%Y-%m-%d}"
+            say(f"{one.program:<14} {many(one.sessions, 'session'):>15}  {size(one.size):>9}{days}")
         if not programs:
             recent = " that changed since then" if arguments.since is not None else ""
             say(f"no session{recent} of a program that is known here was found; name files or folders")
@@ -285,7 +276,7 @@ def _import(arguments: Namespace, library: ConversationLibrary, found: list[Foun
             diverged=arguments.diverged,
             dry_run=arguments.dry_run,
             since=arguments.since,
-            cache=_cache_folder(),
+            cache=import_cache(),
             redact=redactor_of(arguments),
             jobs=arguments.jobs,
             empty=arguments.empty,
@@ -322,17 +313,11 @@ def _follow(
     tally: ImportTally,
 ) -> None:
     """Import again what changed since it was imported, whenever it has been quiet for a while. Ends with Ctrl-C."""
-    seen = {one.path: one for one in imported}
-    since: dict[FoundSource, float] = {}
-    """Since when each changed file looks so: its own time does not say it if that lies ahead of the clock."""
+    follower = SourceFollower(imported)
     while True:
         flush()
         time.sleep(_POLL_SECONDS)
-        at, quiet_since = time.monotonic(), time.time_ns() - _QUIET_SECONDS * 10**9
-        # What is gone may come again: a program replaces its file, a disk comes back.
-        now = _found(arguments, programs, may_be_gone=True)
-        since = {one: since.get(one, at) for one in now if one != seen.get(one.path)}
-        changed = [one for one in since if one.mtime_ns <= quiet_since or since[one] <= at - _QUIET_SECONDS]
-        if changed:
+        follower.look(_found(arguments, programs, may_be_gone=True), is_all=True)
+        if changed := follower.due():
             _import(arguments, library, changed, tally)
-            seen.update({one.path: one for one in changed})
+            follower.imported(changed)

@@ -7,9 +7,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import islice
-from typing import NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
 
-from transcript_store import ConversationSummary
 from transcript_store.cli._shared.arguments import add_json, path, whole_number
 from transcript_store.cli._shared.filters import add_filters, filters_of, say_ignored
 from transcript_store.cli._shared.keys import CommandKeys, add_keys, command_keys, with_titles
@@ -26,6 +26,7 @@ from transcript_store.cli._shared.names import (
 )
 from transcript_store.cli._shared.terminal import (
     Misuse,
+    Working,
     columns,
     columns_of,
     complain,
@@ -38,6 +39,11 @@ from transcript_store.cli._shared.terminal import (
     say_marked,
     size,
 )
+from transcript_store.errors import TranscriptStoreError
+
+if TYPE_CHECKING:
+    from transcript_store import ConversationSummary
+    from transcript_store.usage import UsageTotal
 
 DESCRIPTION = """\
 List the conversations of a library, whatever their folders are called, the one first in which something was said last. Each with
@@ -61,6 +67,8 @@ examples:
   transcript-store list chats --json | jq -r 'select(.damage) | .directory'
 """
 
+_BY_USAGE = ("tokens", "cost")
+_ORDERS = ("updated", "created", "title", "records", "size", *_BY_USAGE)
 _ON_A_SCREEN = 50
 _AT_A_TIME = 1000
 _LEAST_TITLE, _PROJECT_COLUMNS, _PROGRAM_COLUMNS = 20, 16, 12
@@ -84,7 +92,10 @@ def configure(parser: ArgumentParser) -> None:
         "-n", "--limit", metavar="N", type=whole_number, help="only the first N; 0 for all (default: 50 on a terminal)"
     )
     parser.add_argument(
-        "--sort", choices=("updated", "created", "title", "records", "size"), help="the order (default: updated)"
+        "--sort",
+        choices=_ORDERS,
+        metavar="ORDER",
+        help=f"{', '.join(_ORDERS)} (default: updated); for tokens and cost every conversation is read",
     )
     parser.add_argument("-l", "--long", action="store_true", help="also records, size, model and whole ids")
     parser.add_argument("--filter", metavar="QUERY", help="only those that a query leaves, as `search` has it")
@@ -98,6 +109,8 @@ class ListedConversation(NamedTuple):
 
     summary: ConversationSummary
     name: str
+    usage: UsageTotal | None = None
+    """Its tokens and their cost, if the list is sorted by these."""
 
 
 def run(arguments: Namespace) -> int:
@@ -134,6 +147,8 @@ def _list(arguments: Namespace, directory: str, query: str, keys: CommandKeys) -
     """Print the conversations that the query leaves, and say how many they are."""
     if is_backend_address(directory) and not query and arguments.sort is None:
         return _list_a_place(arguments, directory)
+    if arguments.sort in _BY_USAGE:
+        return _list_by_usage(arguments, directory, query, keys)
     return _list_from_the_index(arguments, directory, query, keys)
 
 
@@ -162,7 +177,8 @@ def _list_from_the_index(arguments: Namespace, directory: str, query: str, keys:
     from transcript_store.search import SearchIndex
 
     limit, shown_so_far, after = _limit(arguments), 0, None
-    with SearchIndex(library_at(directory)) as index:
+    # The library of a new user is not there yet; a directory that is needs nothing that writes conversations.
+    with SearchIndex(directory if os.path.isdir(directory) else library_at(directory)) as index:
         while True:
             page = index.list(
                 limit=min(_AT_A_TIME, limit - shown_so_far) if limit else _AT_A_TIME,
@@ -188,6 +204,34 @@ def _list_from_the_index(arguments: Namespace, directory: str, query: str, keys:
     return shown_so_far
 
 
+def _list_by_usage(arguments: Namespace, directory: str, query: str, keys: CommandKeys) -> int:
+    """Print the conversations that took most tokens, or cost most: every one is read for that."""
+    from transcript_store.search import SearchIndex
+    from transcript_store.usage import UsageTotal, conversation_usage
+
+    found: list[ListedConversation] = []
+    with SearchIndex(library := library_at(directory, **keys.options)) as index, Working("counting tokens"):
+        after, is_first = None, True
+        while is_first or after is not None:
+            page = index.list(limit=_AT_A_TIME, after=after, filter=query, wait=is_first)
+            for summary, name in zip(with_titles(list(page), keys), page.names, strict=True):
+                try:
+                    with library.open(summary.id or "", read_only=True, verify="tail") as conversation:
+                        usage = conversation_usage(conversation)
+                except TranscriptStoreError as error:
+                    complain(f"not counted: {error.problem}")
+                    usage = UsageTotal(key=())
+                found.append(ListedConversation(summary, summary.title or name, usage))
+            after, is_first = page.next, False
+    counted = attrgetter("usage.total_tokens" if arguments.sort == "tokens" else "usage.known_cost_usd")
+    found.sort(key=counted, reverse=True)
+    limit = _limit(arguments) or len(found)
+    _say(arguments, directory, found[:limit], with_headings=True)
+    if len(found) > limit:
+        _say_more(arguments, f"{limit:,} of {len(found):,} in {one_line(printable_name(directory))}")
+    return len(found)
+
+
 def _say_more(arguments: Namespace, what: str, *, is_all: bool = False) -> None:
     if columns() is not None and not arguments.json:
         say_marked(what if is_all else f"{what}; -n N shows more, -n 0 all of them", looks=("quiet",))
@@ -198,6 +242,8 @@ def _say(arguments: Namespace, directory: str, rows: Sequence[ListedConversation
         for row in rows:
             members = asdict(row.summary)
             del members["last_extra"]  # nobody asked for it
+            if row.usage is not None:
+                members |= {"tokens": row.usage.total_tokens, "cost_usd": row.usage.cost_usd}
             say_json({"name": row.name, **members})
         return
     width = columns()
@@ -232,7 +278,7 @@ def _in_a_pipe(row: ListedConversation) -> str:
     project, program, name = _facts(summary)
     facts = ("" if number is None else str(number) for number in (summary.record_count, summary.size_bytes))
     when = one_line((summary.updated_at or "")[:19])
-    return "\t".join((one_line(row.name), when, project, program, name, *facts, _model_of(summary)))
+    return "\t".join((one_line(row.name), when, project, program, name, *facts, _model_of(summary), *_usage(row)))
 
 
 def _on_a_terminal(
@@ -241,10 +287,11 @@ def _on_a_terminal(
     """The headings, and a line for each conversation: its title takes the room that the others leave."""
     found = [_facts(row.summary) for row in rows]
     ids = [short(name) for _, _, name in found]
-    more = [_more(row.summary) if is_long else () for row in rows]
+    more = [(*(_more(row.summary) if is_long else ()), *_usage(row)) for row in rows]
+    counts = ("TOKENS", "COST") if rows and rows[0].usage is not None else ()
     times = [one_line((row.summary.updated_at or "")[: 16 if width >= _WIDE else 10].replace("T", " ")) for row in rows]
     table = [
-        ("LAST SAID", "PROJECT", "PROGRAM", *(("RECORDS", "SIZE", "MODEL") if is_long else ()), "ID"),
+        ("LAST SAID", "PROJECT", "PROGRAM", *(("RECORDS", "SIZE", "MODEL") if is_long else ()), *counts, "ID"),
         *(
             (at, fitting(project, _PROJECT_COLUMNS), fitting(program, _PROGRAM_COLUMNS), *facts, name)
             for at, (project, program, _), facts, name in zip(times, found, more, ids, strict=True)
@@ -260,6 +307,12 @@ def _on_a_terminal(
     for name, cells in zip(("TITLE", *names), table, strict=True):
         cells_padded = (padded(cell, column) for cell, column in zip(cells, widths, strict=True))
         yield "  ".join((padded(fitting(name, room), room), *cells_padded)).rstrip()
+
+
+def _usage(row: ListedConversation) -> tuple[str, ...]:
+    if row.usage is None:
+        return ()
+    return f"{row.usage.total_tokens:,}", "?" if row.usage.cost_usd is None else f"${row.usage.cost_usd:,.2f}"
 
 
 def _more(summary: ConversationSummary) -> tuple[str, str, str]:

@@ -8,8 +8,9 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 
 from transcript_store.cli._shared.arguments import path
+from transcript_store.cli._shared.health import StatusFile, add_status_file
 from transcript_store.cli._shared.keys import add_keys, command_keys
-from transcript_store.cli._shared.names import libraries, library_at
+from transcript_store.cli._shared.names import libraries, library_at, printable_name
 from transcript_store.cli._shared.terminal import complain, one_line, say
 from transcript_store.serving import serve
 
@@ -49,6 +50,7 @@ def configure(parser: ArgumentParser) -> None:
         help="the port at the browser's end of a tunnel; opens no browser",
     )
     add_keys(parser)
+    add_status_file(parser)
 
 
 def run(arguments: Namespace) -> int:
@@ -70,11 +72,13 @@ def run(arguments: Namespace) -> int:
     def failed(error: BaseException) -> None:
         complain(f"the server met an error: {type(error).__name__}: {error}")
 
+    status = StatusFile(arguments.status_file, "serve", source=printable_name(directory))
     serve(
         library_at(directory),
         ready=ready,
         show_address=show_address,
         failed=failed,
+        alive=status.end_round,
         port=arguments.port,
         forwarded_port=arguments.forwarded_port,
         **keys.options,

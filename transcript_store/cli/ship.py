@@ -1,4 +1,4 @@
-"""``transcript-store ship``: send conversations to a place as a copy, bring them back, and keep up with them."""
+"""``transcript-store ship``: send conversations to a place as a copy, and keep up with them."""
 
 from __future__ import annotations
 
@@ -6,37 +6,29 @@ import os
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from transcript_store.cli._shared.arguments import add_json, path, seconds
+from transcript_store.cli._shared.health import StatusFile, add_status_file, stopped_by_sigterm
 from transcript_store.cli._shared.hints import error_sentence
-from transcript_store.cli._shared.names import (
-    existing,
-    is_backend_address,
-    place_at,
-    printable_name,
-    taken_apart,
-    with_id,
-)
+from transcript_store.cli._shared.names import existing, is_backend_address, place_at, printable_name, taken_apart
 from transcript_store.cli._shared.terminal import Misuse, Working, complain, many, one_line, say, say_json, size
 from transcript_store.file_names import TRANSCRIPT, absolute_path
 
 if TYPE_CHECKING:
-    from transcript_store.backends import LibraryShipper, NotShipped, Restored, Shipped, Shipper
+    from transcript_store.backends import LibraryShipper, NotShipped, Shipped, Shipper
 
 DESCRIPTION = """\
 Send a conversation, or all those of a library, to a database or a bucket, and say what is not there yet. What is new goes
 behind what is there: transcripts of every generation, byte for byte, and the metadata. Run it again after whatever stopped
 it: it goes on, and nothing is there twice. A writer may be at work on the folder.
 
-The other way round it makes folders of what stands on a place. A folder is there when it is whole, or not at all. One that
-is an earlier state of what is there goes on from that; one that went on by itself is left alone.
-
 A copy that went on by itself is left alone, and both heads are named. A writer at work on the place is not disturbed,
 except with --take-over. Of a sealed conversation key.json stays where it is, except with --with-key: a copy without
-it cannot be opened, and need not be shredded. Back key files up elsewhere. The way back brings key.json if it is there.
+it cannot be opened, and need not be shredded. Back key files up elsewhere. `restore` brings copies back.
+
+SIGTERM ends --follow with exit code 0, when what was claimed is released.
 """
 EPILOG = """\
 exit code: 0 if all of it went, 1 if something did not
@@ -45,18 +37,15 @@ examples:
   transcript-store ship chats/today postgresql://keeper@db.example/agents
   transcript-store ship chats s3://bucket/copies --dry-run          what is not there yet?
   transcript-store ship chats s3://bucket/copies --follow           until Ctrl-C, each second what is new
-  transcript-store ship s3://bucket/copies restored                 and back: all of them
-  transcript-store ship s3://bucket/copies/last restored/today
+  transcript-store ship chats s3://bucket/copies --follow --status-file s.prom
 """
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    what = "a conversation (its folder, DIR/ID, DIR/last) or a library; or the address of either on a place"
+    what = "a conversation (its folder, DIR/ID, DIR/last) or a library"
     parser.add_argument("source", metavar="FROM", type=path, help=what)
-    parser.add_argument(
-        "to", metavar="TO", type=path, help="the address of a place; or the folder to make, if FROM is on a place"
-    )
+    parser.add_argument("to", metavar="TO", type=path, help="the address of a place")
     parser.add_argument("--dry-run", action="store_true", help="send nothing, and say what is not there yet")
     parser.add_argument("--take-over", action="store_true", help="claim what somebody else is writing to there")
     parser.add_argument("--with-key", action="store_true", help="send key.json of sealed conversations too")
@@ -64,16 +53,23 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--every", metavar="SECONDS", type=seconds, default=1.0, help="how often --follow looks (default: 1)"
     )
+    add_status_file(parser)
     add_json(parser, "one JSON object for each conversation")
 
 
 def run(arguments: Namespace) -> int:
-    """Ship there, or back."""
+    """Ship there."""
     arguments.without_key = []
+    to = (
+        arguments.to if is_backend_address(arguments.to) else absolute_path(arguments.to)
+    )  # which refuses half an address
     if is_backend_address(arguments.source):
-        return _bring_back(arguments)
-    if not is_backend_address(arguments.to):
-        raise Misuse("one of the two has to be a place, such as postgresql://host/database or s3://bucket/prefix")
+        raise Misuse(
+            f"`ship` sends to a place; `transcript-store restore {printable_name(arguments.source)} {printable_name(to)}` brings back"
+        )
+    if not is_backend_address(to):
+        what = "such as postgresql://host/database or s3://bucket/prefix; `backup` copies to a folder or a file"
+        raise Misuse(f"{to} is no place, {what}")
     if taken_apart(arguments.to).what is not None:
         raise Misuse(
             f"{printable_name(arguments.to)}: name the place alone; a conversation has there the id that it has here"
@@ -110,47 +106,69 @@ def _reports(shipper: Any, arguments: Namespace) -> Iterator[Shipped | NotShippe
 
 
 def _send(arguments: Namespace, place: Any) -> int:
-    status = 0
+    from transcript_store.backends import NotShipped
+
+    failing = records = behind = 0
+    status = _status_file(arguments)
     with _shipper(arguments, place) as shipper:
         _tell_ends(arguments)
         with Working("looking" if arguments.dry_run else "shipping") as working:
             for report in _reports(shipper, arguments):
                 with working.paused():
-                    status |= _tell(report, arguments)
+                    failing += _tell(report, arguments)
+                if not isinstance(report, NotShipped):
+                    records, behind = records + report.sent_records, behind + report.left_records
+    status.end_round(failing=failing, behind=behind, records=records)
     _tell_of_keys(arguments)
-    return status
+    return 1 if failing else 0
+
+
+def _status_file(arguments: Namespace) -> StatusFile:
+    return StatusFile(
+        arguments.status_file, "ship", source=printable_name(arguments.source), target=printable_name(arguments.to)
+    )
 
 
 def _follow(arguments: Namespace, place: Any) -> int:
     """Send what is new, again and again. A place that does not answer is asked again; what is wrong is said once."""
     if arguments.dry_run:
         raise Misuse("--follow sends, and --dry-run sends nothing")
+    status = _status_file(arguments)
+    with stopped_by_sigterm(), _shipper(arguments, place) as shipper:
+        _tell_ends(arguments)
+        _keep_up(arguments, shipper, status)
+    return 0
+
+
+def _keep_up(arguments: Namespace, shipper: Any, status: StatusFile) -> None:
     from transcript_store.backends import BackendError, NotShipped
 
     known: dict[str, str] = {}
-    with _shipper(arguments, place) as shipper:
-        _tell_ends(arguments)
-        while True:
-            try:
-                for report in _reports(shipper, arguments):
-                    if isinstance(report, NotShipped):
-                        if known.get(report.directory) != str(report.error):
-                            known[report.directory] = str(report.error)
-                            _tell(report, arguments)
-                    elif report.sent_records or known.pop(report.directory, ""):
+    while True:
+        records = behind = 0
+        try:
+            for report in _reports(shipper, arguments):
+                if isinstance(report, NotShipped):
+                    if known.get(report.directory) != str(report.error):
+                        known[report.directory] = str(report.error)
                         _tell(report, arguments)
-                known.pop("", None)
-                _tell_of_keys(arguments)
-            except BackendError as error:
-                if "" not in known:
-                    complain(error_sentence(error, "ship"))
-                known[""] = str(error)
-            time.sleep(arguments.every)
+                    continue
+                if report.sent_records or known.pop(report.directory, ""):
+                    _tell(report, arguments)
+                records, behind = records + report.sent_records, behind + report.left_records
+            known.pop("", None)
+            _tell_of_keys(arguments)
+        except BackendError as error:
+            if "" not in known:
+                complain(error_sentence(error, "ship"))
+            known[""] = str(error)
+        status.end_round(failing=len(known), behind=behind, records=records)
+        time.sleep(arguments.every)
 
 
-def _tell(report: Shipped | NotShipped | Restored, arguments: Namespace) -> int:
+def _tell(report: Shipped | NotShipped, arguments: Namespace) -> int:
     """Print what came of one conversation; returns what the exit code becomes by it."""
-    from transcript_store.backends import NotShipped, Restored
+    from transcript_store.backends import NotShipped
 
     if isinstance(report, NotShipped):
         if arguments.json:
@@ -160,8 +178,7 @@ def _tell(report: Shipped | NotShipped | Restored, arguments: Namespace) -> int:
     if arguments.json:
         say_json(asdict(report))
     else:
-        facts = _of_restored(report) if isinstance(report, Restored) else _of_shipped(report, arguments)
-        say(f"{one_line(report.id)}  {facts}", now=True)
+        say(f"{one_line(report.id)}  {_of_shipped(report, arguments)}", now=True)
     if report.key_is_missing and not arguments.dry_run:
         arguments.without_key.append(report.id)
     return 0
@@ -177,14 +194,9 @@ def _tell_of_keys(arguments: Namespace) -> None:
         if len(ids) == 1
         else f"{len(ids):,} conversations are sealed, and their key.json are"
     )
-    if is_backend_address(arguments.source):
-        complain(
-            f"{which} not on the place: put them into the folders from your backup; without them these cannot be opened"
-        )
-    else:
-        complain(
-            f"{which} not on the place: without them the copy cannot be opened. --with-key sends them; else back them up elsewhere"
-        )
+    complain(
+        f"{which} not on the place: without them the copy cannot be opened. --with-key sends them; else back them up elsewhere"
+    )
     ids.clear()
 
 
@@ -196,36 +208,3 @@ def _of_shipped(report: Shipped, arguments: Namespace) -> str:
     if not report.sent_records:
         sent = "nothing new"
     return f"{sent}, {left}" if report.left_records else sent
-
-
-def _of_restored(report: Restored) -> str:
-    what = "" if report.is_new else "was there already: "
-    if report.added_records and not report.is_new:
-        what = f"{many(report.added_records, 'record')} added: "
-    return f"{what}{many(report.record_count, 'record')} in {one_line(report.directory)}"
-
-
-def _bring_back(arguments: Namespace) -> int:
-    if is_backend_address(arguments.to):
-        raise Misuse("one of the two has to be a folder: ship to a folder, and from there to the other place")
-    if arguments.follow or arguments.dry_run or arguments.take_over:
-        raise Misuse("--follow, --dry-run and --take-over are for shipping to a place")
-    from transcript_store.backends import restore, restore_library
-
-    to = absolute_path(arguments.to)
-    _tell_ends(arguments)
-    status = 0
-    with Working("bringing back") as working:
-        if taken_apart(arguments.source).what is None:
-            place = place_at(arguments.source)
-            with closing(restore_library(place, to, with_key=True)) as reports:
-                for report in reports:
-                    with working.paused():
-                        status |= _tell(report, arguments)
-            _tell_of_keys(arguments)
-            return status
-        library, conversation = with_id(arguments.source)
-        restored = restore(place_at(library), conversation, to, with_key=True)
-    status = _tell(restored, arguments)
-    _tell_of_keys(arguments)
-    return status

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -30,9 +31,9 @@ from transcript_store.import_notes import MOST, note_of, session_id
 from transcript_store.library import ConversationLibrary
 from transcript_store.redaction import SecretRedactor, require_redactor
 from transcript_store.temporary_files import require_binary
-from transcript_store.view import BinaryStream, render_conversation
+from transcript_store.view import Stream, render_conversation
 
-__all__ = ["BinaryStream", "ExportError", "Exported", "export", "fork_for", "program_folder", "targets"]
+__all__ = ["ExportError", "Exported", "Stream", "export", "fork_for", "program_folder", "targets"]
 
 _LONGEST_PATH_BYTES = 4096
 """PATH_MAX of Linux, and more than that of macOS: no system opens a longer path."""
@@ -86,7 +87,7 @@ def export(
     id: str | None = None,
     *,
     to: str,
-    output: str | os.PathLike[str] | BinaryStream | None = None,
+    output: str | os.PathLike[str] | Stream | None = None,
     generation: int | None = None,
     through_seq: int | None = None,
     cwd: str | os.PathLike[str] | None = None,
@@ -306,11 +307,12 @@ def _to_program(
         ) from error
     if before_writing is not None:
         before_writing(written.losses)
+    paths = tuple(write_all(folder, written.files))
     return Exported(
         to=writer.name,
-        paths=tuple(write_all(folder, written.files)),
-        session=session,
-        command=written.command or None,
+        paths=paths,
+        session=written.session or session,
+        command=written.command.replace("{file}", shlex.quote(paths[-1])) or None,
         cwd=where,
         losses=written.losses,
     )

@@ -1,50 +1,29 @@
 """Other programs' histories, a format a module: pure functions from bytes or rows to a :class:`SessionPlan`, and back. No I/O, no clock.
 
-What is said in a conversation needs none of them, so they are imported when somebody asks for ``READERS`` or ``WRITERS``.
+What is said in a conversation needs none of them, so they, and what they share, are imported when somebody asks for them.
 """
+
+# ruff: noqa: F405 (`_shared` lists its names)
 
 import typing as _typing
 
 from transcript_store._lazy import lazy_names as _opened
 from transcript_store.formats._arranging import is_form_known, to_neutral
-from transcript_store.formats._lines import SourceLine, SourceLines, head_of, in_another_encoding, nearly_json_lines
 from transcript_store.formats._neutral import Block, Call, Media, NeutralMessage, Other, Result, Text, Thinking
-from transcript_store.formats._outgoing import OutgoingConversation, handed
-from transcript_store.formats._packing import (
-    original_lines,
-    pack_line,
-    redacted_extra,
-    redacted_plan,
-    redacted_record,
-    redaction_of,
-    unpack_line,
-)
-from transcript_store.formats._plan import (
-    Format,
-    ImportFinding,
-    Loss,
-    PlannedRecord,
-    SessionFolder,
-    SessionPlan,
-    SessionReader,
-    SessionWriter,
-    Source,
-    SourceHead,
-    Tables,
-    WrittenSession,
-)
-from transcript_store.formats._trees import with_branches
 
 if _typing.TYPE_CHECKING:
     from transcript_store.formats._registry import READERS, WRITERS, generic_sessions
+    from transcript_store.formats._shared import *
 else:
-    __getattr__, __dir__ = _opened(__name__, "_registry")
+    __getattr__, __dir__ = _opened(__name__, "_shared", "_registry")
 
 __all__ = [
+    "LAYOUTS",
     "READERS",
     "WRITERS",
     "Block",
     "Call",
+    "FolderLayout",
     "Format",
     "ImportFinding",
     "Loss",
@@ -62,6 +41,7 @@ __all__ = [
     "SourceHead",
     "SourceLine",
     "SourceLines",
+    "StampingReader",
     "Tables",
     "Text",
     "Thinking",
@@ -72,6 +52,7 @@ __all__ = [
     "in_another_encoding",
     "is_form_known",
     "nearly_json_lines",
+    "objects_of",
     "original_lines",
     "pack_line",
     "redacted_extra",

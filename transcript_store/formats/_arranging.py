@@ -18,7 +18,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transcript_store.formats._document import Json, text_member
 from transcript_store.formats._forms import ChatCompletions, Claude, Gemini, PydanticAi, Responses, is_item
@@ -35,9 +35,12 @@ from transcript_store.formats._neutral import (
     Text,
     Thinking,
 )
-from transcript_store.formats._plan import Loss
 from transcript_store.formats._rows import object_beside
 from transcript_store.messages import provider_family
+
+if TYPE_CHECKING:
+    from transcript_store.formats._plan import Loss
+
 
 FORMS: dict[str, Form] = {form.name: form for form in (Claude(), ChatCompletions(), Responses(), Gemini())}
 """``claude``, ``openai`` (chat completions), ``openai-responses``, ``gemini``."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from transcript_store.conversation import ConversationMetadata, Record
-from transcript_store.formats._arranging import form_family, messages_of, to_neutral
+from transcript_store.formats._arranging import form_family, messages_of
 from transcript_store.formats._lines import KeptLines
 from transcript_store.formats._neutral import Losses, objects, text_in
-from transcript_store.formats._outgoing import id_within, json_line, outgoing_records
+from transcript_store.formats._outgoing import id_within, json_line, outgoing_records, turns_said
 from transcript_store.formats._plan import ImportFinding, WrittenSession
 from transcript_store.formats._scaffolding import CLAUDE_CODE, texts_in
 
@@ -366,7 +366,7 @@ class ClaudeCodeWriter:
         losses = Losses()
         said = outgoing_records(records, metadata, losses)
         provider = metadata.provider or "openai"
-        turns = to_neutral((one.message for one in said), provider)
+        turns = turns_said(said, provider)
         handed = messages_of(turns, "claude", join=form_family(provider) != "claude")
         losses.add(handed.losses)
         if not handed.messages:
@@ -403,7 +403,7 @@ class ClaudeCodeWriter:
             parent = own
         if title := metadata.labels.get("title"):
             lines.append({"type": "custom-title", "customTitle": title, "sessionId": session})
-        path = f"projects/{_folder(cwd)}/{session}.jsonl"
+        path = f"projects/{project_folder(cwd)}/{session}.jsonl"
         data = b"".join(map(json_line, lines))
         return WrittenSession(((path, data),), f"claude --resume {session}", losses.found())
 
@@ -434,7 +434,7 @@ def _reply(
     }
 
 
-def _folder(cwd: str) -> str:
+def project_folder(cwd: str) -> str:
     """The name of a project's folder, as the program makes it of a directory (2.1)."""
     name = re.sub(r"[^a-zA-Z0-9]", lambda found: "-" * (1 + (found[0] > "\uffff")), cwd)  # JavaScript counts halves
     if len(name) <= _LONGEST_NAME:

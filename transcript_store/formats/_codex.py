@@ -9,7 +9,8 @@
 * ``event_msg`` of the type ``thread_rolled_back``: a new generation without the last ``num_turns`` that the user began.
 
 Usage is in ``token_usage_record`` behind a reply; before 0.160 only in ``token_count``, which repeats itself, so it counts once it
-has another total. The versions of early 2025 had the items themselves as lines.
+has another total. Without ``last_token_usage`` the running total counts, less what it was before. What no reply cost, such as a
+compaction, stands with the event. The versions of early 2025 had the items themselves as lines.
 
 Source: ``codex-rs/protocol`` and ``codex-rs/core/src/rollout``, and files that 0.169.0 wrote.
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -39,13 +41,15 @@ _EARLY_ITEMS = frozenset({"message", "reasoning", "function_call", "function_cal
 
 _SPEAKERS = {"user_message": "user", "UserMessage": "user", "agent_message": "assistant", "AgentMessage": "assistant"}
 """Who speaks in an event, by its type."""
+_REPEATING_SECONDS = 1.0
+"""So soon after a fork began no model has answered."""
 
 
 class Codex:
     """Reads rollouts of Codex."""
 
     name = "codex"
-    revision = 2
+    revision = 3
 
     def recognizes(self, head: SourceHead) -> bool:
         first = head.objects[0] if head.objects else {}
@@ -106,13 +110,22 @@ class _Session:
         self.speaks = False
         self.items = Items()
         self.context: list[PlannedRecord] = []
-        self.total: Any = None
+        self.total: Json = {}
+        """The running total of ``token_count``."""
+        self.has_records = False
+        """Whether there is a ``token_usage_record``: a ``token_count`` that no reply waits for repeats it."""
+        self.forked_at: str | None = None
+        """When a fork of another session, or a sub-agent, began. What it repeats of the other's counts has an earlier time, or was written
+        at once."""
         self.unmetered: Draft | None = None
         """The last reply, until it is known what it cost."""
 
-    def learn(self, kind: str | None, payload: Json) -> None:
-        if kind == "session_meta" and not self.meta:
-            self.meta = payload
+    def learn(self, kind: str | None, payload: Json, at: str | None) -> None:
+        if kind == "session_meta" and (text_member(payload.get("forked_from_id")) or _parent(payload)):
+            self.forked_at = max(self.forked_at or "", at or "")
+        if kind == "session_meta":
+            self.meta = self.meta or payload
+            self.total = {}  # another process counts from zero
         elif kind == "turn_context":
             self.model = text_member(payload.get("model")) or self.model
         elif kind == "event_msg" and payload.get("type") == "thread_name_updated":
@@ -131,12 +144,33 @@ class _Session:
             if self.model:
                 reply.extra["model"] = self.model
 
-    def meter(self, usage: object, response_id: object = None) -> None:
-        if self.unmetered is not None and obj(usage):
-            self.unmetered.extra["usage"] = usage
-            if text_member(response_id):
-                self.unmetered.extra["response_id"] = response_id
-            self.unmetered = None
+    def meter(self, payload: Json, at: str | None = None) -> Json:
+        """Note what the last reply cost; gives it back if it was no reply's."""
+        is_count = payload.get("type") == "token_count"
+        usage = self._counted(payload) if is_count else obj(payload.get("usage"))
+        about = {"usage": usage, "response_id": text_member(payload.get("response_id")), "model": self.model}
+        about = {name: value for name, value in about.items() if value}
+        if is_count and self.forked_at is not None and _seconds_between(self.forked_at, at) < _REPEATING_SECONDS:
+            usage, self.unmetered = {}, None  # it counts in the session that the fork is of
+        # A reply that two requests made has the cost of the first. A request without a reply, such as a compaction, is the event's.
+        if not usage or self.unmetered is None or "usage" in self.unmetered.extra:
+            return about if usage and not (is_count and self.has_records) else {}
+        self.unmetered.extra.update(about)
+        self.unmetered = None
+        return {}
+
+    def _counted(self, payload: Json) -> Json:
+        """What was counted since the last ``token_count``. One of rate limits alone has no total."""
+        info = obj(payload.get("info"))
+        before, total = self.total, obj(info.get("total_token_usage"))
+        if not total or total == before:
+            return {}
+        self.total = total
+        if last := obj(info.get("last_token_usage")):
+            return last
+        counts = {name: number for name, each in total.items() if (number := count_member(each)) is not None}
+        less = {name: number - (count_member(before.get(name)) or 0) for name, number in counts.items()}
+        return counts if any(number < 0 for number in less.values()) else less
 
     def settled(self) -> Iterator[Draft]:
         """What was said so far. Whatever of it is a message is in force from here on."""
@@ -165,7 +199,7 @@ def _walk(lines: Iterable[SourceLine], session: _Session) -> Steps:
         session.first = session.first or line.raw
         value = line.value or {}
         kind, payload, at = _kind(value), obj(value.get("payload", value)), text_member(value.get("timestamp"))
-        session.learn(kind, payload)
+        session.learn(kind, payload, at)
         if kind == "event_msg" and (heard := _heard(payload)) is not None:
             session.is_heard = True
             if session.hears:
@@ -183,16 +217,22 @@ def _walk(lines: Iterable[SourceLine], session: _Session) -> Steps:
             said = len(session.context)
             kept = _rolled_back(session.context, count_member(payload.get("num_turns")) or 0)
             yield from session.anew(kept, taken_back=said - len(kept))
-        elif kind == "token_usage_record":
+        cost = {}
+        if kind == "token_usage_record":
+            session.has_records = True
             session.items.close()
-            session.meter(payload.get("usage"), payload.get("response_id"))
+            cost = session.meter(payload)
         elif kind == "event_msg" and payload.get("type") == "token_count":
-            info = obj(payload.get("info"))
-            if info.get("total_token_usage") != session.total:
-                session.total = info.get("total_token_usage")
-                session.meter(info.get("last_token_usage"))
-        session.items.event(line, at)
+            cost = session.meter(payload, at)
+        session.items.event(line, at, cost)
     yield from session.settled()
+
+
+def _seconds_between(earlier: str, later: str | None) -> float:
+    try:
+        return (datetime.fromisoformat(later or "") - datetime.fromisoformat(earlier)).total_seconds()
+    except (ValueError, TypeError):  # no time, or one of two without a zone
+        return _REPEATING_SECONDS
 
 
 def _heard(payload: Json) -> Json | None:

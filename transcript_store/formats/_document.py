@@ -248,6 +248,11 @@ def labels(**found: object) -> dict[str, str]:
     return {name: value for name, value in found.items() if isinstance(value, str) and value}
 
 
+def present(**found: object) -> Json:
+    """Those that are not None, and no empty text or object."""
+    return {name: value for name, value in found.items() if value is not None and value not in ("", {})}
+
+
 def time_of_member(value: object) -> str:
     """A time, a text or a number, spelled as a record's is, so that times can be compared as texts; empty if it is none."""
     try:

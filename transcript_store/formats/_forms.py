@@ -502,9 +502,9 @@ class Items:
         """Whether a reply is under way."""
         return self._reply is not None
 
-    def event(self, line: SourceLine, at: str | None = None) -> None:
+    def event(self, line: SourceLine, at: str | None = None, extra: Json | None = None) -> None:
         """A line that no model is sent."""
-        self.drafts.append(Draft(at=at, lines=[line]))
+        self.drafts.append(Draft(None, dict(extra or {}), at, [line]))
 
     def item(
         self, item: dict[str, Any], line: SourceLine | None, at: str | None = None, extra: Json | None = None

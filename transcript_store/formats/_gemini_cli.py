@@ -22,20 +22,8 @@ from itertools import pairwise
 from typing import Any
 
 from transcript_store.conversation import ConversationMetadata, Record
-from transcript_store.formats._document import (
-    LONGEST_BYTES,
-    TOO_DEEP,
-    Json,
-    Span,
-    count_member,
-    is_too_deep,
-    labels,
-    obj,
-    pieces_within,
-    read_all,
-    read_object,
-    text_member,
-)
+from transcript_store.formats._document import Json, count_member, labels, obj, text_member
+from transcript_store.formats._document_lines import lines_of_document
 from transcript_store.formats._lines import SourceLine, SourceLines
 from transcript_store.formats._neutral import objects
 from transcript_store.formats._outgoing import handed, id_within, json_line
@@ -353,33 +341,9 @@ def _is_document(source: Source) -> bool:
 
 def _of_document(source: Source, session: _Session) -> Iterator[SourceLine]:
     """Its pieces, as if they were lines: first what is known of the session, then a message each."""
-    if source.size > LONGEST_BYTES:
-        session.findings.append(
-            ImportFinding("too-long", f"a document longer than {LONGEST_BYTES:,} bytes was left out", 1, 0)
-        )
-        yield SourceLine(1, 0, b"", None)
-        return
-    raw = read_all(source, Span(0, source.size))
-    value, odd = read_object(raw.removeprefix(b"\xef\xbb\xbf"))
-    if value is None:
-        session.findings.append(
-            ImportFinding("too-deep", f"the document is {TOO_DEEP}", 1, 0)
-            if is_too_deep(raw)
-            else ImportFinding("not-json", "the document is no JSON object, or is cut", 1, 0)
-        )
-        yield SourceLine(1, 0, raw, None)
-        return
-    session.findings += [ImportFinding(kind, message, 1, 0) for kind, message in odd]
-    messages = objects(value.get("messages"))
-    about = {name: member for name, member in value.items() if name != "messages"}
-    pieces = pieces_within(raw, "messages")
-    if len(pieces) != 1 + len(messages):
-        message = "the document has its messages twice: the last of the two were read, as JSON's readers do; its bytes are kept"
-        session.findings.append(ImportFinding("twice", message, 1, 0))
-        yield SourceLine(1, 0, raw, value)
-        return
-    for number, ((offset, piece), found) in enumerate(zip(pieces, [about, *messages], strict=True), 1):
-        yield SourceLine(number, offset, piece, found)
+    lines, findings = lines_of_document(source)
+    session.findings += findings
+    yield from lines
 
 
 # ---- gemini cli writer ----

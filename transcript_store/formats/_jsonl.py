@@ -18,10 +18,12 @@ from typing import Any
 
 from transcript_store.formats._document import time_member
 from transcript_store.formats._forms import Items, is_item
+from transcript_store.formats._gptme import is_gptme
 from transcript_store.formats._lines import SourceLines
 from transcript_store.formats._neutral import objects, text_in
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft
+from transcript_store.formats._vibe import is_of_vibe
 from transcript_store.messages import PROMPT_ROLES
 
 _WRAPPED = frozenset({"message", "extra", "at", "seq", "generation"})
@@ -45,7 +47,9 @@ class JsonLines:
         if not head.objects:
             return False
         first = head.objects[0]
-        return _message(first) is not None or ({"message", "extra", "seq"} <= first.keys() <= _WRAPPED)
+        return (_message(first) is not None and not is_of_vibe(first) and not is_gptme(first)) or (
+            {"message", "extra", "seq"} <= first.keys() <= _WRAPPED
+        )
 
     def plans(self, source: Source) -> Iterable[SessionPlan]:
         lines = SourceLines(source)

@@ -13,7 +13,6 @@ Source: ``llm/migrations.py``, ``llm/logs.py`` and ``llm/parts.py`` of llm 0.36.
 from __future__ import annotations
 
 import base64
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -36,7 +35,6 @@ from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._neutral import (
     Block,
     Call,
-    Form,
     Losses,
     Media,
     NeutralMessage,
@@ -47,8 +45,8 @@ from transcript_store.formats._neutral import (
     arguments_of,
     objects,
 )
+from transcript_store.formats._neutral_lines import NeutralLine, neutral_records
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead, Tables
-from transcript_store.formats._replay import Draft
 from transcript_store.formats._rows import row_line, rows_of, sql_time, sql_value
 
 _RESPONSE = (
@@ -195,10 +193,6 @@ def _chain(stored: _Stored, tip: Any) -> tuple[list[Json], list[ImportFinding]]:
     return chain[::-1], []
 
 
-Step = tuple[SourceLine, list[tuple[Role, list[Block]]], Json, str | None]
-"""A line, what it says (several times: the prompt, the reply), what is known of the reply, and when."""
-
-
 def _next(stored: _Stored, chain: list[Json]) -> list[Json]:
     """For each message the turn that it was part of: the first that ends with it or behind it."""
     found: list[Json] = []
@@ -209,14 +203,17 @@ def _next(stored: _Stored, chain: list[Json]) -> list[Json]:
     return found[::-1]
 
 
-def _message_step(stored: _Stored, number: int, row: Json, at: str | None, findings: list[ImportFinding]) -> Step:
+def _message_step(
+    stored: _Stored, number: int, row: Json, at: str | None, findings: list[ImportFinding]
+) -> NeutralLine:
     parts = stored.parts(row["hash"])
     findings += _unreadable(parts, number)
     turn = stored.turn(row["hash"]) or {}
     line = row_line(number, {**row, "parts": parts, **({"turn": turn} if turn else {})})
     blocks = [block for part in parts for block in _part(stored, part)]
     roles: dict[Any, Role] = {"assistant": "assistant", "system": "system"}
-    return line, [(roles.get(row["role"], "user"), blocks)], _about(turn), at
+    role = roles.get(row["role"], "user")
+    return _said(line, [(role, blocks)], _about(turn), at)
 
 
 def _unreadable(parts: list[Json], number: int) -> Iterator[ImportFinding]:
@@ -279,7 +276,7 @@ def _conversation(stored: _Stored, session: str, name: str | None, rows: list[Js
     )
 
 
-def _response_step(stored: _Stored, number: int, row: Json) -> Step:
+def _response_step(stored: _Stored, number: int, row: Json) -> NeutralLine:
     key = row["id"]
     calls, results, fragments = stored.calls(key), stored.results(key), stored.fragments("prompt_fragments", key)
     hangs = {"tool_calls": calls, "tool_results": results, "fragments": fragments}
@@ -300,11 +297,16 @@ def _response_step(stored: _Stored, number: int, row: Json) -> Step:
     ]
     system = [stored.fragment(each["fragment_id"]) for each in stored.fragments("system_fragments", key)]
     prompt = "\n".join(piece for piece in (*system, text_member(row["system"]) or "") if piece)
-    return (
-        line,
-        [("system", [Text(prompt)]), ("user", asked), ("assistant", said)],
-        _about(row),
-        sql_time(row["datetime_utc"]),
+    said_by: list[tuple[Role, list[Block]]] = [("system", [Text(prompt)]), ("user", asked), ("assistant", said)]
+    return _said(line, said_by, _about(row), sql_time(row["datetime_utc"]))
+
+
+def _said(line: SourceLine, said: list[tuple[Role, list[Block]]], about: Json, at: str | None) -> NeutralLine:
+    """What is sent again with each request, the system prompt, stands on its line, and is said by nobody."""
+    return NeutralLine(
+        [line],
+        [(NeutralMessage(role, tuple(blocks)), about if role == "assistant" else {}) for role, blocks in said],
+        at,
     )
 
 
@@ -313,7 +315,7 @@ def _plan(
     name: str | None,
     parent: str | None,
     turns: list[Json],
-    steps: list[Step],
+    steps: list[NeutralLine],
     findings: list[ImportFinding],
 ) -> SessionPlan:
     model = next(
@@ -325,9 +327,9 @@ def _plan(
     prompts = (
         block.text
         for step in steps
-        for role, said in step[1]
-        if role == "system"
-        for block in said
+        for turn, _ in step.said
+        if turn.role == "system"
+        for block in turn.blocks
         if isinstance(block, Text)
     )
     return SessionPlan(
@@ -344,39 +346,9 @@ def _plan(
     )
 
 
-def _entries(steps: list[Step], provider: str, losses: Losses | None = None) -> Iterator[PlannedRecord]:
-    form = FORMS[provider]
-    losses = losses or Losses()
-    for line, said, about, at in steps:
-        drafts: list[Draft] = []
-        for role, blocks in said:
-            held = [one for block in blocks for one in _held(block, role, form, losses)]
-            if held and role != "system":
-                made = form.messages_of(NeutralMessage(role, tuple(held)))
-                drafts += [Draft(message, about if role == "assistant" else {}, at) for message in made]
-        drafts = drafts or [Draft(at=at)]
-        drafts[0].lines.append(line)
-        yield from (draft.entry() for draft in drafts)
-
-
-def _held(block: Block, role: Role, form: Form, losses: Losses) -> Iterator[Block]:
-    """What a form has a place for; of a file that it has none for the name, so that it is known that there was one."""
-    if isinstance(block, Result):
-        shown = (one for each in block.content for one in _held(each, "user", form, losses))
-        yield replace(block, content=tuple(one for one in shown if isinstance(one, (Text, Media))))
-    elif isinstance(block, (Text, Thinking)) and not block.text:
-        return
-    elif form.holds(block, role):
-        yield block
-    elif isinstance(block, Thinking):
-        losses.note("thinking", "thinking without its signature is kept, and not sent")
-    elif isinstance(block, Media):
-        losses.note(
-            "media",
-            "a file that stands in the logs by its path alone, or in no form of the model's, is not sent: its name is",
-        )
-        named = re.split(r"[/\\]", text_member(obj(block.own).get("path")) or "")[-1] or block.url
-        yield Text(f"[{block.type}: {named}]" if named else f"[{block.type}]")
+def _entries(steps: list[NeutralLine], provider: str, losses: Losses | None = None) -> Iterator[PlannedRecord]:
+    said = [replace(step, said=[one for one in step.said if one[0].role != "system"]) for step in steps]
+    return neutral_records(said, FORMS[provider], losses or Losses())
 
 
 def provider_of_model(model: str) -> str:

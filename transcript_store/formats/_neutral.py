@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from transcript_store.formats._plan import Loss
 from transcript_store.messages import as_text, parse_message
+
+if TYPE_CHECKING:
+    from transcript_store.formats._plan import Loss
 
 Role = Literal["user", "assistant", "system"]
 
@@ -144,6 +146,8 @@ class Losses:
             self.note(loss.kind, loss.message, loss.count)
 
     def found(self) -> tuple[Loss, ...]:
+        from transcript_store.formats._plan import Loss  # who only reads a message loses nothing
+
         return tuple(Loss(kind, count, self._messages[kind]) for kind, count in self._counts.items())
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from transcript_store.formats._plan import ImportFinding, SourceHead, Tables
-from transcript_store.formats._rows import rows_of, sql_value
+from transcript_store.formats._rows import rows_of, sql_value, unpacked_zstd
 
 _TABLE = "transcript_events"
 _COLUMNS = ("session_id", "seq", "event_json", "event_zstd")
@@ -64,7 +64,8 @@ def _line(row: dict[str, Any]) -> tuple[bytes, str | None]:
     """The line of a row, or one that keeps what stands there, and why it could not be read: nothing is dropped (F6)."""
     said, packed, why_not = row["event_json"], row["event_zstd"], "holds no line"
     if said is None and isinstance(packed, bytes):
-        said, why_not = _unpacked(packed)
+        said, why_not = unpacked_zstd(packed, _LONGEST_BYTES)
+        why_not = why_not or "holds no line"
     raw = said.encode(errors="surrogatepass") if isinstance(said, str) else said
     if isinstance(raw, bytes) and raw.strip() and b"\n" not in raw:
         return raw, None
@@ -74,16 +75,3 @@ def _line(row: dict[str, Any]) -> tuple[bytes, str | None]:
         else sql_value(packed if said is None else said)
     )
     return orjson.dumps({"type": "unreadable_row", "seq": str(sql_value(row["seq"])), "row": kept}), why_not
-
-
-def _unpacked(packed: bytes) -> tuple[bytes | None, str]:
-    try:
-        import zstandard
-    except ImportError:
-        return None, "is packed with zstandard: install the extra zstd"
-    try:
-        if zstandard.frame_content_size(packed) > _LONGEST_BYTES:
-            return None, f"unpacks to more than {_LONGEST_BYTES:,} bytes"
-        return zstandard.ZstdDecompressor().decompress(packed, max_output_size=_LONGEST_BYTES), "holds no line"
-    except zstandard.ZstdError:
-        return None, "is packed, and damaged"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from transcript_store.conversation import ConversationMetadata, Record
-from transcript_store.formats._arranging import messages_of, to_neutral
-from transcript_store.formats._neutral import Losses
+from transcript_store.formats._arranging import Arranged, arranged_for, messages_of, to_neutral
+from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Result
 from transcript_store.formats._plan import Loss
 
 _ITS_OWN = "what a program said of its surroundings stays here: the other program says its own"
@@ -67,7 +67,7 @@ def handed(
     """
     losses = Losses()
     said = outgoing_records(records, metadata, losses, keeps_prompt=keeps_prompt)
-    found = messages_of(to_neutral([one.message for one in said], metadata.provider or "openai"), form)
+    found = messages_of(turns_said(said, metadata.provider or "openai"), form)
     if not found.messages:
         raise ValueError("the conversation has no message that could be sent")
     losses.add(found.losses)
@@ -77,6 +77,32 @@ def handed(
         at = said[origin[0]].at if origin else at
         timed.append((message, at))
     return OutgoingConversation(tuple(timed), losses.found())
+
+
+def turns_said(said: list[OutgoingRecord], provider: str) -> list[NeutralMessage]:
+    """What is said, with what a record says beside a result that has no member for it: that the call failed."""
+    turns = to_neutral((one.message for one in said), provider)
+    return [_failed(turn) if one.extra.get("failed") is True else turn for one, turn in zip(said, turns, strict=True)]
+
+
+def _failed(turn: NeutralMessage) -> NeutralMessage:
+    blocks = (replace(block, failed=True) if isinstance(block, Result) else block for block in turn.blocks)
+    return replace(turn, blocks=tuple(blocks))
+
+
+def arranged_records(
+    records: Iterable[Record], metadata: ConversationMetadata, form: Form, losses: Losses
+) -> tuple[list[OutgoingRecord], Arranged]:
+    """What is said, and as turns of a program whose messages stand one behind the other, whoever speaks: no role for the system."""
+    said = outgoing_records(records, metadata, losses)
+    turns: list[NeutralMessage] = []
+    for turn in turns_said(said, metadata.provider or ""):
+        if turn.role == "system":
+            losses.note("system", "a system message in the conversation was handed on as the user's")
+        turns.append(NeutralMessage("user", turn.blocks) if turn.role == "system" else turn)
+    arranged = arranged_for(turns, form, join=False)
+    losses.add(arranged.losses)
+    return said, arranged
 
 
 def json_line(value: object) -> bytes:

@@ -17,15 +17,16 @@ import hashlib
 import json
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.errors import InvalidMessageError
-from transcript_store.formats._arranging import FORMS, arranged_for, as_said, form_family, to_neutral
+from transcript_store.formats._arranging import FORMS, as_said, form_family
+from transcript_store.formats._document import labels
 from transcript_store.formats._lines import KeptLines
 from transcript_store.formats._neutral import (
     Block,
@@ -43,8 +44,9 @@ from transcript_store.formats._neutral import (
     objects,
     text_in,
 )
+from transcript_store.formats._neutral_lines import form_by_name
 from transcript_store.formats._openclaw import is_openclaw, sessions_of
-from transcript_store.formats._outgoing import OutgoingRecord, json_line, outgoing_records
+from transcript_store.formats._outgoing import OutgoingRecord, arranged_records, json_line
 from transcript_store.formats._packing import pack_line
 from transcript_store.formats._plan import (
     ImportFinding,
@@ -69,25 +71,14 @@ COMPACTED = (
 CAME_BACK = "The following is a summary of a branch that this conversation came back from:\n\n<summary>\n{}</summary>"
 """What pi itself makes of a summary before it sends it (0.73)."""
 
-_SAID = ("user", "custom", "hookMessage", "toolResult", "compactionSummary", "branchSummary")
+_SAID = ("user", "developer", "custom", "hookMessage", "toolResult", "compactionSummary", "branchSummary")
 _ODD = re.compile(r"[^A-Za-z0-9_-]")
-_OF_OPENAI = frozenset({"openai", "openai-codex", "azure-openai-responses"})
 _FORMS = {"claude": "claude", "gemini": "gemini", "openai": "openai", "openai-compatible": "openai"}
 
 
 def provider_of_replies(reply: dict[str, Any]) -> str:
     """Whose form a conversation with such replies has: pi names the API, and in its first files the provider alone."""
-    return _provider(text_in(reply, "api"), text_in(reply, "provider"), text_in(reply, "model"))
-
-
-@lru_cache(maxsize=64)  # a session has few models, and thousands of replies
-def _provider(api: str, provider: str, model: str) -> str:
-    api, provider, model = api.lower(), provider.lower(), model.lower()
-    if "anthropic" in (api or provider) or ("bedrock" in api and ("claude" in model or "anthropic" in model)):
-        return "claude"
-    if (api or provider).startswith("google"):
-        return "gemini"
-    return "openai" if provider in _OF_OPENAI else "openai-compatible"
+    return form_by_name(text_in(reply, "api"), text_in(reply, "provider"), text_in(reply, "model"))
 
 
 def is_said(message: dict[str, Any]) -> bool:
@@ -111,7 +102,7 @@ def turn_in_pi(message: dict[str, Any]) -> NeutralMessage | None:
     """What a message says; None if pi has no such role."""
     content = message.get("content")
     match message.get("role"):
-        case "user" | "custom" | "hookMessage":
+        case "user" | "developer" | "custom" | "hookMessage":
             return NeutralMessage("user", tuple(_said(content)))
         case "assistant":
             blocks = tuple(_block(block, message) for block in objects(content))
@@ -204,6 +195,7 @@ _ENTRIES = frozenset(
 
 
 _OF_CLAUDE = ("tool_use", "tool_result")
+_OF_OMP = ("title_change", "session_init", "model_usage")
 
 
 @dataclass(slots=True)
@@ -228,6 +220,16 @@ class _Node:
 
 
 @dataclass(slots=True)
+class SessionFacts:
+    """What the lines say of the session, beside its header."""
+
+    title: str = ""
+    chosen_title: str = ""
+    """One that counts whatever other lines say."""
+    system_prompt: str = ""
+
+
+@dataclass(slots=True)
 class _FirstPass:
     """What a first look at the lines finds."""
 
@@ -239,7 +241,7 @@ class _FirstPass:
     """The places of the entries, by their number."""
     models: dict[str, str] = field(default_factory=dict)
     first: str = ""
-    title: str = ""
+    facts: SessionFacts = field(default_factory=SessionFacts)
     chosen: dict[str, Any] = field(default_factory=dict)
     """The last model that the user chose: before a reply it says whose form a conversation has."""
     findings: list[ImportFinding] = field(default_factory=list)
@@ -261,7 +263,7 @@ class Pi:
                 yield replace(plan, findings=(*session.findings, *plan.findings))
 
     def _of_lines(self, source: Source) -> Iterable[SessionPlan]:
-        look = _look_at(KeptLines(source))
+        look = _look_at(KeptLines(source), self.learn)
         if not look.lines.count:
             return
         findings = [*look.lines.findings, *look.findings]
@@ -272,8 +274,8 @@ class Pi:
         findings += left_finding(len(left))
         last = next((node for node in reversed(way) if node.says and node.provider), None)
         provider = last.provider if last is not None else provider_of_replies(look.chosen or look.header)
+        found = self.labels_of(look.header)
         form = FORMS[provider_family(provider)]
-        labels = {"title": look.title, "cwd": text_in(look.header, "cwd"), "forked_from": _parent_session(look.header)}
         yield SessionPlan(
             format=self.name,
             session=text_in(look.header, "id") or look.first,
@@ -284,11 +286,21 @@ class Pi:
             version=str(version) if isinstance(version := look.header.get("version"), int) else None,
             provider=provider if any(generation.said for generation in generations) else None,
             model=last.model if last is not None and last.model else None,
-            labels={name: text for name, text in labels.items() if text},
+            system_prompt=look.facts.system_prompt or None,
+            labels={"title": title, **found} if (title := look.facts.chosen_title or look.facts.title) else found,
             findings=tuple(findings),
             losses=_losses(look, way, form),
             tail=look.lines.tail,
         )
+
+    def learn(self, facts: SessionFacts, value: dict[str, Any]) -> None:
+        """Note what a line says of the session."""
+        if value.get("type") == "session_info":
+            facts.title = text_in(value, "name")
+
+    def labels_of(self, header: dict[str, Any]) -> dict[str, str]:
+        """What the header says: where the session was held, and of which one it is a fork or a part."""
+        return labels(cwd=header.get("cwd"), forked_from=_parent_session(header))
 
 
 def _is_ours(value: dict[str, Any]) -> bool:
@@ -303,22 +315,39 @@ def _is_anothers(value: dict[str, Any]) -> bool:
     """Whether only a program writes it that took over the entries and not the messages: Factory Droid has Claude's blocks."""
     message = value.get("message")
     blocks = objects(message.get("content")) if isinstance(message, dict) else []
-    return value.get("type") == "session_start" or any(block.get("type") in _OF_CLAUDE for block in blocks)
+    return (
+        is_omp(value)
+        or value.get("type") == "session_start"
+        or any(block.get("type") in _OF_CLAUDE for block in blocks)
+    )
 
 
-def _look_at(lines: KeptLines) -> _FirstPass:
+def is_omp(value: dict[str, Any]) -> bool:
+    """Whether only omp writes it: the line of the title, a header with the title's source, an entry that pi does not have."""
+    kind = value.get("type")
+    if kind == "title":
+        return "pad" in value
+    if kind == "session":
+        return "titleSource" in value or "providerPromptCacheKey" in value
+    if kind == "custom":
+        return value.get("customType") == "tool_execution_start"
+    if kind == "model_change":
+        return "model" in value and "modelId" not in value
+    return kind in _OF_OMP and value.keys() >= {"id", "parentId", "timestamp"}
+
+
+def _look_at(lines: KeptLines, learn: Callable[[SessionFacts, dict[str, Any]], None]) -> _FirstPass:
     look = _FirstPass(lines)
     for place, line in enumerate(lines.read()):
         look.first = look.first or hashlib.sha256(line.raw).hexdigest()
         if line.value is None:
             continue
         look.numbers.append(place)
+        learn(look.facts, line.value)
         if line.value.get("type") == "session":
             look.header = look.header or line.value
             continue
-        if line.value.get("type") == "session_info":
-            look.title = text_in(line.value, "name")
-        elif line.value.get("type") == "model_change":
+        if line.value.get("type") == "model_change":
             look.chosen = line.value
         node = _node(place, line.value)
         # One object for each id and name, however many lines have it: there may be millions of lines.
@@ -419,6 +448,8 @@ def _made(look: _FirstPass, form: Form, said: TreeMessage[_Node], taken_over: bo
     assert line.value is not None
     given = line.value.get("message")
     about = _about(given) if node.provider and isinstance(given, dict) else _injected(line.value, turn)
+    if turn is not None and not form.marks_failures and any(isinstance(b, Result) and b.failed for b in turn.blocks):
+        about["failed"] = True
     at = text_in(line.value, "timestamp") or None
     packed = [] if taken_over else [pack_line(line.number, line.raw, line.value, messages[0], part=line.part)]
     yield PlannedRecord(messages[0], {**about, "source": {"lines": packed}}, at, () if taken_over else (line.number,))
@@ -434,7 +465,7 @@ def _injected(value: dict[str, Any], turn: NeutralMessage | None) -> dict[str, A
         return {}
     if role == "bashExecution":
         return marked(f"! {text_in(value['message'], 'command')}")
-    if role == "user":
+    if role in ("user", "developer"):
         return marked(PI.typed_of(block.text for block in turn.blocks if isinstance(block, Text)))
     return {**marked("", is_said=True), **({"compaction": True} if kind == "compaction" else {})}
 
@@ -527,14 +558,8 @@ class PiWriter:
     ) -> WrittenSession:
         """See :class:`formats.Writer`."""
         losses = Losses()
-        said = outgoing_records(records, metadata, losses)
-        turns = [
-            _user_instead_of_system(turn, losses)
-            for turn in to_neutral((one.message for one in said), metadata.provider or "")
-        ]
         form = PiForm()
-        arranged = arranged_for(turns, form, join=False)
-        losses.add(arranged.losses)
+        said, arranged = arranged_records(records, metadata, form, losses)
         lines: list[dict[str, Any]] = []
         at = said[0].at if said else now
         for turn, origins in zip(arranged.turns, arranged.origins, strict=True):
@@ -554,13 +579,6 @@ class PiWriter:
         folder = cwd.removeprefix("/").replace("/", "-").replace("\\", "-").replace(":", "-")
         name = f"{now.replace(':', '-').replace('.', '-')}_{session}.jsonl"
         return WrittenSession(((f"sessions/--{folder}--/{name}", data),), f"pi --session {session}", losses.found())
-
-
-def _user_instead_of_system(turn: NeutralMessage, losses: Losses) -> NeutralMessage:
-    if turn.role != "system":
-        return turn
-    losses.note("system", "a system message in the conversation was handed on as the user's")
-    return NeutralMessage("user", turn.blocks)
 
 
 def _place(number: int) -> dict[str, Any]:

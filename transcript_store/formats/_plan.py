@@ -14,9 +14,9 @@ A compaction or a rewind is a generation. What a later generation takes over fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from transcript_store.conversation import ConversationMetadata, Record
 
@@ -130,6 +130,8 @@ class SessionPlan:
     """Of a source that always has the session whole, as an export of a site: when the session last changed, and when something
     was last said in it, both RFC 3339 in UTC, or empty where the source does not say. Of two such sources the one with the
     greater edition is the newer one, whatever its file is called. None for a file that a program appends to."""
+    is_exported: bool = False
+    """Whether it is what an export of this library wrote, and nothing was added to it: an import leaves it alone."""
     revision: int = 1
     """Of the reader, as the import notes it. A reader leaves it alone: its class says ``revision``."""
     former_session: str | None = None
@@ -158,6 +160,20 @@ class SessionReader(Protocol):
         """
 
 
+@runtime_checkable
+class StampingReader(Protocol):
+    """A reader of a database that says which sessions changed, so that one that grew is read by what is new."""
+
+    def session_stamps(self, source: Any) -> Mapping[str, str]:
+        """For each session in it a text that is another one as soon as something of the session changes. No message is read for it."""
+
+    def session_times(self, source: Any) -> Iterable[tuple[float, float]]:
+        """For each session in it when it began and when it last changed, in seconds since 1970."""
+
+    def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
+        """As :meth:`SessionReader.plans`, without the sessions whose ids are in ``skip``."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceHead:
     """How a source begins: what a reader recognizes it by."""
@@ -182,8 +198,11 @@ class WrittenSession:
     as it is; with others, nothing is written.
     """
     command: str
-    """What resumes it in a shell, in the directory ``cwd``; empty if nothing does."""
+    """What resumes it in a shell, in the directory ``cwd``; empty if nothing does. ``{file}`` in it stands for the path of the last file,
+    where the program takes it by a command."""
     losses: tuple[Loss, ...] = ()
+    session: str | None = None
+    """The id that the session has there, where ids of that program have another form than the one that was given; else None."""
 
 
 class SessionWriter(Protocol):

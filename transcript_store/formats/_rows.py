@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
 import orjson
 
-from transcript_store.formats._document import Json, parse_object
+from transcript_store.formats._document import TOO_DEEP, Json, is_too_deep, parse_object, read_object
 from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._plan import Tables
 
@@ -30,6 +33,48 @@ def rows_of(
             yield {**missing, **dict(zip(known, row, strict=True))}
 
 
+def sessions_in(
+    tables: Tables, columns: tuple[str, ...], order: tuple[str, ...], skip: Container[str]
+) -> Iterator[dict[str, Any]]:
+    """The rows of ``sessions``, and one for each session of which only ``messages`` are there: somebody deleted it.
+
+    One row is held at a time, and the ids of all: a session may have its prompt there.
+    """
+    ids = dict.fromkeys(row["id"] for row in rows_of(tables, "sessions", ("id",), order))
+    ids.update(
+        dict.fromkeys(row["session_id"] for row in rows_of(tables, "messages", ("session_id",), ("session_id",)))
+    )
+    for session in ids:
+        if str(session) not in skip:
+            found = rows_of(tables, "sessions", columns, (), {"id": session})
+            yield next(found, {**dict.fromkeys(columns), "id": session})
+
+
+def stamps_in(tables: Tables, about: tuple[str, ...], of_messages: tuple[str, ...]) -> dict[str, str]:
+    """For each session of :func:`sessions_in` a hash of these columns of ``sessions``, and of each of its rows in ``messages``."""
+    found: dict[str, Any] = defaultdict(hashlib.sha256)
+    for table, session, columns in (("sessions", "id", about), ("messages", "session_id", of_messages)):
+        for row in rows_of(tables, table, (session, *columns), (session, *columns[:1])):
+            found[str(row[session])].update(repr([*row.values()]).encode(errors="replace"))
+    return {session: digest.hexdigest() for session, digest in found.items()}
+
+
+def seconds_of(value: object) -> float | None:
+    """A time that SQLite, Python or a clock wrote, in seconds since 1970; None if it is none."""
+    if isinstance(value, (int, float)):
+        return float(value) if math.isfinite(value) else None
+    try:
+        return datetime.fromisoformat(sql_time(value) or "").timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def spans_of(times: Iterable[tuple[object, object]]) -> list[tuple[float, float]]:
+    """From when to when, in seconds since 1970: of the times that are some. The second is the first where it is none."""
+    found = ((seconds_of(began), seconds_of(changed)) for began, changed in times)
+    return [(began, began if changed is None else max(began, changed)) for began, changed in found if began is not None]
+
+
 def row_line(number: int, row: dict[str, Any]) -> SourceLine:
     """The row as a JSON object on a line, with its values where JSON has them: bytes are base64."""
     value = {name: sql_value(member) for name, member in row.items()}
@@ -45,6 +90,19 @@ def text_line(number: int, text: object) -> SourceLine:
     said = text if isinstance(text, (str, bytes)) else json.dumps(sql_value(text))
     raw = said if isinstance(said, bytes) else said.encode(errors="surrogatepass")
     return SourceLine(number, 0, raw + b"\n", parse_object(raw))
+
+
+def json_column(value: object) -> tuple[dict[str, Any] | None, tuple[str, str] | None]:
+    """The object that a column of JSON holds, and in which way it is no strict JSON; None, and why it cannot be read: a finding's kind
+    and message.
+    """
+    raw = value if isinstance(value, bytes) else str(value).encode(errors="surrogatepass")
+    found, odd = read_object(raw)
+    if found is not None or value is None:
+        return found, next(iter(odd), None)
+    if is_too_deep(raw):
+        return None, ("too-deep", f"a row that is {TOO_DEEP}")
+    return None, ("not-json", "a row holds no JSON object: it is kept, and not read")
 
 
 def sql_value(value: Any) -> Any:
@@ -67,6 +125,20 @@ def sql_time(value: object) -> str | None:
     whole = value.replace(" ", "T", 1)
     zoned = whole.endswith("Z") or "+" in whole[10:] or "-" in whole[10:]
     return whole if zoned else f"{whole}Z"
+
+
+def unpacked_zstd(packed: bytes, longest: int) -> tuple[bytes | None, str]:
+    """What a column packed with zstandard holds; None, and why, if it cannot be unpacked: the end of a sentence on the row."""
+    try:
+        import zstandard
+    except ImportError:
+        return None, "is packed with zstandard: install the extra zstd"
+    try:
+        if zstandard.frame_content_size(packed) > longest:
+            return None, f"unpacks to more than {longest:,} bytes"
+        return zstandard.ZstdDecompressor().decompress(packed, max_output_size=longest), ""
+    except zstandard.ZstdError:
+        return None, "is packed, and damaged"
 
 
 # ---- sidecars ----

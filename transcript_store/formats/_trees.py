@@ -15,6 +15,7 @@ from transcript_store.conversation import Record
 from transcript_store.formats._lines import KeptLines, object_on
 from transcript_store.formats._packing import pack_line, unpack_line
 from transcript_store.formats._plan import ImportFinding, PlannedRecord
+from transcript_store.formats._replay import Draft
 from transcript_store.messages import left_of
 
 # ---- left ----
@@ -46,6 +47,13 @@ def left_entry(entry: PlannedRecord) -> PlannedRecord:
     about = {name: value for name, value in entry.extra.items() if name != "source"}
     left = {"left_branch": {**about, "message": entry.message}}
     return PlannedRecord(None, {**left, "source": {**source, "lines": lines}}, entry.at, entry.lines)
+
+
+def left_draft(draft: Draft) -> Draft:
+    """The same of a message that is not packed yet."""
+    if draft.message is None:
+        return draft
+    return Draft(None, {"left_branch": {**draft.extra, "message": draft.message}}, draft.at, draft.lines)
 
 
 def with_branches(records: Iterable[Record]) -> Iterator[Record]:

@@ -24,6 +24,8 @@ from typing import Literal
 
 from transcript_store.formats import READERS, SessionReader, redaction_of
 from transcript_store.import_notes import earlier_generations
+from transcript_store.importing._following import QUIET_SECONDS, SourceFollower
+from transcript_store.importing._overview import ProgramOverview, overviews
 from transcript_store.importing._parallel import FEWEST, in_processes, may_fork
 from transcript_store.importing._reading import ImportOptions, import_together
 from transcript_store.importing._report import UNREAD, Action, ImportReport, LineCounts, conversation_id, refused_report
@@ -40,16 +42,20 @@ from transcript_store.sources import (
 )
 
 __all__ = [
+    "QUIET_SECONDS",
     "UNREAD",
     "Action",
     "FoundSource",
     "ImportReport",
     "LineCounts",
+    "ProgramOverview",
+    "SourceFollower",
     "conversation_id",
     "discover",
     "earlier_generations",
     "find_sources",
     "import_conversations",
+    "overviews",
 ]
 
 
@@ -158,7 +164,8 @@ def _run(
             changed.append(one)
     if not changed:
         return
-    import_all = partial(import_together, how._replace(is_first=_is_empty(how.library)))
+    of_sessions = partial(stamps.sessions, format=how.format, takes_empty=how.takes_empty)
+    import_all = partial(import_together, how._replace(known=of_sessions, is_first=_is_empty(how.library)))
     is_shared = jobs > 1 and len(changed) >= FEWEST and os.path.isabs(how.library.directory) and may_fork()
     done = in_processes(import_all, changed, jobs) if is_shared else import_all(changed)
     try:

@@ -10,7 +10,8 @@ with the plan's generation that its note names:
 
 Messages whose provider has another form than those on record replace them, all in one commit with the provider.
 
-An export of a site (a plan with an ``edition``) is compared by its messages, for what stands around them changes with each export.
+An export of a site, or rows that their program updates in place (a plan with an ``edition``), is compared by its messages, for what
+stands around them changes.
 The newer edition counts, whatever its file is called; an older one changes nothing.
 """
 
@@ -187,9 +188,11 @@ def _of_an_export(
             return ImportDecision("unchanged")
         raise RedactedBeforeError(id=conversation.get_metadata().id, source=noted_file(note))
     is_redacted_enough = redaction_covers(note.get("redaction"), plan.redaction)
+    number, last = note["generation"], len(plan.generations) - 1
     is_prefix, says_more, rest, has_ours = _compare_export(
-        conversation, as_stored(plan, ()) if _may_lack_some(note) else plan
+        conversation, as_stored(plan, ()) if _may_lack_some(note) else plan, min(number, last)
     )
+    is_prefix, says_more = is_prefix and number <= last, says_more or number < last
     if not is_prefix or (rest and not is_redacted_enough):  # the lines on record may have secrets, the messages none
         is_reread = age == 0 and note.get("reader", 1) < plan.revision
         if age == 0 and ((other_is_there and not is_reread) or (has_ours and is_reread)):
@@ -197,10 +200,23 @@ def _of_an_export(
         if has_ours:
             return _diverged(note)
         reason = None if is_redacted_enough else _STILL_THERE
-        return ImportDecision("reread" if is_reread else "replaced", noted=note, reason=reason)
-    if not rest or (not says_more and (has_ours or (age == 0 and other_is_there))):
+        first = _first_said_otherwise(conversation, plan, number)
+        return ImportDecision("reread" if is_reread else "replaced", first, noted=note, reason=reason)
+    if not (rest or says_more) or (not says_more and (has_ours or (age == 0 and other_is_there))):
         return ImportDecision("unchanged", noted=None if has_ours else note)
-    return _diverged(note) if has_ours else ImportDecision("grew", 0, iter(rest), note)
+    return _diverged(note) if has_ours else ImportDecision("grew", number, iter(rest), note)
+
+
+def _first_said_otherwise(conversation: ConversationStore, plan: SessionPlan, number: int) -> int:
+    """The plan's first generation whose messages are not on record as they are planned, among those up to ``number``."""
+    stored = archived(conversation)
+    for k in range(min(number, len(plan.generations) - 1)):
+        if k in stored:
+            records = conversation.iter_records(generation=stored[k])
+            said = [record.message for record in records if is_imported(record) and record.message is not None]
+            if said != [entry.message for entry in plan.generations[k]() if entry.message is not None]:
+                return k
+    return min(number, len(plan.generations) - 1)
 
 
 def _age(conversation: ConversationStore, plan: SessionPlan, source: FileSource | Rows, note: dict[str, Any]) -> int:
@@ -217,7 +233,9 @@ def _age(conversation: ConversationStore, plan: SessionPlan, source: FileSource 
     return 0
 
 
-def _compare_export(conversation: ConversationStore, plan: SessionPlan) -> tuple[bool, bool, list[PlannedRecord], bool]:
+def _compare_export(
+    conversation: ConversationStore, plan: SessionPlan, number: int
+) -> tuple[bool, bool, list[PlannedRecord], bool]:
     """Whether the messages on record are the first of the plan's, whether it has more, what is to be appended, and whether
     somebody went on here.
 
@@ -225,7 +243,7 @@ def _compare_export(conversation: ConversationStore, plan: SessionPlan) -> tuple
     lines that changed: of two records with a line of one number the later one counts.
     """
     recorded: dict[tuple[Any, Any], int] = {}
-    entries = plan.generations[-1]
+    entries = plan.generations[number]
     planned = (entry.message for entry in entries() if entry.message is not None)
     is_prefix, has_ours, said = True, False, 0
     for record in conversation.iter_records():

@@ -186,7 +186,9 @@ class Importer:
 
     def _is_as_exported(self, plan: SessionPlan, source: FileSource | Rows) -> bool:
         """Whether an export wrote this session into a program's own folder. From any other place it is imported: a user put it there."""
-        if self._takes_deleted or not isinstance(source, FileSource) or plan.session[14:15] != "5":
+        if self._takes_deleted or plan.is_exported:
+            return not self._takes_deleted
+        if not isinstance(source, FileSource) or plan.session[14:15] != "5":
             return False  # and most are not read for it
         return source.name.startswith(self._of_programs) and is_as_exported(
             plan.session, source.read(0, source.stamp.size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -17,6 +17,7 @@ from transcript_store.formats import (
     SessionPlan,
     SessionReader,
     SourceHead,
+    StampingReader,
     in_another_encoding,
     nearly_json_lines,
     redacted_plan,
@@ -91,6 +92,8 @@ class ImportOptions(NamedTuple):
     """Whether a session without a message becomes a conversation."""
     takes_deleted: bool = False
     """Whether a session is imported whose conversation was deleted in the library."""
+    known: Callable[[str], Mapping[str, ImportReport]] = lambda _path: {}
+    """Of a database what is known of its sessions, by their ids: reports with their stamps."""
     is_first: bool = False
     """Whether the library was empty at the beginning, so that nothing is looked for before it is created."""
 
@@ -106,7 +109,7 @@ class _Import:
 
     def __init__(self, how: ImportOptions, group: ConversationGroup | None) -> None:
         self._format, self._readers, self._redactor = how.format, how.readers, how.redactor
-        self._library, self._group = how.library, group
+        self._library, self._group, self._known = how.library, group, how.known
         self._importer = Importer(
             how.library,
             group,
@@ -176,8 +179,23 @@ class _Import:
         return (self._readers[0], []) if self._format is not None else _recognized(self._readers, head)
 
     def _of_sessions(self, reader: SessionReader, source: FileSource | Rows) -> Iterator[ImportReport]:
+        stamps: Mapping[str, str] = {}
+        as_they_were: dict[str, ImportReport] = {}
+        if isinstance(source, Rows) and isinstance(reader, StampingReader):
+            stamps = reader.session_stamps(source)
+            known = self._known(source.name)
+            as_they_were = {
+                one: known[one] for one, stamp in stamps.items() if one in known and known[one].stamp == stamp
+            }
+            yield from as_they_were.values()
+
         def planned() -> Iterator[SessionPlan]:
-            plans = map(partial(_of_its_own_format, reader), reader.plans(source))
+            found = (
+                reader.plans(source, skip=as_they_were.keys())
+                if isinstance(reader, StampingReader)
+                else reader.plans(source)
+            )
+            plans = map(partial(_of_its_own_format, reader), found)
             return plans if self._redactor is None else map(partial(redacted_plan, redactor=self._redactor), plans)
 
         plans = planned()
@@ -186,13 +204,19 @@ class _Import:
         while sum(not plan.is_part for plan in first) < 2 and (plan := next(plans, None)) is not None:
             first.append(plan)
         if not first:
+            if as_they_were:
+                return
+            if isinstance(source, Rows) and isinstance(reader, StampingReader) and not stamps:
+                yield ImportReport(action="empty", source=source.name)  # a program that was never used yet
+                return
             yield refused_report(source.name, f"holds no session that {reader.name} can read")
         is_only_one = sum(not plan.is_part for plan in first) == 1
 
         def put(plan: SessionPlan) -> ImportReport:
             report = self._importer.put(plan, source, is_alone=is_only_one and not plan.is_part)
             beside = source.seen_beside if isinstance(source, FileSource) else {}
-            return replace(report, beside=beside) if beside else report
+            stamp = stamps.get(plan.session)
+            return replace(report, beside=beside, stamp=stamp) if beside or stamp else report
 
         seen: set[str] = set()
         twice: set[str] = set()

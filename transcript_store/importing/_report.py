@@ -79,6 +79,8 @@ class ImportReport:
     beside: Mapping[str, tuple[int, int, int] | None] = field(default_factory=dict, repr=False, compare=False)
     """The files beside the source that were looked at for its title and its parent, by their paths: size, mtime in nanoseconds and inode;
     None where there was none."""
+    stamp: str | None = field(default=None, repr=False, compare=False)
+    """Of a session of a database: what is another one as soon as something of the session changes. None where it is not known."""
     error: TranscriptStoreError | None = field(default=None, compare=False)
     """What the library refused it with, if it did: ``reason`` is its sentence, and its ``hint`` is data."""
 

@@ -24,7 +24,7 @@ from transcript_store.importing._report import ImportReport, LineCounts, encodab
 from transcript_store.library import ConversationLibrary
 from transcript_store.sources import FoundSource, how_it_looks
 
-_VERSION = 6
+_VERSION = 7
 _SETTLED_NS = 2 * 10**9
 """A file that was written this shortly before may be written again without another size or time to show for it."""
 _OF_OURS = re.compile(r"imports-[0-9a-f]{32}\.json(\.[0-9a-f]{16})?")
@@ -82,35 +82,54 @@ class Stamps:
                 return None
             if not redaction_covers(redaction, self._redaction):
                 return None  # what is on record may have the secrets
-            for transcript, its_id, its_format, *_ in sessions:
-                if (
-                    (transcript is None and takes_empty)
-                    or self._transcript(its_id) != transcript
-                    or format not in (None, its_format)
-                ):
-                    return None
+            if not all(self._is_as_it_was(said, format, takes_empty=takes_empty) for said in sessions):
+                return None
             return [_report(source.path, *said) for said in sessions]
         except (IndexError, ValueError, TypeError):  # somebody else wrote it
             return None
+
+    def sessions(self, path: str, format: str | None, *, takes_empty: bool = False) -> dict[str, ImportReport]:
+        """The reports on those sessions of a database that changed whose conversations look as they did; each has its ``stamp``."""
+        noted = self._known.get(encodable(path))
+        if noted is None:
+            return {}
+        try:
+            _, sessions, redaction, _ = orjson.loads(noted)
+            if not redaction_covers(redaction, self._redaction):
+                return {}
+            kept = [said for said in sessions if self._is_as_it_was(said, format, takes_empty=takes_empty)]
+            reports = [_report(path, *said) for said in kept]
+        except (IndexError, ValueError, TypeError):
+            return {}
+        return {report.session: report for report in reports if report.session is not None and report.stamp is not None}
+
+    def _is_as_it_was(self, said: list[Any], format: str | None, *, takes_empty: bool) -> bool:
+        transcript, its_id, its_format, *_ = said
+        if transcript is None and takes_empty:
+            return False
+        return self._transcript(its_id) == transcript and format in (None, its_format)
 
     def note(self, source: FoundSource, reports: list[ImportReport]) -> None:
         """Remember a source that was imported whole, unless it was written just now."""
         self._is_changed |= self._known.pop(encodable(source.path), None) is not None
         beside = {path: looks for report in reports for path, looks in report.beside.items()}
         written = max([source.mtime_ns, *(looks[1] for looks in beside.values() if looks is not None)])
-        if (
-            not self._is_kept
-            or not reports
-            or any(report.action not in _LASTING for report in reports)
-            or written > time.time_ns() - _SETTLED_NS
-        ):
+        if not self._is_kept or not reports:
             return
-        said = [[self._transcript(report.id), *_said(source.path, report)] for report in reports]
-        if any(report.action != "empty" and one[0] is None for report, one in zip(reports, said, strict=True)):
-            return  # the library is no directory here
+        lasting = [report for report in reports if report.action in _LASTING]
+        noted_for = {report.session: self._transcript(report.id) for report in lasting}
+        kept = [
+            one for one in lasting if one.action == "empty" or noted_for[one.session] is not None
+        ]  # else it is no directory here
+        is_settled = len(kept) == len(reports) and written <= time.time_ns() - _SETTLED_NS
+        if not is_settled:  # the rows of a session are of one moment all the same
+            kept = [report for report in kept if report.stamp is not None]
+        if not kept:
+            return
+        said = [[noted_for[report.session], *_said(source.path, report)] for report in kept]
         redaction = None if self._redaction is None else dict(self._redaction)
         noted = [
-            _looks(source),
+            _looks(source) if is_settled else None,
             said,
             redaction,
             [[path, looks] for path, looks in beside.items() if encodable(path) == path],
@@ -187,11 +206,11 @@ def _said(source: str, report: ImportReport) -> list[Any]:
     texts = (report.id, report.format, member, report.session, report.title)
     lines = report.lines
     counts = (report.messages, report.events, lines.total, lines.in_messages, lines.in_events, lines.left_out)
-    return [*(text if text is None else encodable(text) for text in texts), report.is_part, *counts]
+    return [*(text if text is None else encodable(text) for text in texts), report.is_part, report.stamp, *counts]
 
 
 def _report(source: str, transcript: list[int] | None, *said: Any) -> ImportReport:
-    its_id, its_format, member, session, title, is_part, messages, events, *lines = said
+    its_id, its_format, member, session, title, is_part, stamp, messages, events, *lines = said
     return ImportReport(
         action="empty" if transcript is None else "unchanged",
         source=member or source,
@@ -200,6 +219,7 @@ def _report(source: str, transcript: list[int] | None, *said: Any) -> ImportRepo
         session=session,
         title=title,
         is_part=is_part,
+        stamp=stamp,
         messages=messages,
         events=events,
         lines=LineCounts(*lines),

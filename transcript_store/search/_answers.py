@@ -14,6 +14,7 @@ from transcript_store.search._database import Database
 from transcript_store.search._index_source import IndexSource
 from transcript_store.search._matching import Span
 from transcript_store.search._query import EVERY, all_conditions, conditions, parse_query
+from transcript_store.transcripts import ConversationSummary
 
 if TYPE_CHECKING:
     from transcript_store.errors import StorageError
@@ -264,8 +265,6 @@ def _labels(database: Database, conversations: list[int]) -> dict[int, dict[str,
 
 
 def _summary(shelf: IndexSource, labels: dict[str, str], folder: bytes, *facts: Any) -> ConversationSummary:
-    from transcript_store.library import ConversationSummary  # which whoever searches does not need
-
     known: dict[str, Any] = {
         name: None if fact == absent else fact for (name, absent), fact in zip(FACTS.items(), facts, strict=True)
     }

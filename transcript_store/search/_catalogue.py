@@ -90,11 +90,13 @@ def update_catalogue(
 
 
 def _line(shelf: FolderShelf | TrackedIndexSource, folder: bytes, stamp: str) -> CatalogueRow:
-    from transcript_store.naming import name_at, name_of  # a search of what is known already does without
-
     summary = shelf.summary(os.fsdecode(folder))
     if summary is None:
         return CatalogueRow(folder, stamp, None)
+    if summary.title is not None:
+        return CatalogueRow(folder, stamp, summary, summary.title)
+    from transcript_store.naming import name_at, name_of  # with all that reads conversations, for a first prompt
+
     # On a place a whole conversation would be fetched for its first prompt.
     return CatalogueRow(
         folder, stamp, summary, name_at(summary) if isinstance(shelf, FolderShelf) else name_of(summary)

@@ -142,7 +142,7 @@ def _term(value: str, *, is_quoted: bool) -> Term | None:
     found = list(tokens(value))
     # A text may go on where a query ends, so the last character of the query's last run says nothing: its pair does. That
     # of a run in the middle says that the run ends there.
-    if len(found) > 1 and is_cjk(found[-1].text) and len(found[-1].text) == 1 and found[-2].end == found[-1].end:
+    if len(found) > 1 and found[-2].text[1:] == found[-1].text and found[-2].end == found[-1].end:
         del found[-1]
     if not found:
         return None

@@ -15,7 +15,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
@@ -32,8 +32,12 @@ _ON_A_LETTER = "".join(map(chr, _ACCENTS)).replace("\u0345", "")  # which become
 _CJK = (
     "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
 )
-_CJK_RUN = re.compile(f"[{_CJK}]+")
 _LONGEST_CACHED = 16
+
+
+@cache
+def _cjk_run() -> re.Pattern[str]:
+    return re.compile(f"[{_CJK}]+")  # when it is needed first: that takes a millisecond and a half
 
 
 class Token(NamedTuple):
@@ -106,7 +110,7 @@ def words_in(folded: str) -> list[bytes]:
 
 def is_cjk(text: str) -> bool:
     """Whether a token is of Chinese, Japanese or Korean characters."""
-    return _CJK_RUN.fullmatch(text) is not None
+    return _cjk_run().fullmatch(text) is not None
 
 
 def _folded_match(match: re.Match[str]) -> str:
@@ -116,7 +120,7 @@ def _folded_match(match: re.Match[str]) -> str:
 
 def _folded(run: str) -> str:
     """A run of characters that are not ASCII, folded."""
-    return _CJK_RUN.sub(lambda found: f" {' '.join(_pairs(found[0]))} ", _plain(run))
+    return _cjk_run().sub(lambda found: f" {' '.join(_pairs(found[0]))} ", _plain(run))
 
 
 _folded_short = lru_cache(maxsize=4096)(_folded)
@@ -166,7 +170,7 @@ def _aligned(run: str) -> list[tuple[str, int, int]]:
     plain = _plain(run)
     placed = [(character, *place) for character, place in zip(plain, _places(run, plain), strict=True)]
     out, done = [], 0
-    for found in _CJK_RUN.finditer(plain):
+    for found in _cjk_run().finditer(plain):
         out += placed[done : found.start()]
         for start in range(*found.span()):
             out += (_SPACE, *placed[start : min(start + 2, found.end())])

@@ -22,6 +22,7 @@ def serve(
     ready: Callable[[str], object],
     show_address: Callable[[str], object] | None = None,
     failed: Callable[[BaseException], object] | None = None,
+    alive: Callable[[], object] | None = None,
     port: int = 0,
     forwarded_port: int | None = None,
     cache: str | os.PathLike[str] | None = None,
@@ -40,6 +41,7 @@ def serve(
         show_address: called with the address itself before that. Show it to a person; a log or another process must not get it.
         failed: called with an error of the server's own, of which the client learns nothing. An error that any other user of the machine
             can cause, such as too many open files, is reported once.
+        alive: called each second from the loop that answers requests: a sign of life for health checks.
         port: the port to listen at; 0 for a free one.
         forwarded_port: the port at which the browser reaches this one, if it is another: ``ssh -L 9000:127.0.0.1:8000`` is 9000. The
             address has this port, and a request may name either of the two.
@@ -73,6 +75,7 @@ def serve(
         ready=ready,
         show_address=show_address or _ignored,
         failed=failed or _ignored,
+        alive=alive or bool,
         port=port,
         forwarded_port=forwarded_port,
         cache=cache,

@@ -209,6 +209,7 @@ def run(
     ready: Callable[[str], object],
     show_address: Callable[[str], object],
     failed: Callable[[BaseException], object],
+    alive: Callable[[], object],
     port: int,
     forwarded_port: int | None,
     cache: str | os.PathLike[str] | None,
@@ -243,9 +244,9 @@ def run(
         address = f"http://{_host(forwarded_port or own)}/{token}/"
         try:
             with _entrance(address) as path:
-                _Server(config, connections, started=started, closing=application.closing.set, failed=failed).run(
-                    sockets=[listener]
-                )
+                closing = application.closing.set
+                server = _Server(config, connections, started=started, closing=closing, failed=failed, alive=alive)
+                server.run(sockets=[listener])
         finally:
             application.close()
 
@@ -266,12 +267,14 @@ class _Server(uvicorn.Server):
         started: Callable[[], object],
         closing: Callable[[], object],
         failed: Callable[[BaseException], object],
+        alive: Callable[[], object],
     ) -> None:
         super().__init__(config)
         self._connections = connections
         self._say_started = started
         self._close = closing
         self._failed = failed
+        self._alive = alive
         self._told: set[str] = set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -282,6 +285,7 @@ class _Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         if counter % 10 == 0:  # a second
             self._connections.close_overdue()
+            self._alive()
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -12,8 +12,9 @@ from contextlib import ExitStack, contextmanager
 
 from transcript_store.descriptors import DATABASE
 from transcript_store.formats import SessionFolder, SourceHead, head_of
-from transcript_store.sources import _files
+from transcript_store.sources import _files, _folders, _json_rows
 from transcript_store.sources._files import FileSource, Rows, Stamp, UnreadableSourceError, how_it_looks, open_source
+from transcript_store.sources._program_table import PROGRAMS, KnownProgram, Retention, program_table
 from transcript_store.sources._programs import (
     PLACES,
     FoundSource,
@@ -23,13 +24,17 @@ from transcript_store.sources._programs import (
     discover,
     find_sources,
     folder_of,
+    session_at,
     session_folders,
 )
 
 __all__ = [
     "PLACES",
+    "PROGRAMS",
     "FileSource",
     "FoundSource",
+    "KnownProgram",
+    "Retention",
     "Rows",
     "SessionFolder",
     "Stamp",
@@ -42,6 +47,8 @@ __all__ = [
     "folder_of",
     "how_it_looks",
     "open_parts",
+    "program_table",
+    "session_at",
     "session_folders",
 ]
 
@@ -72,11 +79,17 @@ def _parts(path: str, handle: int) -> Generator[_Part, None, None]:
         if start.startswith(DATABASE):
             with _files.database(path, handle, source.stamp) as rows:
                 yield SourceHead(path, start, (), rows.tables()), rows
+        elif start[:1] == b"{" and _json_rows.is_stored_apart(path):
+            apart = _json_rows.JsonRows(path, source.stamp)
+            yield SourceHead(path, start, (), apart.tables()), apart
         elif start.startswith(_files.ZIP):
             yield from _members(path, handle, source.stamp)
         elif start.startswith(_files.ZSTANDARD):
             with _files.unpacked(path, handle, source.stamp) as unpacked:
                 yield head_of(unpacked), unpacked
+        elif (layout := _folders.layout_of(path)) is not None:
+            with _folders.folder_source(path, source, layout) as lines:
+                yield head_of(lines), lines
         else:
             yield head_of(source), source
     except UnreadableSourceError as error:

@@ -22,6 +22,7 @@ from typing import Any
 
 from transcript_store.errors import TranscriptStoreError
 from transcript_store.formats import READERS, WRITERS, Format, SessionFolder
+from transcript_store.sources._folders import ANCHORS, without_parts
 
 # ---- added ----
 #
@@ -107,7 +108,21 @@ def _distribution(point: EntryPoint) -> str:
 _DEEPEST = 64
 """How deep a folder that somebody names is looked through."""
 _NO_DATABASES = (".jsonl", ".json", ".zst", ".zip")
-_ENDINGS = (".jsonl", ".json", ".zst", ".zip", ".db", ".sqlite", ".sqlite3")
+_ENDINGS = (".jsonl", ".json", ".zst", ".zip", ".db", ".sqlite", ".sqlite3", ".vscdb")
+_EDITORS = ("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf")
+_NAMES = frozenset({*ANCHORS, ".aider.chat.history.md"})
+"""Files that hold sessions, whatever they end in."""
+
+
+_OF_VSCODE = tuple(
+    f"{folder}/*.{end}"
+    for folder in (
+        "workspaceStorage/*/chatSessions",
+        "globalStorage/emptyWindowChatSessions",
+        "globalStorage/transferredChatSessions",
+    )
+    for end in ("jsonl", "json")
+)
 
 
 PLACES: tuple[SessionFolder, ...] = (
@@ -143,6 +158,60 @@ PLACES: tuple[SessionFolder, ...] = (
         "GEMINI_CLI_HOME",
         below_variable=".gemini",
     ),
+    SessionFolder(
+        "qwen-code",
+        ".qwen",
+        ("projects/*/chats/*.jsonl", "projects/*/subagents/*/agent-*.jsonl", "tmp/*/chats/session-*.json"),
+        "QWEN_HOME",
+    ),
+    *(
+        SessionFolder("cline", ".cline/data/sessions", ("*/*.messages.json",), variable, below)
+        for variable, below in (
+            ("CLINE_SESSION_DATA_DIR", ""),
+            ("CLINE_DATA_DIR", "sessions"),
+            ("CLINE_DIR", "data/sessions"),
+        )
+    ),
+    *(
+        SessionFolder(
+            program,
+            f"{folder}/User/globalStorage/{extension}",
+            ("tasks/*/api_conversation_history.json",),
+            mac_folder=f"{folder.replace('.config', 'Library/Application Support')}/User/globalStorage/{extension}",
+        )
+        for program, extension in (("cline", "saoudrizwan.claude-dev"), ("roo", "rooveterinaryinc.roo-cline"))
+        for folder in (*(f".config/{editor}" for editor in _EDITORS), ".vscode-server/data")
+    ),
+    SessionFolder("droid", ".factory", ("sessions/*/*.jsonl", "sessions/*.jsonl")),
+    SessionFolder(
+        "cursor",
+        ".cursor",
+        (
+            "chats/*/*/store.db",
+            *(f"projects/*/agent-transcripts/{where}*.jsonl" for where in ("", "*/", "*/subagents/")),
+        ),
+        "CURSOR_CONFIG_DIR",
+    ),
+    SessionFolder(
+        "cursor",
+        ".config/Cursor/User/globalStorage",
+        ("state.vscdb",),
+        mac_folder="Library/Application Support/Cursor/User/globalStorage",
+    ),
+    SessionFolder("hermes", ".hermes", ("state.db", "profiles/*/state.db", "sessions/session_*.json"), "HERMES_HOME"),
+    *(
+        SessionFolder("goose", ".local/share/goose", ("sessions/sessions.db", "sessions/*.jsonl"), variable, below)
+        for variable, below in (("GOOSE_PATH_ROOT", "data"), ("XDG_DATA_HOME", "goose"))
+    ),
+    SessionFolder(
+        "kiro",
+        ".local/share/kiro-cli",
+        ("data.sqlite3",),
+        "XDG_DATA_HOME",
+        below_variable="kiro-cli",
+        mac_folder="Library/Application Support/kiro-cli",
+    ),
+    SessionFolder("kiro", ".kiro", ("sessions/cli/*.jsonl", "sessions/*/sess_*/messages.jsonl"), "KIRO_HOME"),
     SessionFolder("kimi", ".kimi-code", ("sessions/*/*/agents/*/wire.jsonl",), "KIMI_CODE_HOME"),
     SessionFolder("kimi", ".kimi", ("sessions/*/*/wire.jsonl",), "KIMI_SHARE_DIR"),
     SessionFolder(
@@ -152,6 +221,61 @@ PLACES: tuple[SessionFolder, ...] = (
         "LLM_USER_PATH",
         mac_folder="Library/Application Support/io.datasette.llm",
     ),
+    SessionFolder("omp", ".omp/agent", ("sessions/*/*.jsonl", "sessions/*/*/*.jsonl")),
+    SessionFolder(
+        "mistral-vibe",
+        ".vibe",
+        tuple(
+            f"logs/session/{path}"
+            for path in ("session_*/messages.jsonl", "session_*/agents/*/messages.jsonl", "unified/*/CURRENT")
+        ),
+        "VIBE_HOME",
+    ),
+    SessionFolder(
+        "openhands",
+        ".openhands",
+        ("conversations/*/base_state.json", "conversations/*/subagents/*/base_state.json"),
+        "OPENHANDS_PERSISTENCE_DIR",
+    ),
+    SessionFolder(
+        "continue", ".continue", ("sessions/*.json",), "CONTINUE_GLOBAL_DIR", not_sessions=("sessions.json",)
+    ),
+    *(
+        SessionFolder(
+            "vscode-chat", f".config/{code}/User", _OF_VSCODE, mac_folder=f"Library/Application Support/{code}/User"
+        )
+        for code in ("Code", "Code - Insiders", "VSCodium")
+    ),
+    SessionFolder("vscode-chat", ".vscode-server/data/User", _OF_VSCODE),
+    *(
+        SessionFolder("antigravity", f".gemini/{name}", ("brain/*/.system_generated/logs/transcript.jsonl",))
+        for name in ("antigravity", "antigravity-cli")
+    ),
+    SessionFolder("gptme", ".local/share/gptme/logs", ("*/conversation.jsonl",), "GPTME_LOGS_HOME"),
+    SessionFolder(
+        "zed",
+        ".local/share/zed",
+        ("threads/threads.db",),
+        "XDG_DATA_HOME",
+        below_variable="zed",
+        mac_folder="Library/Application Support/Zed",
+    ),
+    SessionFolder("grok", ".grok", ("sessions/*/*/updates.jsonl",), "GROK_HOME"),
+    *(
+        place
+        for program in ("opencode", "kilo", "mimocode")
+        for place in (
+            SessionFolder(
+                program,
+                f".local/share/{program}",
+                (f"{program}*.db", "storage/session/*/*.json"),
+                "XDG_DATA_HOME",
+                below_variable=program,
+            ),
+            SessionFolder(program, f".local/share/{program}", (), f"{program.upper()}_DB"),
+        )
+    ),
+    SessionFolder("copilot", ".copilot", ("session-state/*/events.jsonl", "session-state/*.jsonl"), "COPILOT_HOME"),
 )
 
 
@@ -200,11 +324,23 @@ def discover(
     known = session_folders()
     for place in known:
         folder = folder_of(place, home, environ, platform=platform)
+        for one in _named(folder, place):
+            found.setdefault(one.path, one)
         for pattern in place.patterns:
             for one in _matching(folder, pattern.split("/"), place):
                 found.setdefault(one.path, one)
     order = list(dict.fromkeys(place.program for place in known))
     return sorted(found.values(), key=lambda one: (order.index(one.program or ""), one.mtime_ns, one.path))
+
+
+def _named(path: str, place: SessionFolder) -> Iterator[FoundSource]:
+    """The file itself, where a variable names one instead of a folder: ``OPENCODE_DB``."""
+    if place.patterns:
+        return
+    with suppress(OSError):
+        status = os.lstat(path)
+        if stat.S_ISREG(status.st_mode):
+            yield _found(path, status, place.program)
 
 
 def folder_of(
@@ -223,6 +359,33 @@ def folder_of(
     return os.path.abspath(os.path.join(above, folder))
 
 
+def session_at(
+    path: str, home: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
+) -> FoundSource | None:
+    """The source at a path, as :func:`discover` would find it there; None if no program keeps sessions there, or nothing is there now.
+
+    ``path`` is absolute. One file is looked at, and the log that a database writes ahead.
+    """
+    for place in session_folders():
+        folder = folder_of(place, home, environ)
+        if not path.startswith(f"{folder}/"):
+            continue
+        names = path[len(folder) + 1 :].split("/")
+        if any(name.startswith(".") for name in names) or any(fnmatchcase(names[-1], no) for no in place.not_sessions):
+            continue
+        for pattern in place.patterns:
+            parts = pattern.split("/")
+            if len(parts) == len(names) and all(map(fnmatchcase, names, parts)):
+                try:
+                    status = os.lstat(path)
+                except OSError:
+                    return (
+                        None  # deleted just now, or its folder cannot be looked through: a look at all folders says so
+                    )
+                return _found(path, status, place.program) if stat.S_ISREG(status.st_mode) else None
+    return None
+
+
 def find_sources(path: str | os.PathLike[str]) -> Iterator[FoundSource]:
     """What stands at a path that somebody names: the file, or of a folder all files below it that may hold sessions.
 
@@ -239,11 +402,17 @@ def find_sources(path: str | os.PathLike[str]) -> Iterator[FoundSource]:
         return
     os.listdir(top)  # raises, where the user named what cannot be read
     sessions = _sessions_around(top)
-    for one in sorted(_below(top, _DEEPEST), key=attrgetter("path")):
+    below = sorted(_below(top, _DEEPEST), key=attrgetter("path"))
+    whole = without_parts(one.path for one in below if one.why_not is None)
+    for one in below:
         if one.path in sessions:
             yield replace(one, is_expected=True)
-        elif one.path.endswith(_ENDINGS) or one.why_not is not None:
+        elif one.why_not is not None or (one.path in whole and _may_hold_sessions(one.path)):
             yield one
+
+
+def _may_hold_sessions(path: str) -> bool:
+    return path.endswith(_ENDINGS) or os.path.basename(path) in _NAMES
 
 
 def _sessions_around(top: str) -> frozenset[str]:
@@ -288,7 +457,8 @@ def _matching(folder: str, pattern: list[str], place: SessionFolder) -> Iterator
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                if entry.name.startswith(".") or not fnmatchcase(entry.name, name):
+                is_hidden = entry.name.startswith(".") and not name.startswith(".")
+                if is_hidden or not fnmatchcase(entry.name, name):
                     continue
                 if rest and entry.is_dir(follow_symlinks=False):
                     yield from _matching(entry.path, rest, place)

@@ -18,7 +18,7 @@ from transcript_store.errors import (
     GenerationNotFoundError,
     KeyNeededError,
 )
-from transcript_store.formats import Call, NeutralMessage, Result, redacted_extra, with_branches
+from transcript_store.formats import Call, NeutralMessage, Result, Thinking, redacted_extra, with_branches
 from transcript_store.import_notes import first_shown
 from transcript_store.messages import cost_in, role_of, tokens_in
 from transcript_store.naming import is_prompt, label_of, title_among, turn_of
@@ -308,8 +308,17 @@ def shown_messages(stretches: Iterable[PageItem], provider: str | None) -> list[
 
 
 def _turn_of(stretch: PageItem, provider: str | None) -> NeutralMessage | None:
-    message = stretch.record.message if stretch.record else None
-    return None if message is None else turn_of(message, provider)
+    record = stretch.record
+    if record is None or record.message is None:
+        return None
+    turn, extra = turn_of(record.message, provider), record.extra or {}
+    # What the provider's form has no place for stands beside the message: thinking that it is not sent, and that a call failed.
+    if isinstance(thought := extra.get("thinking"), str):
+        turn = replace(turn, blocks=(Thinking(thought), *turn.blocks))
+    if extra.get("failed") is True:
+        results = (replace(block, failed=True) if isinstance(block, Result) else block for block in turn.blocks)
+        turn = replace(turn, blocks=tuple(results))
+    return turn
 
 
 def answers_in(said: Sequence[ShownMessage]) -> dict[tuple[int, int], tuple[int, int]]:

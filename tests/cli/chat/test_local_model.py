@@ -152,7 +152,7 @@ def test_weights_are_fetched_once(cache: Path, monkeypatch: pytest.MonkeyPatch) 
     assert fetched(PIECES, ignored) == path
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("came", [0, 1, len(ONE) - 1, len(ONE), len(ONE) + 1, len(ONE) + len(TWO)])
 def test_what_came_is_not_fetched_again(cache: Path, came: int) -> None:
     """491 MB over a slow line: a connection that broke, or a kill, costs the piece that was on its way, and no other."""
@@ -174,6 +174,7 @@ def test_a_piece_that_does_not_come_leaves_the_others(cache: Path) -> None:
     assert not weights_path(PIECES).exists()
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("other", [b"something else", bytes(len(TWO))], ids=["another size", "the same size"])
 def test_other_weights_are_refused(cache: Path, other: bytes) -> None:
     """What comes under the name but is not what was published is not kept; when it is published, it is fetched."""

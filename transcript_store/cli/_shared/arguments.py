@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from transcript_store import ConversationLibrary
 from transcript_store.cli._shared.names import conversation_at
-from transcript_store.cli._shared.terminal import Working, complain, count_lines
+from transcript_store.cli._shared.terminal import Working, complain, count_lines, terminal_columns
 from transcript_store.display import MOMENTS, moment
 from transcript_store.redaction import Redacted, SecretRedactor
 
@@ -117,6 +117,9 @@ _NARROWEST = 24
 
 class HelpFormatter(RawDescriptionHelpFormatter):
     """Paragraphs are filled. A line that is indented stays one, so that an example can be copied; of columns the last one is wrapped."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=terminal_columns() - 2)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         width = min(width, _WIDEST)

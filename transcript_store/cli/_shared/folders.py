@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from contextlib import suppress
 
-from transcript_store import TranscriptStoreError, list_conversations
+from transcript_store.errors import TranscriptStoreError
 from transcript_store.file_names import METADATA, TRANSCRIPT, is_id
 
 
@@ -55,6 +56,8 @@ _MAKES_ONE = "`transcript-store snapshot save DIR --store STORE` puts one of a c
 
 
 def _holds_conversations(directory: str) -> bool:
+    from transcript_store import list_conversations  # only an error asks
+
     with suppress(OSError, TranscriptStoreError):
         return bool(list_conversations(directory))
     return False
@@ -64,3 +67,10 @@ def _holds_snapshots(directory: str) -> bool:
     with suppress(OSError):
         return any(name.endswith(".json") and is_id(name.removesuffix(".json")) for name in os.listdir(directory))
     return False
+
+
+def import_cache() -> str:
+    """The folder in which it is noted what an import found unchanged: in the user's cache directory."""
+    caches = "Library/Caches" if sys.platform == "darwin" else ".cache"
+    below = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), caches)
+    return os.path.join(below, "transcript-store")

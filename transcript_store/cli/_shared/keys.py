@@ -14,20 +14,19 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from transcript_store import (
-    ConversationStore,
-    ConversationSummary,
-    InvalidKeyError,
-    TranscriptStoreError,
-    list_conversations,
-)
+from transcript_store import InvalidKeyError
 from transcript_store.cli._shared.arguments import path
 from transcript_store.cli._shared.names import summary_at
 from transcript_store.cli._shared.terminal import complain, many
 from transcript_store.display import title_in
+from transcript_store.errors import TranscriptStoreError
 from transcript_store.hints import Hint
+
+if TYPE_CHECKING:
+    from transcript_store import ConversationSummary
+
 
 VARIABLE = "TRANSCRIPT_STORE_KEY"
 _LONGEST_FILE = 4096
@@ -203,11 +202,15 @@ def keys_if_sealed(name: str, keys: CommandKeys) -> dict[str, Any]:
 
 def has_sealed(library: str) -> bool:
     """Whether a conversation of a library is sealed."""
+    from transcript_store import list_conversations  # a list of what is plain does without
+
     return any(summary.sealed for summary in list_conversations(library))
 
 
 def counted_sealed(directory: str) -> str:
     """How many conversations in a directory are sealed, as a sentence; "" if none is."""
+    from transcript_store import list_conversations
+
     with suppress(TranscriptStoreError):
         found = list_conversations(directory)
         if count := sum(summary.sealed for summary in found):
@@ -226,6 +229,8 @@ def with_titles(found: list[ConversationSummary], keys: CommandKeys) -> list[Con
 
 def say_what_does_not_open(library: str, keys: CommandKeys) -> None:
     """Say on standard error how many sealed conversations of a library will not be read."""
+    from transcript_store import list_conversations
+
     sealed = [summary for summary in list_conversations(library) if summary.sealed]
     if not keys:
         if sealed:
@@ -241,6 +246,8 @@ def _complain_of(count: int) -> None:
 
 def _with_title(summary: ConversationSummary, keys: CommandKeys) -> ConversationSummary | None:
     """The summary with what is sealed of it; None if the keys do not open it."""
+    from transcript_store import ConversationStore
+
     try:
         with ConversationStore(summary.directory, read_only=True, **keys.options) as conversation:
             conversation.load(verify="tail")

@@ -12,7 +12,6 @@ from typing import Any
 
 from transcript_store.cli._shared.terminal import Line, Look, TerminalSpan, columns, has_looks, many, one_line, safe
 from transcript_store.messages import Part, as_text, left_of, parts_of, tokens_in, typed_of
-from transcript_store.view.diffs import diff_of
 from transcript_store.view.output import COMMANDS, shell_command_of
 
 _LINES, _CHARACTERS = 12, 1200
@@ -161,6 +160,8 @@ def _command(given: dict[str, Any]) -> str | None:
 
 def arranged(arguments: str) -> tuple[str, str]:
     """The arguments, which are JSON or any other text, and the language in which they stand there."""
+    from transcript_store.view.diffs import diff_of  # into a pipe goes no diff
+
     given = _object(arguments)
     if given is not None and (command := _command(given)) is not None:
         return command, "bash"
@@ -213,10 +214,18 @@ def parts_of_extra(extra: Mapping[str, Any]) -> Iterator[Part]:
     refused = rest.get("refused")
     if isinstance(refused, dict) and isinstance(refused.get("reason"), str):
         yield Part("besides", f"refused: {refused['reason']}", as_text(rest.pop("refused")))
+    if isinstance(rest.get("thinking"), str):
+        yield Part("thinking", "thinking, kept beside the message", rest.pop("thinking"))
+    if rest.get("failed") is True:
+        yield Part("besides", "the call failed", "")
+        del rest["failed"]
     lost = rest.get("interrupted")
     if isinstance(lost, list):
         yield Part("besides", f"interrupted: nobody knows the outcome of {', '.join(map(as_text, lost))}", "")
         del rest["interrupted"]
+    if rest.get("failed") is True:
+        del rest["failed"]
+        yield Part("besides", "the call failed", "")
     result = rest.get("tool_result")
     if isinstance(result, dict) and isinstance(result.get("result"), dict):
         name = as_text(result.get("name"))
@@ -268,6 +277,8 @@ def _around(rest: dict[str, Any]) -> Iterator[Part]:
 
 _MOST_KINDS = 4
 _LONGEST_KIND = 40
+_OF_A_REPLY = frozenset({"usage", "model", "response_id"})
+"""What an event has besides if a model was paid and said nothing: a compaction."""
 
 
 def without_source(extra: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -279,8 +290,11 @@ def kind_of_event(extra: Mapping[str, Any]) -> str | None:
     """What the lines are that an event keeps, in the source's own words; None if the event is anything else too."""
     if left_of(extra) is not None:
         return "message on a branch that was left"
-    lines = _lines(extra) if extra.keys() == {"source"} else None
-    return ", ".join(dict.fromkeys(map(_kind, lines))) if lines else None
+    lines = _lines(extra) if extra.keys() - _OF_A_REPLY == {"source"} else None
+    written = [line for line in lines or () if not (isinstance(line, dict) and str(line.get("raw", "-")).isspace())]
+    if written and isinstance(written[0], dict) and str(written[0].get("raw", "")).startswith(_OF_A_PROGRAM):
+        return _short(written[0]["raw"])  # a report of several lines begins with what it is
+    return ", ".join(dict.fromkeys(map(_kind, written or lines))) if lines else None
 
 
 def what_was_imported(extra: Mapping[str, Any]) -> str | None:
@@ -309,6 +323,10 @@ def summary(kinds: Sequence[str]) -> str:
     return ", ".join([*shown, f"{rest:,} others"] if rest else shown)
 
 
+_OF_A_PROGRAM = ("> ", "# ")
+"""How a line of Markdown begins that a program said."""
+
+
 def _lines(extra: Mapping[str, Any]) -> list[Any] | None:
     source = extra.get("source")
     lines = source.get("lines") if isinstance(source, dict) else None
@@ -331,7 +349,11 @@ def _kind(line: object) -> str:
         kind = named if isinstance(named, str) else kind or _kind_of_node(value, inner)
     if isinstance(inner, dict) and isinstance(inner.get("role"), str):  # said, and not sent: it failed, or was left
         kind += f" ({inner['role']})"
-    return one_line(kind if len(kind) <= _LONGEST_KIND else f"{kind[:_LONGEST_KIND]}…")
+    return _short(kind)
+
+
+def _short(said: str) -> str:
+    return one_line(said.rstrip() if len(said) <= _LONGEST_KIND else f"{said[:_LONGEST_KIND]}…")
 
 
 def _object_in(raw: str) -> object:

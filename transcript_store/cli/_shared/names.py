@@ -10,21 +10,14 @@ from contextlib import suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transcript_store import (
-    ConversationLibrary,
-    ConversationNotFoundError,
-    ConversationStore,
-    ConversationSummary,
-    list_conversations,
-)
 from transcript_store.cli._shared.terminal import Misuse, complain, fitting, for_shell, many, one_line, size
 from transcript_store.cli._shared.terminal import time as moment_of
 from transcript_store.display import printable_address
+from transcript_store.errors import ConversationNotFoundError
 from transcript_store.file_names import TRANSCRIPT, absolute_path, is_id
-from transcript_store.transcripts import summary_of
 
 if TYPE_CHECKING:
-    from transcript_store import Diagnosis, FileStore
+    from transcript_store import ConversationLibrary, ConversationStore, ConversationSummary, Diagnosis, FileStore
     from transcript_store.backends import BackendSnapshotStore
 
     Snapshots = FileStore | BackendSnapshotStore
@@ -112,6 +105,8 @@ def the_only(found: Sequence[str | None], what: str, where: str) -> str | None:
 
 def library_at(name: str, *, creates: bool = False, **options: Any) -> ConversationLibrary:
     """The library of that name, a directory or an address. If it ``creates``, the tables of a database are made when they are missing."""
+    from transcript_store import ConversationLibrary  # a list or a search of a folder does without
+
     return ConversationLibrary(place_at(name, creates=creates) if is_backend_address(name) else name, **options)
 
 
@@ -123,6 +118,8 @@ def library_of(name: str) -> ConversationLibrary:
 def conversation_at(name: str, *, creates: bool = False, **options: Any) -> ConversationStore:
     """The store of that name, a folder or the address of a conversation; not loaded yet. Of ``creates``: :func:`library_at`."""
     if not is_backend_address(name):
+        from transcript_store import ConversationStore
+
         return ConversationStore(name, **options)
     library, own_id = with_id(name)
     return library_at(library, creates=creates).store(own_id, **options)
@@ -151,6 +148,8 @@ def snapshots_at(name: str, *, creates: bool = False, **options: Any) -> Snapsho
 def summary_at(name: str) -> ConversationSummary | None:
     """What a list has of that conversation, as it stands there now; None if there is none."""
     if not is_backend_address(name):
+        from transcript_store.transcripts import summary_of
+
         return summary_of(name)
     from transcript_store.search import index_source
 
@@ -455,6 +454,8 @@ def find_in(directory: str, what: str) -> str | None:
         with suppress(ConversationNotFoundError):
             return existing_on(directory, what)
         return None
+    from transcript_store import list_conversations  # whoever names a folder does without
+
     try:
         there = list_conversations(directory)
     except ConversationNotFoundError:
@@ -553,6 +554,23 @@ def destination(named: str) -> str:
             f"{for_shell(named)}: `last` means the conversation that changed last; name a library: a directory"
         )
     return directory
+
+
+def import_destination(into: str | None) -> str:
+    """The library that an import goes into: the one that was named, else that of ``chat``.
+
+    Raises:
+        ConversationNotFoundError: as :func:`destination`.
+        Misuse: none was named, and the extra that ``chat`` needs is not installed.
+    """
+    # needs all that writes conversations
+
+    if into is not None:
+        return destination(into)
+    try:
+        return chat_place()
+    except ModuleNotFoundError:
+        raise Misuse("--into LIBRARY says where they go (without it the extra `chat` is needed)") from None
 
 
 def none_in(directory: str) -> str | None:

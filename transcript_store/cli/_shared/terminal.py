@@ -17,7 +17,6 @@ import logging
 import os
 import re
 import shlex
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
 
 PROGRAM = "transcript-store"
+_NO_TERMINAL_COLUMNS = 80
 
 _UNSAFE_IN_A_LINE = re.compile(f"{UNSAFE.pattern}|[\n\t]")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
@@ -51,7 +51,17 @@ def one_line(text: str) -> str:
 def columns() -> int | None:
     """How many columns the terminal has to which standard output goes; None if it goes to none: then nothing is cut."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    return shutil.get_terminal_size().columns if is_terminal else None
+    return terminal_columns() if is_terminal else None
+
+
+def terminal_columns() -> int:
+    """How wide the terminal is, as ``shutil.get_terminal_size()`` says it; but that module loads three ways to compress."""
+    with suppress(KeyError, ValueError):
+        if (named := int(os.environ["COLUMNS"])) > 0:
+            return named
+    with suppress(AttributeError, ValueError, OSError):  # standard output is closed, detached, or goes elsewhere
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or _NO_TERMINAL_COLUMNS  # type: ignore[union-attr]
+    return _NO_TERMINAL_COLUMNS
 
 
 def fitting(text: str, room: int) -> str:
@@ -74,7 +84,7 @@ def padded(text: str, room: int) -> str:
 
 def columns_of(text: str) -> int:
     """How many columns of a terminal a text takes."""
-    if text.isascii():  # most are, and then nothing is imported
+    if _takes_a_column_each(text):  # most do, and then nothing is imported
         return len(text)
     from wcwidth import wcswidth
 
@@ -82,9 +92,15 @@ def columns_of(text: str) -> int:
     return len(text) if width < 0 else width  # a control character: it will be shown as an escape
 
 
+def _takes_a_column_each(text: str) -> bool:
+    return (
+        text.isascii() or text.replace("…", "").isascii()
+    )  # our own sign for what was cut is no reason to look up widths
+
+
 def _graphemes(text: str) -> Iterable[str]:
     """What a terminal shows as one character each: a letter with its accents, a family of emoji."""
-    if text.isascii():
+    if _takes_a_column_each(text):
         return text
     from wcwidth import iter_graphemes
 
@@ -304,7 +320,7 @@ def complain(text: str, details: Iterable[str] = ()) -> None:
     """Print one line on standard error, after the program's name, and below it its details, indented."""
     text = without_credentials(text)
     if sys.stderr is not None:  # print(file=None) would print on standard output
-        width = shutil.get_terminal_size().columns if has_status() else None
+        width = terminal_columns() if has_status() else None
         lines = sentence_lines(f"{PROGRAM}: {one_line(text)}", width)
         printed = "\n".join([*lines, *(f"    {one_line(detail)}" for detail in details)])
         with suppress(OSError):  # standard error is closed, too: there is no place left to say anything
@@ -339,7 +355,7 @@ def status(text: str) -> None:
 
 def status_columns() -> int:
     """How many columns a status may take. The last one is left to the cursor."""
-    return shutil.get_terminal_size().columns - 1
+    return terminal_columns() - 1
 
 
 def has_status() -> bool:
@@ -525,17 +541,21 @@ def _is_possible(output: TextIO | None, command: list[str]) -> bool:
         return False  # without a keyboard nobody could leave the pager
     if os.environ.get("TRANSCRIPT_STORE_NO_PAGER") or " ".join(command) in _NONE:
         return False
-    return shutil.which(command[0]) is not None
+    from shutil import which  # a pipe needs no pager
+
+    return which(command[0]) is not None
 
 
 class _Pages(io.TextIOBase):
     """Keeps what is written until it is more than the screen holds; from then on a pager has it."""
 
     def __init__(self, output: TextIO, command: list[str]) -> None:
+        from shutil import get_terminal_size
+
         self._output = output
         self._command = command
         self._kept: list[str] = []
-        self._columns, lines = shutil.get_terminal_size()
+        self._columns, lines = get_terminal_size()
         self._rows_left = lines - 1  # the last is the prompt's
         self._pager: subprocess.Popen[str] | None = None
 

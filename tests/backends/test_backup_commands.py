@@ -1,0 +1,218 @@
+"""`transcript-store backup` and `restore`: each night's copy, the disk that is made anew from it, and two machines that become one.
+
+First an engineer's way: a cron job, a pipe over ssh, a laptop whose projects stand in other folders than those of the server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.backends.shipped import said
+from tests.cli.conftest import a_cache_of_its_own, cli
+from tests.cli.helpers import Cli, damage
+from transcript_store import ConversationLibrary, ConversationStore
+
+__all__ = ["a_cache_of_its_own", "cli"]
+COMMAND = [sys.executable, "-m", "transcript_store"]
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> ConversationLibrary:
+    """Three conversations of a message, of two projects."""
+    made = ConversationLibrary(tmp_path / "chats")
+    for number in range(3):
+        made.create(
+            labels={"title": f"number {number}", "cwd": f"/Users/ada/{'web' if number else 'data'}"},
+            messages=[said(f"a question {number}")],
+        ).close()
+    return made
+
+
+def files_in(folder: str | Path) -> dict[str, bytes]:
+    """What stands in a folder, without locks, by its name there."""
+    root = Path(folder)
+    files = (path for path in root.rglob("*") if path.is_file() and path.name != "lock")
+    return {str(path.relative_to(root)): path.read_bytes() for path in files}
+
+
+def key_file(tmp_path: Path) -> str:
+    path = tmp_path / "backup.key"
+    path.write_bytes(os.urandom(32))
+    path.chmod(0o600)
+    return str(path)
+
+
+@pytest.mark.parametrize("target", ["copy", "chats.backup", "folder/"])
+def test_a_copy_again_and_back(cli: Cli, library: ConversationLibrary, tmp_path: Path, target: str) -> None:
+    """All of it, then what is new, then nothing; and back to the byte, once, whatever is restored again."""
+    to = f"{tmp_path}/{target}"
+    code, out, err = cli("backup", library.directory, to)
+    assert (code, "3 new" in out, err.startswith(f"transcript-store: from {library.directory} to the ")) == (
+        0,
+        True,
+        True,
+    )
+    with library[library.list()[0].id or ""] as conversation:
+        conversation.append_message(said("more"))
+    code, out, _ = cli("backup", library.directory, to)
+    assert (code, out.count("1 record added"), "1 grew, 2 unchanged" in out) == (0, 1, True)
+    assert "0 records copied" in cli("backup", library.directory, to).out
+    back = str(tmp_path / "back")
+    assert "3 new" in cli("restore", to, back).out
+    assert files_in(back) == files_in(library.directory)
+    assert "3 unchanged" in cli("restore", to, back).out
+    if target != "chats.backup":
+        assert cli("list", to).out.count("number") == 3
+        assert cli("verify", to).code == 0
+
+
+def test_a_key_seals_it(cli: Cli, library: ConversationLibrary, tmp_path: Path) -> None:
+    """A file as a whole; in a folder one file; without the key it says what is needed."""
+    key = key_file(tmp_path)
+    for target in ("sealed.backup", "folder"):
+        to = f"{tmp_path}/{target}"
+        assert cli("backup", library.directory, to, "--key-file", key).code == 0
+        assert not any(b"question" in data for data in _contents(Path(to)))
+        code, _, err = cli("restore", to, f"{to}-back")
+        assert (code, "the backup is sealed, and no key was given" in err) == (1, True)
+        assert cli("restore", to, f"{to}-back", "--key-file", key).code == 0
+        assert files_in(f"{to}-back") == files_in(library.directory)
+    assert cli("backup", library.directory, "postgresql://db.example/agents", "--key-file", key).code == 2
+
+
+def _contents(path: Path) -> list[bytes]:
+    return [path.read_bytes()] if path.is_file() else [each.read_bytes() for each in path.rglob("*") if each.is_file()]
+
+
+def test_chosen_ones_and_their_folders_here(cli: Cli, library: ConversationLibrary, tmp_path: Path) -> None:
+    """A query chooses; `--cwd` names the folder that a project has here, also when it is given later, and restored twice is once."""
+    to, back = str(tmp_path / "web.backup"), str(tmp_path / "back")
+    assert "2 new" in cli("backup", library.directory, to, "--project", "web").out
+    assert cli("restore", to, back).code == 0
+    moved = ("--cwd", "/Users/ada=/home/ada", "--cwd", "/Users/adam=/home/adam")
+    for _ in range(2):
+        assert cli("restore", to, back, *moved).code == 0
+        found = [json.loads(line) for line in cli("list", back, "--json").out.splitlines()]
+        assert [one["labels"]["cwd"] for one in found] == ["/home/ada/web"] * 2
+    before = files_in(back)
+    cli("restore", to, back, *moved)
+    assert files_in(back) == before
+    assert cli("restore", to, back, "--cwd", "nowhere").code == 2
+    code, _, err = cli("restore", to, back, "--only", str(uuid.uuid4()))
+    assert (code, "there is no such conversation" in err) == (1, True)
+
+
+def test_two_machines_become_one(cli: Cli, library: ConversationLibrary, tmp_path: Path) -> None:
+    """What parted is told, is listed, and is the fork that it says it is."""
+    laptop = str(tmp_path / "laptop")
+    cli("backup", library.directory, laptop)
+    parted = library.list()[0].id or ""
+    for directory, text in ((library.directory, "here"), (laptop, "there")):
+        with ConversationLibrary(directory).open(parted) as conversation:
+            conversation.append_message(said(text))
+    code, out, _ = cli("restore", laptop, library.directory)
+    assert (code, f"a copy, because {parted} went on otherwise there" in out) == (0, True)
+    assert "1 of them as copies beside what went on otherwise" in out
+    assert len(library.list()) == 4
+    assert "4 conversations" in cli("backup", library.directory, str(tmp_path / "again")).out
+
+
+def test_a_damaged_one_does_not_stop_the_others(cli: Cli, library: ConversationLibrary, tmp_path: Path) -> None:
+    """It is named with its hint, the exit code is 1, and what the backup has of it stays."""
+    to = str(tmp_path / "copy")
+    cli("backup", library.directory, to)
+    before = files_in(to)
+    broken = library.list()[0].id or ""
+    damage(Path(library.directory) / broken, b"a question", b"a quostion")
+    code, out, err = cli("backup", library.directory, to)
+    assert (code, "2 unchanged, 1 failed" in out, f"{broken}/transcript.jsonl" in err) == (1, True, True)
+    assert files_in(to) == before
+
+
+def test_what_makes_no_sense_is_refused(cli: Cli, library: ConversationLibrary, tmp_path: Path) -> None:
+    """The library itself, nothing there, a file that is no backup, two addresses: a sentence, and nothing is written."""
+    own = library.directory
+    (tmp_path / "notes.txt").write_text("of nobody's\n")
+    for code, *words in (
+        (2, "backup", own, own),
+        (2, "restore", own, own),
+        (2, "restore", own, "s3://bucket/x"),
+        (1, "restore", str(tmp_path / "nothing"), str(tmp_path / "new")),
+        (1, "restore", str(tmp_path / "notes.txt"), str(tmp_path / "new")),
+        (1, "backup", str(tmp_path / "nothing"), str(tmp_path / "new")),
+        (2, "backup", str(tmp_path / "notes.txt"), str(tmp_path / "new")),
+        (1, "backup", own, str(tmp_path / "notes.txt")),
+    ):
+        found = cli(*words)
+        assert (found.code, found.out) == (code, ""), (words, found)
+    assert (tmp_path / "notes.txt").read_text() == "of nobody's\n"
+
+
+@pytest.mark.long
+def test_through_a_pipe(library: ConversationLibrary, tmp_path: Path) -> None:
+    """One process writes, another reads; a pipe that breaks is told, and the next run makes it whole."""
+    back = str(tmp_path / "back")
+    writes = subprocess.run([*COMMAND, "backup", library.directory, "-"], capture_output=True, check=True)
+    assert b"3 new" in writes.stderr
+    cut = writes.stdout[: len(writes.stdout) * 2 // 3]
+    reads = subprocess.run([*COMMAND, "restore", "-", back], input=cut, capture_output=True, check=False)
+    assert (reads.returncode, b"is cut off" in reads.stderr) == (1, True)
+    reads = subprocess.run([*COMMAND, "restore", "-", back], input=writes.stdout, capture_output=True, check=True)
+    assert files_in(back) == files_in(library.directory)
+    reads = subprocess.run([*COMMAND, "restore", "-", back], input=b"", capture_output=True, check=False)
+    assert (reads.returncode, b"Traceback" in reads.stderr) == (1, False)
+
+
+def test_the_status_file_is_what_prometheus_reads(cli: Cli, library: ConversationLibrary, tmp_path: Path) -> None:
+    """Readable by the exporter's user, replaced as a whole, with the last success and what fails."""
+    status = tmp_path / "backup.prom"
+    assert cli("backup", library.directory, str(tmp_path / "copy"), "--status-file", str(status)).code == 0
+    values = _values(status)
+    assert values["records_total"] == 3
+    assert values["failing_conversations"] == 0
+    assert values["last_success_timestamp_seconds"] == values["last_round_timestamp_seconds"] > 1e9
+    assert status.stat().st_mode & 0o777 == 0o644
+    damage(Path(library.directory) / (library.list()[0].id or ""), b"a question", b"a quostion")
+    cli("backup", library.directory, str(tmp_path / "copy"), "--status-file", str(status))
+    after = _values(status)
+    assert after["failing_conversations"] == 1
+    assert after["last_success_timestamp_seconds"] == values["last_success_timestamp_seconds"]
+    assert after["last_round_timestamp_seconds"] > after["last_success_timestamp_seconds"]
+    assert [path.name for path in tmp_path.iterdir() if "prom" in path.name] == ["backup.prom"]
+    assert cli("backup", library.directory, str(tmp_path / "copy"), "--status-file", "/nowhere/x.prom").code == 1
+
+
+def _values(status: Path) -> dict[str, float]:
+    lines = [line for line in status.read_text().splitlines() if not line.startswith("#")]
+    return {line.partition("{")[0].removeprefix("transcript_store_"): float(line.rpartition(" ")[2]) for line in lines}
+
+
+@pytest.mark.parametrize("target", ["copy", "chats.backup"])
+def test_folders_with_names_of_their_own_keep_them(cli: Cli, tmp_path: Path, target: str) -> None:
+    """An agent opens `agent/main`, and finds it again; a name that is taken by another conversation falls back to the id."""
+    for name in ("main", "Ünicode name", "bad\nname"):
+        with ConversationStore(tmp_path / "agent" / name) as conversation:
+            conversation.initialize(messages=[said(name)])
+    to, back = str(tmp_path / target), tmp_path / "back"
+    for _ in range(2):
+        assert cli("backup", str(tmp_path / "agent"), to).code == 0
+        assert cli("restore", to, str(back)).code == 0
+        assert sorted(path.name for path in back.iterdir())[1:] == ["main", "Ünicode name"]
+        assert len([*back.iterdir()]) == 3
+    assert files_in(back / "main") == files_in(tmp_path / "agent/main")
+    other = tmp_path / "other"
+    with ConversationStore(other / "main") as conversation:
+        conversation.initialize(messages=[said("another")])
+        before = files_in(other / "main")
+    assert cli("restore", to, str(other)).code == 0
+    assert len([*other.iterdir()]) == 4
+    assert files_in(other / "main").keys() == before.keys()
+    assert cli("backup", str(tmp_path / "agent/main"), str(tmp_path / "one")).code == 0
+    assert files_in(tmp_path / "one/main") == files_in(tmp_path / "agent/main")

@@ -1,0 +1,1 @@
+"""A library that keeps up by itself: ``transcript-store keep``."""

@@ -1,0 +1,52 @@
+"""Sessions that the programs write today: ``python -m tests.programs.recipes INSTALL RESULT [RECIPE…]`` runs recipes, then the tests on RESULT.
+
+A recipe (``tools/programs/*.sh`` of the shared folder) installs a program, runs it without an account against a model server on
+loopback, and collects what it stored: short, with tools, resumed, interrupted, killed, forked, undone, compacted. It takes one to
+seven minutes, Linux, npm, tmux and root. Without the shared folder there is nothing to run.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+RECIPES = {
+    "opencode": "opencode/*/opencode.db",
+    "kilo": "kilo/*/kilo.db",
+    "copilot": "copilot/*/session-state/*/events.jsonl",
+}
+"""Those whose sessions tests/formats/test_made_sessions.py is about, and what each leaves."""
+TESTS = "tests/formats/test_made_sessions.py"
+
+
+def make(recipe: str, install: Path, result: Path) -> str | None:
+    """Run a recipe; why it made nothing, or None if it did. What it prints is in ``RESULT/RECIPE.log``."""
+    shared = os.environ.get("TRANSCRIPT_STORE_SHARED")
+    if shared is None:
+        return "needs the recipes: TRANSCRIPT_STORE_SHARED is not set"
+    command = ["bash", f"{shared}/tools/programs/{recipe}.sh", str(install), str(result)]
+    with open(result / f"{recipe}.log", "wb") as log:
+        done = subprocess.run(command, stdout=log, stderr=log, env=os.environ | {"SKIP_IMPORT": "1"}, check=False)
+    if not any(result.glob(RECIPES[recipe])):
+        return f"made no {RECIPES[recipe]} (exit code {done.returncode}); see {result / f'{recipe}.log'}"
+    return None
+
+
+def main(install: Path, result: Path, recipes: list[str]) -> int:
+    """Exit code 1 if a recipe made nothing, or a test fails on what it made."""
+    result.mkdir(parents=True, exist_ok=True)
+    failed = 0
+    for recipe in recipes or RECIPES:
+        why_not = make(recipe, install, result)
+        print(f"{recipe}: {why_not or 'made'}", flush=True)
+        failed |= why_not is not None
+    tests = [sys.executable, "-m", "pytest", "-q", TESTS]
+    return failed | (
+        subprocess.run(tests, env=os.environ | {"TRANSCRIPT_STORE_MADE": str(result)}, check=False).returncode != 0
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]))

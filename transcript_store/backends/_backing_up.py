@@ -1,0 +1,356 @@
+"""Conversations copied from where they are to where a backup is, and back: one that cannot go does not stop the others."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
+from os import PathLike
+from typing import Protocol
+
+from transcript_store._conversation.deleting import sweep
+from transcript_store._conversation.verify import verify
+from transcript_store._os import filesystem
+from transcript_store._os.directory import Folder
+from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.names import TRANSCRIPT
+from transcript_store._os.os_errors import NotOursError, refusals
+from transcript_store.backends._backend import Backend, BackendError, patiently
+from transcript_store.backends._backup_file import BackupFile
+from transcript_store.backends._claims import WAITS_SECONDS, ClaimedLog
+from transcript_store.backends._from_folders import standing_in
+from transcript_store.backends._merging import is_copy, merge_history
+from transcript_store.backends._redacted import redacted_copy
+from transcript_store.backends._restoring import RemoteState, Restored
+from transcript_store.backends._shipping import Shipper
+from transcript_store.backends._shipping_library import NotShipped
+from transcript_store.errors import (
+    ConversationNotFoundError,
+    CorruptTranscriptError,
+    StorageError,
+    TranscriptStoreError,
+)
+from transcript_store.redaction import SecretRedactor
+
+__all__ = ["backup_library", "restore_library"]
+
+_PAGE = 200
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+"""What the system says where no other conversation can be written either."""
+
+
+class _Histories(Protocol):
+    """Where conversations come from."""
+
+    name: str
+
+    def ids(self) -> Iterable[str]: ...
+
+    def opened(self, id: str) -> AbstractContextManager[list[RemoteState]]: ...
+
+
+class _FolderHistories:
+    """The conversations directly under a directory, by the names of their folders; or the one that the directory is."""
+
+    def __init__(self, files: FileSystem, path: str, *, with_key: bool) -> None:
+        self.name, self._files, self._with_key = path, files, with_key
+
+    def ids(self) -> list[str]:
+        with refusals(self.name, "look into the library"):
+            try:
+                folder = Folder.open(self._files, self.name)
+            except FileNotFoundError:
+                raise ConversationNotFoundError(path=self.name, reason="there is no such directory") from None
+            with folder:
+                if folder.status(TRANSCRIPT) is not None:
+                    return [""]
+                return [name for name in folder.names() if not name.startswith(".") and _holds_one(folder, name)]
+
+    @contextmanager
+    def opened(self, id: str) -> Iterator[list[RemoteState]]:
+        path = self.path_of(id)
+        with standing_in(self._files, path, with_key=self._with_key) as standing:
+            folder = path.rpartition("/")[2]
+            is_its_id = folder == standing.state.conversation or not folder.isprintable()
+            yield [standing if is_its_id else standing._replace(folder=folder)]
+
+    def path_of(self, id: str) -> str:
+        """The folder of that name."""
+        return f"{self.name}/{id}" if id else self.name
+
+
+def _holds_one(library: Folder, name: str) -> bool:
+    try:
+        with library.subfolder(name) as folder:
+            return folder.status(TRANSCRIPT) is not None
+    except (NotOursError, FileNotFoundError):
+        return False
+    except OSError:
+        return True  # the error says why when it is opened
+
+
+class _PlaceHistories:
+    """The conversations on a place."""
+
+    def __init__(self, place: Backend, waits: Sequence[float], files: FileSystem, *, with_key: bool) -> None:
+        self.name, self._place, self._waits, self._files, self._with_key = place.name, place, waits, files, with_key
+
+    def ids(self) -> Iterator[str]:
+        after = ""
+        while True:
+            ask = partial(self._place.conversations, after=after, limit=_PAGE)
+            page = patiently(ask, self._waits, self._files.wait, path=self.name, doing="list the conversations")
+            yield from page
+            if len(page) < _PAGE:
+                return
+            after = page[-1]
+
+    @contextmanager
+    def opened(self, id: str) -> Iterator[list[RemoteState]]:
+        slots = ClaimedLog(self._place, id, waits_seconds=self._waits, sleep=self._files.wait)
+        slots.load_patiently()
+        key = slots.key.read() if self._with_key and slots.state.is_sealed else None
+        yield [RemoteState.of(slots.fresh, key)]
+
+
+Source = Backend | BackupFile | filesystem.AnyPath
+"""Where conversations are: a place, a backup file that is open, or the path of a library or of a conversation."""
+
+
+def _histories(source: Source, waits: Sequence[float], files: FileSystem, *, with_key: bool) -> _Histories:
+    if isinstance(source, BackupFile):
+        return source
+    if isinstance(source, str | PathLike):
+        return _FolderHistories(files, filesystem.absolute_path(source), with_key=with_key)
+    return _PlaceHistories(source, waits, files, with_key=with_key)
+
+
+def _each(
+    histories: _Histories, only: Collection[str] | None
+) -> Generator[tuple[str, RemoteState] | tuple[str, TranscriptStoreError], None, None]:
+    """Every history, copies behind what they are copies of; or what went wrong with one."""
+    later: list[str] = []
+    for is_again in (False, True):
+        for name in later if is_again else histories.ids():
+            if only is not None and name not in only:
+                continue
+            try:
+                with histories.opened(name) as standings:
+                    for standing in standings:
+                        if is_copy(standing) and not is_again:
+                            later.append(name)
+                            break
+                        yield name, standing
+            except BackendError:
+                raise
+            except ConversationNotFoundError:
+                continue  # deleted meanwhile
+            except TranscriptStoreError as error:
+                yield name, error
+
+
+def restore_library(
+    source: Source,
+    directory: filesystem.AnyPath,
+    *,
+    only: Collection[str] | None = None,
+    with_key: bool = True,
+    waits_seconds: Sequence[float] = WAITS_SECONDS,
+    file_system: FileSystem | None = None,
+) -> Generator[Restored | NotShipped, None, None]:
+    """Bring conversations into a library, under their ids. What the library has already of one history grows; nothing of it goes.
+
+    What went on otherwise in the library is kept as both: what comes becomes a copy, whose ``forked_from`` says where the two part, and
+    the same copy whenever it comes. Labels of both are kept; of two values for one label that of the conversation which changed last.
+    So restored twice is once, and several libraries that went on apart come to the same histories in any order.
+
+    One that cannot be restored is a :class:`NotShipped`, and the others go on. Each folder that was written is verified. What was
+    deleted on a place is passed over. Nothing is restored before the results are asked for: iterate over them, to the end. Killed
+    anywhere, each folder is a state that its conversation had, and the next call continues.
+
+    Args:
+        source: a place, an open :class:`BackupFile`, or the path of a library or of a conversation.
+        directory: the library. It is made if it is missing.
+        only: the ids to restore (of folders: their names); None for all.
+        with_key: of sealed conversations, bring their wrapped keys, if they are there. A key.json that is there stays.
+        waits_seconds: how long to wait between two attempts of a call without an answer.
+        file_system: for tests.
+
+    Raises:
+        BackendError: no answer came, or the place refused. Call it again: what is there already is left as it is.
+        ConversationNotFoundError: the source is no directory.
+        StorageError: the library cannot be written.
+    """
+    files = filesystem.REAL if file_system is None else file_system
+    histories = _histories(source, waits_seconds, files, with_key=with_key)
+    seen = set[str]()
+    for report in _into_folders(histories, files, filesystem.absolute_path(directory), only, mirrors=False):
+        seen |= {report.directory.rpartition("/")[2], getattr(report, "copy_of", None) or ""}
+        yield report
+    for missing in sorted({*(only or ())} - seen):
+        path = f"{histories.name}/{missing}"
+        error = ConversationNotFoundError(path=path, reason="there is no such conversation")
+        yield NotShipped(directory=path, error=error)
+
+
+def _into_folders(
+    histories: _Histories,
+    files: FileSystem,
+    library: str,
+    only: Collection[str] | None,
+    *,
+    mirrors: bool,
+    redact: SecretRedactor | None = None,
+) -> Generator[Restored | NotShipped, None, None]:
+    with refusals(library, "make the library"), Folder.make(files, library):
+        sweep(files, library)  # of a run that was killed: a name that it gave is synced, too
+
+    is_full = False
+
+    def put(standing: RemoteState) -> Restored:
+        nonlocal is_full
+        try:
+            report = merge_history(files, library, standing, mirrors=mirrors)
+        except StorageError as error:
+            is_full = error.errno in _FULL
+            raise
+        if report.is_changed and not report.is_new:
+            _require_whole(files, report.directory)
+        return report
+
+    yield from _copied(histories, only, redact, put, lambda: is_full)
+
+
+def _require_whole(files: FileSystem, path: str) -> None:
+    if findings := verify(path, file_system=files).findings:
+        first = findings[0]
+        raise CorruptTranscriptError(path=first.path, kind=first.kind, reason=first.reason)
+
+
+def backup_library(
+    source: Source,
+    target: Source,
+    *,
+    only: Collection[str] | None = None,
+    with_key: bool = True,
+    redact: SecretRedactor | None = None,
+    waits_seconds: Sequence[float] = WAITS_SECONDS,
+    file_system: FileSystem | None = None,
+) -> Generator[Restored | NotShipped, None, None]:
+    """Copy conversations to where a backup is: what it does not have of each goes behind what it has, and is verified.
+
+    Each conversation is of one moment, and its writer may be at work. Nothing that the backup has is taken away, also if the library
+    has lost it. A library that was brought back to an earlier moment and went on otherwise: in a folder and in a file both are kept, on a
+    place it is a :class:`NotShipped`. Killed anywhere, the next call continues.
+
+    Nothing is copied before the results are asked for: iterate over them, to the end.
+
+    Args:
+        source: as of :func:`restore_library`; for a place as target it is a path.
+        target: the path of a folder, which becomes a library that any command reads; a :class:`BackupFile`, opened to write; or a place.
+        only: the ids to copy (of folders: their names); None for all.
+        with_key: of sealed conversations, copy their wrapped keys, each time as they are now. Without them the copy cannot be opened with
+            the backup alone; with them a key that is destroyed later stays in a backup file.
+        redact: copy without secrets. Each copy is a conversation of its own, and names the original and its head.
+        waits_seconds: how long to wait between two attempts of a call without an answer.
+        file_system: for tests.
+
+    Raises:
+        BackendError: no answer came, or the place refused. Call it again.
+        ConversationNotFoundError: the source is no directory.
+        StorageError: the backup cannot be written. Call it again.
+        ValueError: the source or ``redact`` does not go with this target.
+    """
+    files = filesystem.REAL if file_system is None else file_system
+    histories = _histories(source, waits_seconds, files, with_key=with_key)
+    if isinstance(target, BackupFile):
+        yield from _into_file(histories, target, only, redact)
+    elif isinstance(target, str | PathLike):
+        path = filesystem.absolute_path(target)
+        if filesystem.real_path(path) == filesystem.real_path(histories.name):
+            raise ValueError(f"{path} is the library itself: name another folder for its backup")
+        yield from _into_folders(histories, files, path, only, mirrors=True, redact=redact)
+    elif not isinstance(histories, _FolderHistories) or redact is not None:
+        raise ValueError(
+            "what goes to a place comes from a folder, as it is: make the backup in a folder first, and ship that"
+        )
+    else:
+        yield from _to_place(histories, target, only, with_key, waits_seconds, files)
+
+
+def _copied(
+    histories: _Histories,
+    only: Collection[str] | None,
+    redact: SecretRedactor | None,
+    put: Callable[[RemoteState], Restored],
+    is_broken: Callable[[], bool],
+) -> Generator[Restored | NotShipped, None, None]:
+    """Put each history where it goes; one that cannot go does not stop the others, unless nothing can go any more."""
+    with closing(_each(histories, only)) as each:
+        for name, found in each:
+            path = f"{histories.name}/{name}" if name else histories.name
+            if isinstance(found, TranscriptStoreError):
+                yield NotShipped(directory=path, error=found)
+                continue
+            try:
+                report = put(found if redact is None else redacted_copy(found, redact, path))
+            except TranscriptStoreError as error:
+                if isinstance(error, BackendError) or is_broken():
+                    raise
+                yield NotShipped(directory=path, error=error)
+            else:
+                yield report
+
+
+def _into_file(
+    histories: _Histories, target: BackupFile, only: Collection[str] | None, redact: SecretRedactor | None
+) -> Generator[Restored | NotShipped, None, None]:
+    is_changed = False
+
+    def put(standing: RemoteState) -> Restored:
+        nonlocal is_changed
+        report = target.add(standing)
+        is_changed |= report.is_changed
+        return report
+
+    yield from _copied(histories, only, redact, put, lambda: target.is_broken)
+    target.finish()
+    if is_changed:
+        target.check()
+
+
+def _to_place(
+    histories: _FolderHistories,
+    place: Backend,
+    only: Collection[str] | None,
+    with_key: bool,
+    waits: Sequence[float],
+    files: FileSystem,
+) -> Generator[Restored | NotShipped, None, None]:
+    for name in histories.ids():
+        if only is not None and name not in only:
+            continue
+        path = histories.path_of(name)
+        try:
+            with Shipper(path, place, with_key=with_key, waits_seconds=waits, file_system=files) as shipper:
+                sent = shipper.send()
+            if sent.sent_bytes:
+                slots = ClaimedLog(place, sent.id, waits_seconds=waits, sleep=files.wait)
+                slots.load_patiently()  # each slot is verified
+        except BackendError:
+            raise
+        except TranscriptStoreError as error:
+            yield NotShipped(directory=path, error=error)
+            continue
+        yield Restored(
+            id=sent.id,
+            directory=f"{place.name}/{sent.id}",
+            generation=sent.generation,
+            record_count=sent.record_count,
+            head=sent.head,
+            is_new=bool(sent.sent_bytes) and sent.sent_records >= sent.record_count,
+            added_records=sent.sent_records,
+            key_is_missing=sent.key_is_missing,
+            is_changed=bool(sent.sent_bytes),
+        )

@@ -1,0 +1,612 @@
+"""Many conversations in one file, or in a stream: what is new goes behind what is there.
+
+::
+
+    file  := first frame*
+    first := {"format":"transcript-store-backup","version":1,"at":TIME[,"key_id":TEXT,"wrapped":BASE64],"hash":HASH} LF
+    frame := {"frame":N,"kind":K[,…],"bytes":B,"hash":HASH} LF content
+           | {"frame":N[,"kind":"end"],"bytes":B,"hash":HASH} LF BASE64 LF    in a sealed file: a frame of the first form without its hash
+
+=========  ===============================================  =======================================================
+kind       more members                                     content
+=========  ===============================================  =======================================================
+lines      ``conversation``, ``life``, ``generation``       whole lines of that generation's transcript, behind those before
+metadata   ``conversation``, ``life``[, ``folder``]         metadata.json; what the folder is called, if that is not the id
+key        ``conversation``, ``life``                       key.json of a sealed conversation
+end        ``conversations``                                none: a run that came to its end
+=========  ===============================================  =======================================================
+
+``hash`` is that of a line of a transcript (``_log/record``), over the frame and its content, chained to the frame before. What is sealed is
+bound to the file and to its number there (``_sealing/data_key``), so no frame can be left out, moved or brought from another file.
+
+``life`` counts the histories of one conversation that are no continuations of each other: nothing that was backed up is taken away.
+
+F1  What a run wrote of a conversation counts with the metadata behind it. A file that ends in the middle of a frame was cut off there: the
+    next run cuts that away, and continues behind the lines in front of it.
+F2  A run that returned is on the medium, and its ``end`` is the last frame. A stream without one was cut.
+F3  What stands in front of an ``end`` was synced before that was written. So a frame that is not whole, with an ``end`` behind it, is
+    damage: nothing is written behind it. With none behind it, a run was cut off there, whatever else stands behind it.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import orjson
+
+from transcript_store._conversation.metadata import MetadataDocument, decode_document
+from transcript_store._json.times import format_time
+from transcript_store._log.record import GENESIS, SUFFIX_BYTES, Position, chain_hash, close_line, record_head
+from transcript_store._log.scan import PIECE_BYTES, Read
+from transcript_store._os import filesystem
+from transcript_store._os.directory import Folder
+from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.names import DELETED, is_id
+from transcript_store._os.os_errors import NotOursError, refusals
+from transcript_store._sealing.data_key import KEY_BYTES, NONCE_BYTES, DataKey
+from transcript_store._sealing.providers import EncryptionKey, keyring_of
+from transcript_store.backends._merging import Way, compare, on_medium
+from transcript_store.backends._restoring import RemoteState, RemoteTranscript, Restored, timeless
+from transcript_store.backends._slots import LogState
+from transcript_store.errors import (
+    ConversationLockedError,
+    CorruptTranscriptError,
+    KeyNeededError,
+    NotSealedError,
+    UnsupportedVersionError,
+)
+
+__all__ = ["BackupFile"]
+
+FORMAT = "transcript-store-backup"
+_BEGINS = b'{"format":"transcript-store-backup",'
+_LONGEST_LINE = 1 << 20
+_END, _LONGEST_END = re.compile(rb'\n\{"frame":\d{1,18},"kind":"end"'), 60
+_DOING = "write the backup"
+
+
+@dataclass(slots=True)
+class _Lines:
+    """The lines of a generation: where their frames stand, and where it ends."""
+
+    parts: list[tuple[int, int, int]] = field(default_factory=list)
+    """Of each frame: the offset in the transcript behind it, its number, its offset in the file."""
+    end: Position = Position(0, 0, GENESIS)  # noqa: RUF009 (a tuple)
+
+
+@dataclass(slots=True)
+class _KeptHistory:
+    """One history of a conversation, as far as the file has it."""
+
+    lines: dict[int, _Lines] = field(default_factory=dict)
+    ends: dict[int, Position] = field(default_factory=dict)
+    """F1: where each generation ended when its metadata came."""
+    document: bytes = b""
+    key: bytes | None = None
+    folder: str = ""
+
+
+class _NotAFrameError(Exception):
+    """What stands in the file is no whole frame; the reason says why."""
+
+
+class BackupFile:
+    """A file with conversations, opened to read or to add to it; in a ``with`` block it is closed at its end.
+
+    Args:
+        path: the file. It is made if it is missing and is written to.
+        writes: open it to add to it: it is locked, and what a run that was killed left at its end is cut off.
+        encryption_key: seals a new file, and opens a sealed one. What is in it is sealed once more if it was sealed.
+        retired_keys: earlier keys, which open only.
+        file_system: for tests.
+
+    Raises:
+        ConversationLockedError: another process adds to it.
+        CorruptTranscriptError: it is no such file, or damaged. A file that is read gives what stands before the damage, and ``damage``
+            has this error.
+        KeyNeededError, WrongKeyError: it is sealed; give its key.
+        NotSealedError: a key was given, and the file is not sealed: choose another file.
+        UnsupportedVersionError: a later version of this library wrote it.
+        StorageError: the system refused.
+    """
+
+    def __init__(
+        self,
+        path: filesystem.AnyPath,
+        *,
+        writes: bool = False,
+        encryption_key: EncryptionKey | None = None,
+        retired_keys: Any = (),
+        file_system: FileSystem | None = None,
+    ) -> None:
+        self._files = filesystem.REAL if file_system is None else file_system
+        self.name = filesystem.absolute_path(path)
+        self._begin(writes, encryption_key, retired_keys)
+        folder, _, self._base = self.name.rpartition("/")
+        with refusals(self.name, "open the backup"):
+            try:
+                self._open(folder or "/", writes)
+            except NotOursError as error:
+                self.close()
+                raise CorruptTranscriptError(path=self.name, kind="foreign", reason=error.reason) from None
+            except BaseException:
+                self.close()
+                raise
+
+    def _begin(self, writes: bool, encryption_key: EncryptionKey | None, retired_keys: Any) -> None:
+        self._keys = keyring_of(encryption_key, retired_keys)
+        self._writes = writes
+        self._folder: Folder | None = None
+        self._handle = -1
+        self._stream: BinaryIO | None = None
+        self._data_key: DataKey | None = None
+        self._file_id = ""
+        self._lives: dict[str, list[_KeptHistory]] = {}
+        self._hash, self._frames, self._size = GENESIS, 0, 0
+        self.is_complete = False
+        """Whether its last run came to its end."""
+        self.is_broken = False
+        """Whether the system refused a write: nothing more is added. The next run continues."""
+        self.damage: CorruptTranscriptError | None = None
+        """What is wrong behind what could be read; None if nothing is."""
+
+    @classmethod
+    def to_stream(cls, stream: BinaryIO, **options: Any) -> Self:
+        """A backup that is written to a stream, such as a pipe; options are the keys."""
+        made = cls._streamed(stream, "the stream", **options)
+        made._writes = True
+        made._start()
+        return made
+
+    @classmethod
+    def from_stream(cls, stream: BinaryIO, folder: filesystem.AnyPath, **options: Any) -> Self:
+        """A backup from a stream, which is read to its end into a file without a name in this folder; options are the keys."""
+        kept = tempfile.TemporaryFile(dir=filesystem.absolute_path(folder))  # noqa: SIM115 (closed with the backup)
+        try:
+            size = 0
+            while data := stream.read(PIECE_BYTES):
+                kept.write(data)
+                size += len(data)
+            kept.flush()
+            made = cls._streamed(kept, "standard input", **options)
+            made._handle = kept.fileno()
+            made._read_all(size)
+        except BaseException:
+            kept.close()
+            raise
+        return made
+
+    @classmethod
+    def _streamed(
+        cls, stream: BinaryIO, name: str, *, encryption_key: EncryptionKey | None = None, retired_keys: Any = ()
+    ) -> Self:
+        made = cls.__new__(cls)
+        made._files, made.name = filesystem.REAL, name
+        made._begin(False, encryption_key, retired_keys)
+        made._stream = stream
+        return made
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file. What was added since the last :meth:`finish` may not be on the medium."""
+        handle, self._handle = self._handle, -1
+        with suppress(OSError):
+            if self._stream is not None and not self._writes:
+                self._stream.close()
+            elif handle >= 0:
+                self._files.close(handle)
+        if self._folder is not None:
+            with suppress(OSError):
+                self._folder.close()
+
+    # ---- read ------------------------------------------------------------------------------------------------------------
+
+    def ids(self) -> list[str]:
+        """The conversations in it."""
+        return [*self._lives]
+
+    @contextmanager
+    def opened(self, id: str) -> Iterator[list[RemoteState]]:
+        """The histories of a conversation: one, or more if it was backed up again after it had continued otherwise."""
+        yield [self._standing(id, life) for life in self._lives[id] if life.document]
+
+    def _open(self, folder: str, writes: bool) -> None:
+        self._folder = Folder.make(self._files, folder) if writes else Folder.open(self._files, folder)
+        try:
+            self._handle, status = self._folder.open_file(self._base, to_append=writes)
+        except FileNotFoundError:
+            if not writes:
+                raise
+            self._handle = self._files.create(self._folder.handle, self._base)
+            self._folder.sync()
+            status = self._files.handle_status(self._handle)
+        if writes and not self._files.try_lock(self._handle):
+            raise ConversationLockedError(path=self.name, reason="another process adds to this backup")
+        size = self._files.handle_status(self._handle).st_size if writes else status.st_size
+        self._read_all(size)
+        if not writes:
+            return
+        if self.damage is not None:
+            raise self.damage
+        if self._size < size:  # F1; what is written next is synced with it
+            self._files.truncate(self._handle, self._size)
+        if not self._size:
+            self._start()
+            self._folder.sync(self._handle)  # before any frame: what has no first line is no backup
+
+    def _read(self, offset: int, length: int) -> bytearray:
+        return self._files.read(self._handle, offset, length)
+
+    def _read_all(self, size: int) -> None:
+        """Read and verify the file; F1 and F3 say what its end may be."""
+        line = self._line(0)
+        if line is None and b"\n" not in self._read(0, size) and _BEGINS.startswith(self._read(0, len(_BEGINS))[:size]):
+            return  # empty, or cut off in its first line
+        if not self._read(0, min(size, 1 << 16)).strip(b"\0") and size < 1 << 16:
+            return  # the power went before the first line was on the medium
+        if line is None or not line.startswith(_BEGINS):
+            reason = "it is no backup of this library"
+            raise CorruptTranscriptError(path=self.name, kind="foreign", reason=reason)
+        self._take_first(line)
+        try:
+            while self._size < size:
+                self._take_frame(size)
+        except _NotAFrameError as error:
+            number = self._frames + 1
+            if self._has_end_behind(size):
+                reason = f"frame {number}, at byte {self._size}: {error}"
+                self.damage = CorruptTranscriptError(path=self.name, kind="damaged-line", reason=reason)
+            self.is_complete = False
+
+    def _line(self, offset: int) -> bytes | None:
+        """The line at an offset, without its line feed; None if it has no end."""
+        length = 512
+        while True:
+            data = bytes(self._read(offset, length))
+            if (end := data.find(b"\n")) >= 0:
+                return data[:end]
+            if len(data) < length or length >= _LONGEST_LINE:
+                return None
+            length *= 4
+
+    def _take_first(self, line: bytes) -> None:
+        try:
+            members = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            members = None
+        if type(members) is not dict or close_line(GENESIS, line[:-SUFFIX_BYTES])[0][:-1] != line:
+            raise CorruptTranscriptError(path=self.name, kind="damaged-header", reason="its first line is damaged")
+        if members.get("version") != 1:
+            reason = f"it is of format version {members.get('version')!r:.20}, this program reads version 1"
+            raise UnsupportedVersionError(path=self.name, reason=reason)
+        self._hash = self._file_id_of(line)
+        self._size = len(line) + 1
+        if "wrapped" in members:
+            if self._keys is None:
+                raise KeyNeededError(path=self.name, reason="the backup is sealed, and no key was given")
+            wrapped = base64.b64decode(str(members["wrapped"]))
+            self._data_key = DataKey(self._keys.unwrap(str(members["key_id"]), wrapped, self.name), self._file_id)
+        elif self._keys is not None and self._writes:
+            raise NotSealedError(path=self.name, reason="a key was given, and the backup there is not sealed")
+
+    def _file_id_of(self, line: bytes) -> bytes:
+        found = line[-SUFFIX_BYTES:][len(b',"hash":"') : -len(b'"}')]
+        self._file_id = found.decode()
+        return found
+
+    def _has_end_behind(self, size: int) -> bool:
+        """Whether the end of a run stands behind a frame that is not whole. (No line of a content begins so.)"""
+        begin = self._size
+        while begin < size:
+            if _END.search(self._read(begin, PIECE_BYTES + _LONGEST_END)):
+                return True
+            begin += PIECE_BYTES
+        return False
+
+    def _take_frame(self, size: int) -> None:
+        members, content, end = self._frame_at(self._size, self._frames + 1, size, self._hash)
+        self._apply(members, content)
+        self._size, self._frames = end, self._frames + 1
+
+    def _frame_at(
+        self, offset: int, number: int, size: int, previous: bytes | None
+    ) -> tuple[dict[str, Any], bytes, int]:
+        """A frame: its members, its content, and where it ends. With the hash of the one before it is verified."""
+        line = self._line(offset)
+        if line is None:
+            raise _NotAFrameError("its line has no end")
+        try:
+            members = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            raise _NotAFrameError("its line is no JSON") from None
+        length = members.get("bytes") if type(members) is dict else None
+        if type(length) is not int or length < 0 or members.get("frame") != number:
+            raise _NotAFrameError("it is not the one that follows")
+        begin = offset + len(line) + 1
+        if begin + length > size:
+            raise _NotAFrameError("it is cut off")
+        content = bytes(self._read(begin, length))
+        if previous is not None:
+            found = chain_hash(previous, (line[:-SUFFIX_BYTES], content))
+            if line[-SUFFIX_BYTES:] != b',"hash":"%b"}' % found:
+                raise _NotAFrameError("its hash does not match its bytes")
+            self._hash = found
+        if self._data_key is not None:
+            plain = self._data_key.open(content[:-1], self._place(number))
+            if plain is None:
+                raise _NotAFrameError("the key does not open it")
+            line, _, content = plain.partition(b"\n")
+            members = orjson.loads(line)
+        return members, content, begin + length
+
+    def _place(self, number: int) -> bytes:
+        return b"transcript-store/1/backup/%b/%d" % (self._file_id.encode(), number)
+
+    def _apply(self, members: dict[str, Any], content: bytes) -> None:
+        kind, own_id, number = members.get("kind"), members.get("conversation"), members.get("life")
+        self.is_complete = kind == "end"
+        if kind == "end":
+            return
+        if type(own_id) is not str or not is_id(own_id) or type(number) is not int:
+            raise _NotAFrameError("it names no conversation")
+        lives = self._lives.setdefault(own_id, [])
+        if number == len(lives):
+            lives.append(_KeptHistory())
+        elif number != len(lives) - 1:
+            raise _NotAFrameError("it is of a history that is over")
+        life = lives[-1]
+        if kind == "metadata":
+            life.folder = _folder_name(members.get("folder"))
+            life.document, life.ends = content, {each: lines.end for each, lines in life.lines.items()}
+        elif kind == "key":
+            life.key = content
+        elif kind == "lines" and type(members.get("generation")) is int:
+            lines = life.lines.setdefault(members["generation"], _Lines())
+            end = _end_behind(lines.end, content)
+            lines.parts.append((end.offset_bytes, self._frames + 1, self._size))
+            lines.end = end
+        else:
+            raise _NotAFrameError("it is of no kind that this version knows")
+
+    def _standing(self, id: str, life: _KeptHistory) -> RemoteState:
+        document = decode_document(life.document)
+        number = max(life.ends, default=-1)
+        if not isinstance(document, MetadataDocument) or document.members["id"] != id or number < 0:
+            raise CorruptTranscriptError(
+                path=f"{self.name}/{id}", kind="missing", reason="it has no metadata of its own"
+            )
+        transcripts = {
+            each: RemoteTranscript(self._reads(life.lines[each]), end) for each, end in sorted(life.ends.items())
+        }
+        for each, transcript in transcripts.items():
+            header = transcript.header(f"{self.name}/{id}")[0]
+            if (header.conversation, header.generation) != (id, each):
+                reason = f"what stands there for generation {each} is generation {header.generation} of {header.conversation}"
+                raise CorruptTranscriptError(path=f"{self.name}/{id}", kind="wrong-conversation", reason=reason)
+        state = LogState(
+            conversation=id,
+            slot=1,
+            generation=number,
+            members=document.members,
+            end=transcripts[number].end,
+            is_sealed=header.is_sealed,
+        )
+        return RemoteState(
+            state, transcripts, frozenset({timeless(document.members)}), life.document, life.key, life.folder
+        )
+
+    def _reads(self, lines: _Lines) -> Read:
+        """How the lines of a generation are read: frame by frame."""
+        kept: dict[int, bytes] = {}
+
+        def read(offset: int, length: int) -> bytearray:
+            found, begin = bytearray(), 0
+            for end, number, at in lines.parts:
+                if end > offset and begin < offset + length:
+                    if number not in kept:
+                        kept.clear()
+                        kept[number] = self._frame_at(at, number, self._size, None)[1]
+                    found += kept[number][max(offset - begin, 0) : offset + length - begin]
+                begin = end
+            return found
+
+        return read
+
+    # ---- write -----------------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        more: dict[str, Any] = {}
+        if self._keys is not None:
+            data_key = self._files.random_bytes(KEY_BYTES)
+            key_id, wrapped = self._keys.wrap(data_key, self.name)
+            more = {"key_id": key_id, "wrapped": base64.b64encode(wrapped).decode()}
+        at = format_time(self._files.now_us())
+        line, _ = close_line(GENESIS, orjson.dumps({"format": FORMAT, "version": 1, "at": at, **more})[:-1])
+        self._hash = self._file_id_of(line[:-1])
+        if self._keys is not None:
+            self._data_key = DataKey(data_key, self._file_id)
+        self._put(line)
+
+    def _put(self, data: bytes) -> None:
+        if self._stream is not None:
+            self._stream.write(data)
+        else:
+            with refusals(self.name, _DOING, "What was backed up before is there; make it again"):
+                assert self._folder is not None
+                try:
+                    self._folder.write_all(self._handle, data)
+                except OSError:
+                    self.is_broken = True  # F3: nothing may stand behind a part of a frame
+                    with suppress(OSError):
+                        self._files.truncate(self._handle, self._size)
+                    raise
+        self._size += len(data)
+
+    def add(self, incoming: RemoteState) -> Restored:
+        """Put behind what is there what it lacks of a conversation.
+
+        Raises:
+            CorruptTranscriptError: what comes is damaged. What is whole before it may be there, and counts for nothing.
+            StorageError: the system refused; the next run continues.
+        """
+        own_id, before = incoming.state.conversation, self._frames
+        lives = self._lives.setdefault(own_id, [])
+        if lives and self._is_all_there(lives[-1], incoming):
+            return self._report(incoming, is_new=False, added=0, is_changed=False)
+        incoming = on_medium(incoming)
+        is_new, added = not lives, 0
+        if not lives or not self._grows(lives[-1], incoming):
+            if lives and self._has(lives[-1], incoming):
+                return self._report(incoming, is_new=False, added=0, is_changed=False)
+            lives.append(_KeptHistory())
+        life = lives[-1]
+        live = max(life.lines, default=0)
+        for number in sorted(incoming.transcripts):
+            if number >= live:
+                added += self._add_lines(own_id, number, incoming.transcripts[number])
+        if incoming.key is not None and incoming.key != life.key:
+            self._frame({"kind": "key", **self._of(own_id)}, incoming.key)
+        named = {"folder": incoming.folder} if incoming.folder else {}
+        if (incoming.document, incoming.folder) != (life.document, life.folder) or life.ends != {
+            each: lines.end for each, lines in life.lines.items()
+        }:
+            self._frame({"kind": "metadata", **self._of(own_id), **named}, incoming.document)
+        return self._report(incoming, is_new=is_new, added=added, is_changed=self._frames > before)
+
+    def _report(self, incoming: RemoteState, *, is_new: bool, added: int, is_changed: bool) -> Restored:
+        state = incoming.state
+        return Restored(
+            id=state.conversation,
+            directory=f"{self.name}/{state.conversation}",
+            generation=state.generation,
+            record_count=state.end.seq,
+            head=state.end.head.decode(),
+            is_new=is_new,
+            added_records=added,
+            key_is_missing=state.is_sealed and incoming.key is None,
+            is_changed=is_changed,
+        )
+
+    def _of(self, id: str) -> dict[str, Any]:
+        return {"conversation": id, "life": len(self._lives[id]) - 1}
+
+    def _is_all_there(self, life: _KeptHistory, incoming: RemoteState) -> bool:
+        """Whether the file ends in the same record, with the same metadata and key; nothing is read for that."""
+        live = max(life.lines, default=-1)
+        ends = (life.ends.get(live), life.lines[live].end if life.lines else None)
+        is_same_key = incoming.key is None or incoming.key == life.key
+        same = (incoming.state.generation, incoming.state.end, incoming.state.end) == (live, *ends)
+        return same and is_same_key and (incoming.document, incoming.folder) == (life.document, life.folder)
+
+    def _grows(self, life: _KeptHistory, incoming: RemoteState) -> bool:
+        """Whether what comes continues a history in the file, which may end in the middle: a run may have been killed there."""
+        number = max(life.lines, default=-1)
+        if number < 0:
+            return True
+        transcript = incoming.transcripts.get(number)
+        return transcript is not None and transcript.holds(life.lines[number].end)
+
+    def _has(self, life: _KeptHistory, incoming: RemoteState) -> bool:
+        """Whether all that comes is in the file already: a library that was brought back to an earlier moment."""
+        there = self._standing(incoming.state.conversation, life) if life.document else None
+        return there is not None and compare(there, incoming, self.name).way in (Way.AHEAD, Way.SAME)
+
+    def _add_lines(self, id: str, number: int, transcript: RemoteTranscript) -> int:
+        lines = self._lives[id][-1].lines.get(number)
+        begin = Position(0, 0, GENESIS) if lines is None else lines.end
+        part = bytearray()
+        for piece in transcript.pieces(f"{self.name}/{id}", begin):
+            part += piece
+            if len(part) >= PIECE_BYTES:
+                self._frame({"kind": "lines", **self._of(id), "generation": number}, bytes(part))
+                part.clear()
+        if part:
+            self._frame({"kind": "lines", **self._of(id), "generation": number}, bytes(part))
+        return transcript.end.seq - begin.seq
+
+    def _frame(self, members: Mapping[str, Any], content: bytes) -> None:
+        number = self._frames + 1
+        inner = {"frame": number, **members}
+        if self._data_key is None:
+            body, stored = inner, content
+        else:
+            plain = orjson.dumps(inner) + b"\n" + content
+            stored = self._data_key.seal(self._files.random_bytes(NONCE_BYTES), plain, self._place(number)) + b"\n"
+            body = {"frame": number} | ({"kind": "end"} if members["kind"] == "end" else {})
+        line = orjson.dumps({**body, "bytes": len(stored)})[:-1]
+        found = chain_hash(self._hash, (line, stored))
+        begin = self._size
+        self._put(b'%b,"hash":"%b"}\n%b' % (line, found, stored))
+        after, self._size = self._size, begin
+        self._apply(dict(members), content)
+        self._hash, self._frames, self._size = found, number, after
+
+    def finish(self) -> None:
+        """End a run: what was added is on the medium, and a reader knows that nothing is missing."""
+        end = {"kind": "end", "conversations": len(self._lives)}
+        if self._stream is not None:
+            self._frame(end, b"")
+            self._stream.flush()
+            return
+        with refusals(self.name, "sync the backup", "Whether it is on the disk is unknown; make it again"):
+            assert self._folder is not None
+            if not self.is_complete:
+                self._folder.sync(self._handle)  # F3
+                self._frame(end, b"")
+            self._folder.sync(self._handle)
+
+    def check(self) -> None:
+        """Read the file again, from its first byte; raise unless each frame is whole, and the last one is the one that was written."""
+        if self._stream is not None:
+            return
+        with refusals(self.name, "verify the backup"):
+            read = BackupFile.__new__(BackupFile)
+            read._files, read.name = self._files, self.name
+            read._begin(False, None, ())
+            read._keys, read._handle = self._keys, self._handle
+            read._read_all(self._size)
+        if read.damage is not None:
+            raise read.damage
+        if (read._size, read._hash) != (self._size, self._hash):
+            reason = "what was written is not what is there"
+            raise CorruptTranscriptError(path=self.name, kind="rewritten", reason=reason)
+
+
+def _folder_name(found: object) -> str:
+    """The name of a folder, if it is one: what stands in a file is no path."""
+    if (
+        not isinstance(found, str)
+        or found.startswith(".")
+        or "/" in found
+        or not found.isprintable()
+        or found == DELETED
+    ):
+        return ""
+    return found if len(found.encode("utf-8", "replace")) <= 255 else ""
+
+
+def _end_behind(before: Position, content: bytes) -> Position:
+    """Where a transcript ends behind whole lines."""
+    if not content.endswith(b"\n"):
+        raise _NotAFrameError("its content is no whole lines")
+    begin = content.rfind(b"\n", 0, -1) + 1
+    last = content[begin:-1]
+    found = record_head(last)
+    if found is None and not last.startswith(b'{"format":'):
+        raise _NotAFrameError("its last line is no record")
+    head = last[-SUFFIX_BYTES:][len(b',"hash":"') : -len(b'"}')]
+    return Position(found.seq if found else 0, before.offset_bytes + len(content), head)

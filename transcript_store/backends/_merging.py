@@ -1,0 +1,450 @@
+"""A conversation merged into a library in which it may have continued, in the same way or otherwise.
+
+Invariants, which the tests name:
+
+M1  Nothing that a library has is taken away: a folder only grows, and its labels only get more. What stands under an id stays that history.
+M2  What is more of one history makes the folder grow. Where two histories part, the other one becomes a copy: a conversation whose id is
+    made of the original's and of the first line in which they differ, so the same copy has the same id wherever it is made.
+    What is sealed cannot be written again without its key: it keeps its id, in a folder of another name (``ID-<8 hex>``).
+M3  A copy says of what it is one (``forked_from``), and its lines are those of the original but for id and hashes. So it is the original
+    again when it is merged elsewhere, and no history is there twice.
+M4  Merged twice is merged once: where nothing is new, nothing is written.
+
+Every write is that of a restore (S5, S6: ``_restoring``): asked once more with the lock, and one commit a generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from enum import Enum
+from itertools import islice
+from typing import Any, NamedTuple
+from uuid import UUID, uuid5
+
+import orjson
+
+from transcript_store._conversation import consistency
+from transcript_store._conversation.layout import header_of, occupant
+from transcript_store._conversation.metadata import REPLACED
+from transcript_store._conversation.storage import Reader, StorageOptions
+from transcript_store._conversation.writer import Writer
+from transcript_store._log.record import GENESIS, SUFFIX_BYTES, Mark, Position, close_line, record_head
+from transcript_store._log.scan import PIECE_BYTES
+from transcript_store._os.directory import Folder
+from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.names import KEY, is_id
+from transcript_store._os.os_errors import NotOursError, refusals
+from transcript_store.backends._from_folders import encoded_document, standing_of_folder
+from transcript_store.backends._restoring import Kept, RemoteState, RemoteTranscript, Restored, StagedFolder, timeless
+from transcript_store.errors import ConversationExistsError
+
+_DOING = "merge the conversation"
+_FORK = "forked_from"
+_NEXT = "next"
+"""In ``forked_from`` of a copy: the hash of the original's first line that the library's own history did not have."""
+_OF_THE_LATER = ("model", "system_prompt", "tools")
+"""Metadata of which the later change counts. Labels are joined; all else belongs to the transcript that goes further."""
+
+
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class Way(Enum):
+    """How a history that comes stands to the one that is there."""
+
+    SAME = "both end in the same record"
+    BEHIND = "what is there is a beginning of what comes"
+    AHEAD = "what comes is a beginning of what is there"
+    APART = "each has a record that the other does not have"
+
+
+class Comparison(NamedTuple):
+    """How two histories stand to each other, and where they part."""
+
+    way: Way
+    origin: dict[str, Any] | None = None
+    """``forked_from`` of a copy of the one that comes, if they part."""
+
+
+# ---- compare -----------------------------------------------------------------------------------------------------------
+
+
+def compare(there: RemoteState, incoming: RemoteState, path: str) -> Comparison:
+    """How what comes stands to what is there: one hash tells, which vouches for all lines before it.
+
+    Raises ``ConversationExistsError`` if there is no telling, because the generation that comes was deleted there.
+    """
+    live, theirs = there.state.generation, incoming.state.generation
+    number = min(live, theirs)
+    if number not in there.transcripts:
+        end = _stated_end(there, number, path)
+        if end == consistency.End(incoming.state.end.seq, incoming.state.end.head.decode()):
+            return Comparison(Way.AHEAD)
+        reason = (
+            f"generation {number} was deleted here, so what comes may or may not be a part of it; restore it elsewhere"
+        )
+        raise ConversationExistsError(path=path, reason=reason)
+    ours = there.transcripts[number]
+    if number not in incoming.transcripts:
+        if _stated_end(incoming, number, path) == consistency.End(ours.end.seq, ours.end.head.decode()):
+            return Comparison(Way.BEHIND)
+        return Comparison(Way.APART, _apart(incoming, number, ours.end, _line_after(incoming, number, None, path)))
+    other = incoming.transcripts[number]
+    if ours.end.offset_bytes <= other.end.offset_bytes:
+        is_beginning, common = other.holds(ours.end), ours.end
+    else:
+        is_beginning, common = ours.holds(other.end), other.end
+    if not is_beginning:
+        offset, before = _first_difference(ours, other)
+        return Comparison(Way.APART, _apart(incoming, number, before, _line_at(other, offset)))
+    is_behind = live == number and ours.end.seq <= other.end.seq
+    is_ahead = theirs == number and other.end.seq <= ours.end.seq
+    if is_behind or is_ahead:
+        return Comparison(Way.SAME if is_behind and is_ahead else Way.BEHIND if is_behind else Way.AHEAD)
+    return Comparison(Way.APART, _apart(incoming, number, common, _line_after(incoming, number, common, path)))
+
+
+def _stated_end(standing: RemoteState, number: int, path: str) -> consistency.End | None:
+    """Where a generation ended that was deleted, as the next one says."""
+    following = standing.transcripts.get(number + 1)
+    header = None if following is None else following.header(path)[0]
+    return consistency.end_of(number, standing.state.conversation, header, standing.state.members)
+
+
+def _apart(incoming: RemoteState, number: int, common: Position, line: bytes) -> dict[str, Any]:
+    return {
+        "conversation": incoming.state.conversation,
+        "generation": number,
+        "seq": common.seq,
+        "head": common.head.decode(),
+        _NEXT: line[-SUFFIX_BYTES:][len(b',"hash":"') : -len(b'"}')].decode(),
+    }
+
+
+def _line_after(standing: RemoteState, number: int, common: Position | None, path: str) -> bytes:
+    """The first line behind a position of a generation: there, or the first line of the generation that follows."""
+    transcript = standing.transcripts.get(number)
+    if common is not None and transcript is not None and transcript.end.seq > common.seq:
+        return _line_at(transcript, common.offset_bytes)
+    following = standing.transcripts[min(each for each in standing.transcripts if each > number)]
+    return bytes(following.read(0, following.header(path)[1].offset_bytes - 1))
+
+
+def _line_at(transcript: RemoteTranscript, offset: int) -> bytes:
+    line = bytearray()
+    while (end := line.find(b"\n")) < 0 and (more := transcript.read(offset + len(line), PIECE_BYTES)):
+        line += more
+    return bytes(line[: end if end >= 0 else None])
+
+
+def _first_difference(ours: RemoteTranscript, other: RemoteTranscript) -> tuple[int, Position]:
+    """Where the first line begins that differs, and the position before it. One of the two is a part of neither."""
+    at, last_feed = 0, -1
+    tail = b""
+    while True:
+        first, second = bytes(ours.read(at, PIECE_BYTES)), bytes(other.read(at, PIECE_BYTES))
+        same = next((place for place, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]), None)
+        shared = first[: min(len(first), len(second)) if same is None else same]
+        if (feed := shared.rfind(b"\n")) >= 0:
+            last_feed = at + feed
+            tail = (tail + shared[: feed + 1])[-SUFFIX_BYTES - 1 :]
+        if same is not None or len(first) != len(second) or not first:
+            break
+        at += len(first)
+    offset = last_feed + 1
+    if not offset:
+        return 0, Position(0, 0, GENESIS)
+    head = bytes(other.read(offset - SUFFIX_BYTES - 1, SUFFIX_BYTES))[len(b',"hash":"') : -len(b'"}')]
+    found = record_head(_line_at(other, offset))
+    return offset, Position(found.seq - 1 if found else 0, offset, head)
+
+
+# ---- a copy, and its original -------------------------------------------------------------------------------------------
+
+
+def copy_id(original: str, word: str) -> str:
+    """The id of a copy of a conversation; ``word`` tells it from other copies."""
+    return str(uuid5(UUID(original), f"transcript-store/1/copy/{word}"))
+
+
+def copy_of(incoming: RemoteState, origin: Mapping[str, Any], path: str) -> RemoteState:
+    """M2, M3: a history as a conversation of its own. A ``forked_from`` that it had is kept within the new one."""
+
+    def change(members: dict[str, Any]) -> dict[str, Any]:
+        before = {_FORK: members[_FORK]} if members.get(_FORK) else {}
+        return {**members, _FORK: {**origin, **before}}
+
+    return rewritten(incoming, copy_id(str(origin["conversation"]), str(origin[_NEXT])), change, path)
+
+
+def is_copy(incoming: RemoteState) -> bool:
+    """Whether a merge made it, beside the history that it parted from."""
+    origin = incoming.state.members.get(_FORK)
+    if incoming.state.is_sealed or type(origin) is not dict:
+        return False
+    original, word = origin.get("conversation"), origin.get(_NEXT)
+    if type(original) is not str or type(word) is not str or not is_id(original):
+        return False
+    return incoming.state.conversation == copy_id(original, word)
+
+
+def _is_there(files: FileSystem, library: str, copy: RemoteState) -> bool:
+    """Whether the library has what a copy is one of: alone it stays what it is."""
+    path = f"{library}/{copy.state.members[_FORK]['conversation']}"
+    with refusals(path, _DOING, "Nothing was written there"):
+        return occupant(files, path) is not None
+
+
+def original_history(incoming: RemoteState, path: str) -> RemoteState:
+    """M3: what comes, as the history that it was before it became a copy, if it is one."""
+    while is_copy(incoming):
+        origin = incoming.state.members[_FORK]
+        before = origin.get(_FORK)
+
+        def change(members: dict[str, Any], before: object = before) -> dict[str, Any]:
+            if before is not None:
+                return {**members, _FORK: before}
+            return {name: value for name, value in members.items() if name != _FORK}
+
+        incoming = rewritten(incoming, origin["conversation"], change, path)
+    return incoming
+
+
+class _LinesInMemory:
+    """A transcript in memory, made line by line."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.end = Position(0, 0, GENESIS)
+
+    def add(self, seq: int, body: bytes) -> None:
+        line, head = close_line(self.end.head, body)
+        self.data += line
+        self.end = Position(seq, len(self.data), head)
+
+    def read(self, offset: int, length: int) -> bytearray:
+        return self.data[offset : offset + length]
+
+
+def rewritten(
+    standing: RemoteState, id: str, change: Change, path: str, records: Callable[[bytes], bytes] | None = None
+) -> RemoteState:
+    """A history under another id, with other metadata: each line as it was, but for the first of each generation and for the hashes.
+
+    ``change`` gives the metadata for what was there; ``records`` the body of a record's line for what it was. The same comes of the same
+    lines, and of more lines more.
+    """
+    old = standing.state.conversation
+    made: dict[int, _LinesInMemory] = {}
+
+    def moved(members: dict[str, Any]) -> dict[str, Any]:
+        found = {**change(members), "id": id}
+        if type(said := found.get(REPLACED)) is list:
+            found[REPLACED] = [_moved_end(entry, old, id, made) for entry in said]
+        return found
+
+    for number in sorted(standing.transcripts):
+        transcript, copy = standing.transcripts[number], _LinesInMemory()
+        header = transcript.header(path)[0]
+        members = {name: value for name, value in header.members.items() if name != "hash"}
+        members |= {"conversation": id, "metadata": moved(header.metadata)}
+        if type(replaces := members.get("replaces")) is dict and replaces.get("generation") in made:
+            members["replaces"] = {**replaces, "head": made[replaces["generation"]].end.head.decode()}
+        copy.add(0, orjson.dumps(members)[:-1])
+        for piece in islice(transcript.pieces(path), 1, None):
+            for seq, line in enumerate(piece.split(b"\n")[:-1], copy.end.seq + 1):
+                body = line[:-SUFFIX_BYTES]
+                copy.add(seq, body if records is None else records(body))
+        made[number] = copy
+    state = standing.state
+    members, end = moved(state.members), made[state.generation].end
+    state = state._replace(conversation=id, members=members, end=end)
+    transcripts = {number: RemoteTranscript(copy.read, copy.end) for number, copy in made.items()}
+    document = encoded_document(members, Mark(state.generation, end))
+    return RemoteState(state, transcripts, frozenset({timeless(members)}), document)
+
+
+def _moved_end(entry: Any, old: str, id: str, made: Mapping[int, _LinesInMemory]) -> Any:
+    """What the metadata says of where a generation ended whose successor was deleted, of the copy."""
+    if type(entry) is not dict or entry.get("conversation") != old or entry.get("generation") not in made:
+        return entry
+    return {**entry, "conversation": id, "head": made[entry["generation"]].end.head.decode()}
+
+
+# ---- merge -------------------------------------------------------------------------------------------------------------
+
+
+def merge_history(files: FileSystem, library: str, incoming: RemoteState, *, mirrors: bool = False) -> Restored:
+    """Bring a conversation into a library: M1 to M4. On return all of it is there, and survives a power loss.
+
+    If this raises, or is killed, each folder is a state that its conversation had; call it again.
+
+    Args:
+        files: the machine.
+        library: the path of the library.
+        incoming: the conversation.
+        mirrors: the library is a copy that has no other writer: metadata that is not older, and key.json, are taken as they come.
+
+    Raises:
+        ConversationExistsError: two histories may part, and that cannot be seen: the generation was deleted. Nothing was written.
+        ConversationLockedError: the folder lacks something, and has a writer.
+        CorruptTranscriptError: the folder is damaged, or what comes is.
+        StorageError: the system refused.
+    """
+    copied_from = beside = None
+    if not mirrors and is_copy(incoming) and _is_there(files, library, incoming):
+        incoming = original_history(on_medium(incoming), library)
+    while True:
+        own_id = incoming.state.conversation
+        with refusals(library, _DOING, "Nothing was written there"):
+            path = beside or _path_of(files, library, incoming)
+        with refusals(path, _DOING, "Nothing was written there"):
+            is_new = occupant(files, path) is None
+        if is_new:
+            incoming = on_medium(incoming)
+            try:
+                StagedFolder(files, path, own_id).make(incoming, verifies=True)
+            except ConversationExistsError:
+                if occupant(files, path) is None:
+                    raise
+                continue  # another process was faster
+            added = sum(transcript.end.seq for transcript in incoming.transcripts.values())
+            return _report(files, path, incoming, copied_from, is_new=True, added=added, is_changed=True)
+        reader = Reader(files, path, StorageOptions(max_line_bytes=0, tail_only=True))
+        with reader.let_go_at_the_end(), refusals(path, _DOING, "Nothing was written there"):
+            reader.load()
+            there = standing_of_folder(reader)
+            if there.state.conversation != own_id:
+                raise ConversationExistsError(path=path, reason=f"it is there, and is {there.state.conversation}")
+            found = compare(there, incoming, path)
+            if found.origin is None:
+                has_news = _document(there, incoming, found.way, path, mirrors) is not None or (
+                    mirrors and _lacks_key(reader.folder, incoming)
+                )
+                if not has_news:
+                    return _report(files, path, there, copied_from)
+        if incoming.synced is not None:
+            incoming = on_medium(incoming)
+            continue
+        if found.origin is not None:
+            copied_from = copied_from or own_id
+            if incoming.state.is_sealed:
+                beside = f"{path}-{found.origin[_NEXT][:8]}"
+            else:
+                incoming = copy_of(incoming, found.origin, path)
+            continue
+        if (grown := _grow(files, path, incoming, mirrors)) is not None:
+            return _report(files, path, grown[0], copied_from, added=grown[1], is_changed=True)
+
+
+def on_medium(incoming: RemoteState) -> RemoteState:
+    """What comes, to be written: all of it is synced where it comes from."""
+    if incoming.synced is None:
+        return incoming
+    return incoming.synced()._replace(folder=incoming.folder)
+
+
+def _path_of(files: FileSystem, library: str, incoming: RemoteState) -> str:
+    """Where it is, or is to be: in the folder of its id; in that of the name that it had, if that is free, or is this conversation."""
+    by_id = f"{library}/{incoming.state.conversation}"
+    if not incoming.folder or occupant(files, by_id) is not None:
+        return by_id
+    by_name = f"{library}/{incoming.folder}"
+    if occupant(files, by_name) is None:
+        return by_name
+    with suppress(OSError, NotOursError), Folder.open(files, by_name) as folder:
+        header = header_of(folder)
+        if header is not None and header.conversation == incoming.state.conversation:
+            return by_name
+    return by_id
+
+
+def _ends(standing: RemoteState) -> str:
+    state = standing.state
+    return f"record {state.end.seq} of generation {state.generation}, {state.end.head.decode()}"
+
+
+def _grow(files: FileSystem, path: str, incoming: RemoteState, mirrors: bool) -> tuple[RemoteState, int] | None:
+    """Write what is new into a folder, under its lock; None if by now the two histories part."""
+    writer = Writer(files, path, StorageOptions(max_line_bytes=0))  # no key is needed: what is sealed is taken as it is
+    with writer.let_go_at_the_end():
+        writer.load()
+        there = standing_of_folder(writer)
+        with refusals(path, _DOING, "It is as it was"):
+            found = compare(there, incoming, path)
+            if found.origin is not None:
+                return None
+            document = _document(there, incoming, found.way, path, mirrors)
+            if mirrors and incoming.key is not None and _lacks_key(writer.folder, incoming):
+                writer.folder.replace_file(KEY, [incoming.key])  # wrapped again, or destroyed
+        if document is None:
+            return there, 0
+        live, end = there.state.generation, there.state.end
+        due: list[int] = []
+        if found.way is Way.BEHIND:
+            grows = live in incoming.transcripts and incoming.transcripts[live].end != end
+            due = [number for number in incoming.transcripts if number > live or (number == live and grows)]
+        writer.go_on_with((Kept(incoming.transcripts[number], path) for number in due), document, incoming.key)
+        added = sum(incoming.transcripts[number].end.seq for number in due) - (end.seq if live in due else 0)
+        return incoming if found.way is Way.BEHIND else there, added
+
+
+def _lacks_key(folder: Folder, incoming: RemoteState) -> bool:
+    return incoming.key is not None and folder.read_file(KEY) != incoming.key
+
+
+def _document(there: RemoteState, incoming: RemoteState, way: Way, path: str, mirrors: bool) -> bytes | None:
+    """metadata.json of the two together; None if nothing is new."""
+    ours, theirs = there.state.members, incoming.state.members
+    is_later = str(theirs["updated_at"]) >= str(ours["updated_at"])
+    if there.state.is_sealed or incoming.state.is_sealed:  # what is sealed is taken whole, or not at all
+        if way is Way.BEHIND:
+            if not (is_later or mirrors or timeless(ours) in incoming.said):
+                reason = f"it is sealed, it lacks what comes ({_ends(incoming)}), and its metadata was changed here"
+                raise ConversationExistsError(path=path, reason=reason)
+            return incoming.document
+        has_news = way is Way.SAME and is_later and timeless(ours) != timeless(theirs)
+        return incoming.document if has_news else None
+    further = incoming if way is Way.BEHIND else there
+    takes = mirrors and is_later and way is not Way.AHEAD
+    members = theirs if takes else joined_members(ours, theirs, further.state.members)
+    if way is not Way.BEHIND and timeless(members) == timeless(ours):
+        return None
+    return encoded_document(members, Mark(further.state.generation, further.state.end))
+
+
+def joined_members(ours: dict[str, Any], theirs: dict[str, Any], further: dict[str, Any]) -> dict[str, Any]:
+    """The metadata of two copies of one history: every label of both; where both have another value, that of the one that changed last."""
+    earlier, later = sorted((ours, theirs), key=lambda members: (str(members["updated_at"]), orjson.dumps(members)))
+    labels = {**(earlier.get("labels") or {}), **(later.get("labels") or {})}
+    found = {**further, **{name: later[name] for name in _OF_THE_LATER if name in later}}
+    order = [*(further.get("labels") or {}), *sorted(labels)]
+    return {**found, "labels": {name: labels[name] for name in order}, "updated_at": later["updated_at"]}
+
+
+def _report(
+    files: FileSystem,
+    path: str,
+    standing: RemoteState,
+    copied_from: str | None,
+    *,
+    is_new: bool = False,
+    added: int = 0,
+    is_changed: bool = False,
+) -> Restored:
+    state = standing.state
+    with refusals(path, "look for its key"), Folder.open(files, path) as folder:
+        key_is_missing = state.is_sealed and folder.status(KEY) is None
+    return Restored(
+        id=state.conversation,
+        directory=path,
+        generation=state.generation,
+        record_count=state.end.seq,
+        head=state.end.head.decode(),
+        is_new=is_new,
+        added_records=added,
+        key_is_missing=key_is_missing,
+        copy_of=copied_from,
+        is_changed=is_changed,
+    )

@@ -1,0 +1,58 @@
+"""``transcript-store programs``: whose sessions are read, where they are, what is lost, and when they are deleted."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from transcript_store.cli._shared.arguments import add_json
+from transcript_store.cli._shared.terminal import columns, say, say_json, wrapped
+from transcript_store.sources import PROGRAMS, KnownProgram, program_table
+
+DESCRIPTION = """\
+List the programs and sites whose sessions `import` reads: the versions that were run to test that, where each keeps its sessions,
+what is read and what is lost, how a session that `export --to` wrote is resumed, and the setting by which the program deletes
+sessions. Nothing on this machine is looked at.
+"""
+EPILOG = """\
+examples:
+  transcript-store programs
+  transcript-store programs --json | jq '.programs[] | {program, retention}'
+"""
+_LEAST_COLUMNS = 20
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_json(parser, "one JSON object, with the name of its schema and a version")
+
+
+def run(arguments: Namespace) -> int:
+    """Print the table."""
+    if arguments.json:
+        say_json(program_table())
+        return 0
+    width = columns()
+    for program in PROGRAMS:
+        say(f"{program.program}: {program.title}")
+        for name, text in _facts(program):
+            beside = f"  {name:<11}"
+            for line, _ in wrapped(text, (), None if width is None else max(_LEAST_COLUMNS, width - len(beside))):
+                say(f"{beside}{line}")
+                beside = " " * len(beside)
+    return 0
+
+
+def _facts(program: KnownProgram) -> list[tuple[str, str]]:
+    versions = f"{', '.join(program.tried)}, on {program.tried_on}" if program.tried else "not run"
+    facts = [("versions", versions)]
+    for place in program.session_folders:
+        named = f" (or ${place.variable})" if place.variable else ""
+        facts.append(("sessions", f"~/{place.folder}{named}: {', '.join(place.patterns)}"))
+    facts += [("read", program.reads), ("lost", program.loses)]
+    if program.resume is not None:
+        facts.append(("resumed by", program.resume))
+    if (kept := program.retention) is not None:
+        when = "nothing" if kept.days is None else f"sessions after {kept.days:g} days"
+        beside = f"; {kept.note}" if kept.note else ""
+        facts.append(("deletes", f"{when}, unless {kept.key} in {kept.file} says otherwise: {kept.keeps}{beside}"))
+    return facts

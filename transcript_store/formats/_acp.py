@@ -1,0 +1,201 @@
+"""Logs of the Agent Client Protocol: ``session/update`` notifications, a line each, as Grok Build keeps a session in ``updates.jsonl``.
+
+A line is ``{"method", "params": {"sessionId", "update": {"sessionUpdate", …}}}``, or its ``params`` alone; Grok adds ``timestamp``.
+What the user and the agent say comes in chunks. ``tool_call`` begins a call, ``tool_call_update`` has what is new of it: it has ended
+when its status is ``completed`` or ``failed``. A recorded ``session/prompt`` is what the user says.
+
+Grok's own updates: ``turn_completed`` with the tokens of a turn; ``rewind_marker``, which takes back all from a prompt on, by its number.
+``summary.json`` beside it has the title, the folder, the model and the parent. What a compaction left stands in other files.
+
+Source: schema 1 of the protocol; xai-org/grok-build, ``session/storage/mod.rs``. It was not run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+
+from transcript_store.formats._acp_blocks import answer_of, blocks_of
+from transcript_store.formats._dialogue import PROVIDER, Dialogue, merged_texts, thinking
+from transcript_store.formats._document import Json, count_member, first_text, labels, obj, text_member, time_member
+from transcript_store.formats._lines import SourceLine, SourceLines
+from transcript_store.formats._neutral import Block, Call, Result, arguments_of, text_in
+from transcript_store.formats._plan import SessionPlan, Source, SourceHead
+from transcript_store.formats._replay import Allowance, Draft, Restart, Steps, replayed
+from transcript_store.formats._rows import object_beside
+
+_MILLISECONDS = 1000
+_ENDED = ("completed", "failed")
+_USAGE = {
+    "prompt_tokens": ("inputTokens", "input_tokens"),
+    "completion_tokens": ("outputTokens", "output_tokens"),
+    "total_tokens": ("totalTokens", "total_tokens"),
+}
+
+
+class AcpUpdates:
+    """Reads logs of ACP's session updates."""
+
+    name = "acp"
+
+    def recognizes(self, head: SourceHead) -> bool:
+        return any(_update(value) for value in head.objects)
+
+    def plans(self, source: Source) -> Iterable[SessionPlan]:
+        lines, session = SourceLines(source), _Updates(source)
+        said = replayed(source, session.walk(lines), lambda: _Updates(source).walk(SourceLines(source)))
+        if not lines.count:
+            return
+        about = object_beside(source, "summary.json")
+        is_part = about.get("session_kind") == "subagent"
+        yield SessionPlan(
+            format=self.name,
+            session=session.id or session.first,
+            lines=lines.count,
+            generations=said.generations,
+            provider=PROVIDER if session.dialogue.speaks else None,
+            model=session.model or text_member(about.get("current_model_id")),
+            labels=labels(
+                title=first_text(about.get("generated_title"), session.title, about.get("session_summary")),
+                cwd=obj(about.get("info")).get("cwd"),
+                git_branch=about.get("head_branch"),
+                **{"part_of" if is_part else "forked_from": about.get("parent_session_id")},
+            ),
+            findings=(*lines.findings, *said.findings),
+            losses=session.dialogue.losses.found(),
+            tail=lines.tail,
+        )
+
+
+def _update(value: Json) -> Json:
+    """What a line says of the session; empty if it says nothing of one."""
+    params = obj(value.get("params")) if "params" in value else value
+    if value.get("method") == "session/prompt":
+        return {"sessionUpdate": "user_prompt", "prompt": params.get("prompt")}
+    update = obj(params.get("update"))
+    return update if isinstance(update.get("sessionUpdate"), str) and isinstance(params.get("sessionId"), str) else {}
+
+
+class _Updates:
+    """What is known of a session as its updates are read, and what of it is in force."""
+
+    def __init__(self, source: Source) -> None:
+        self._allowance, self._is_allowed = Allowance(source), True
+        self.dialogue = Dialogue()
+        self.id: str | None = None
+        self.first = ""
+        self.title: str | None = None
+        self.model: str | None = None
+        self._context: list[Draft] = []
+        self._prompts: list[int] = []
+        """Where in the context each prompt that counts stands."""
+        self._has_numbers = False
+        """Whether a prompt had its number: from then on those without one are no prompts of the user."""
+        self._asked: list[Block] = []
+        self._asked_lines: list[SourceLine] = []
+        self._asked_at, self._counts = "", False
+        self._calls: dict[str, tuple[Call, Json]] = {}
+        self._reply: Draft | None = None
+
+    def walk(self, lines: Iterable[SourceLine]) -> Steps:
+        for line in lines:
+            self.first = self.first or hashlib.sha256(line.raw).hexdigest()
+            if line.raw:
+                value = line.value or {}
+                self.id = self.id or first_text(obj(value.get("params")).get("sessionId"), value.get("sessionId"))
+                yield from self._line(line, _update(value), _at(value))
+        yield from self._asked_out()
+        yield from self._said()
+
+    def _said(self) -> Iterator[Draft]:
+        for draft in self.dialogue.take():
+            if draft.message is not None:
+                self._context.append(draft)
+            yield draft
+
+    def _line(self, line: SourceLine, update: Json, at: str | None) -> Steps:
+        kind = update.get("sessionUpdate")
+        if kind in ("user_message_chunk", "user_prompt"):
+            number = obj(update.get("_meta")).get("promptIndex")
+            is_new = kind == "user_prompt" or (self._asked and number is not None)
+            if not self._asked_lines or is_new:
+                yield from self._asked_out()
+                yield from self._said()
+                self._has_numbers = self._has_numbers or number is not None
+                self._counts, self._asked_at = number is not None or not self._has_numbers, at or ""
+            self._asked += blocks_of(update.get("prompt", [update.get("content")]))
+            self._asked_lines.append(line)
+            return
+        yield from self._asked_out()
+        if kind == "agent_message_chunk":
+            self._reply = self.dialogue.reply(blocks_of([update.get("content")]), line, at, self._of_model())
+        elif kind == "agent_thought_chunk":
+            said = text_in(obj(update.get("content")), "text")
+            self._reply = self.dialogue.reply([thinking(said)] if said else [], line, at, self._of_model())
+        elif kind in ("tool_call", "tool_call_update") and text_member(update.get("toolCallId")):
+            self._tool(line, update, at)
+        elif kind == "rewind_marker" and count_member(update.get("target_prompt_index")) is not None:
+            yield from self._rewind(line, update["target_prompt_index"], at)
+        else:
+            self._learn(str(kind), update)
+            self.dialogue.event(line, at=at)
+
+    def _asked_out(self) -> Iterator[Draft]:
+        """What the user said in chunks, now that it has ended."""
+        if self._asked_lines:
+            if self._counts:
+                self._prompts.append(len(self._context))
+            blocks, lines = self._asked, self._asked_lines
+            self._asked, self._asked_lines = [], []
+            self.dialogue.user(merged_texts(blocks), None, self._asked_at or None).lines += lines
+            yield from self._said()
+
+    def _of_model(self) -> Json:
+        return {"model": self.model} if self.model else {}
+
+    def _tool(self, line: SourceLine, update: Json, at: str | None) -> None:
+        number = update["toolCallId"]
+        is_new = number not in self._calls
+        call, known = self._calls.setdefault(number, (Call(number, "", {}), {}))
+        known.update({name: value for name, value in update.items() if value is not None})
+        if is_new:
+            self._reply = self.dialogue.reply([call], line, at, self._of_model())
+        # Until the reply is taken the call may still be changed: an update has what was not known at its beginning.
+        call.name = call.name or first_text(known.get("title"), known.get("kind")) or ""
+        call.arguments = arguments_of(known["rawInput"]) if known.get("rawInput") is not None else call.arguments
+        if update.get("status") in _ENDED:
+            shown = tuple(answer_of(known))
+            result = Result(number, call.name, shown, failed=update["status"] == "failed")
+            self.dialogue.result(result, None if is_new else line, at)
+        elif not is_new:
+            self.dialogue.event(line, at=at)
+
+    def _learn(self, kind: str, update: Json) -> None:
+        if kind in ("session_info_update", "session_summary_generated"):
+            self.title = first_text(update.get("title"), update.get("session_summary")) or self.title
+        elif kind in ("model_changed", "response_started"):
+            self.model = first_text(update.get("model_id"), update.get("model")) or self.model
+        elif kind == "turn_completed" and self._reply is not None:
+            usage = obj(update.get("usage"))
+            counts = {
+                ours: usage[name] for ours, own in _USAGE.items() for name in own if count_member(usage.get(name))
+            }
+            stopped = text_member(update.get("stop_reason"))
+            self._reply.extra |= {n: v for n, v in (("usage", counts), ("stop_reason", stopped)) if v}
+
+    def _rewind(self, line: SourceLine, target: int, at: str | None) -> Steps:
+        yield from self._said()
+        place = self._prompts[target] if target < len(self._prompts) else len(self._context)
+        kept, taken = self._context[:place], len(self._context) - place
+        self._is_allowed = self._is_allowed and self._allowance.takes(len(str(one.message)) for one in kept)
+        if taken and self._is_allowed:
+            yield Restart(carried=lambda: [draft.carried() for draft in kept], taken_back=taken)
+            self._context, self._prompts = kept, self._prompts[:target]
+        self.dialogue.event(line, at=at)
+
+
+def _at(value: Json) -> str | None:
+    meta = obj(obj(value.get("params")).get("_meta"))
+    if (exact := count_member(meta.get("agentTimestampMs"))) is not None:
+        return time_member(exact, per_second=_MILLISECONDS)
+    return time_member(value.get("timestamp"))

@@ -1,0 +1,142 @@
+"""Aider: ``.aider.chat.history.md`` of a repository, Markdown to which each run adds. A run is a session here.
+
+* ``# aider chat started at <time>``: the only time, local and without its zone.
+* ``#### ``: what the user typed, a line each.
+* ``> ``: what the program says, up to two spaces at the end of a line: a report of several lines has the sign on the first alone.
+  Whether such a line is the program's or a quotation of the model, its end says, and what stands before it.
+* everything else: what the model said. Reasoning, images and what tools answered are not in the file.
+
+``/clear`` and ``/reset`` begin a generation. ``.aider.input.history`` beside it has a time for each prompt.
+
+Source: what 0.86.2 wrote, and its ``io.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import partial
+
+from transcript_store.formats._aider_lines import PROMPT, STARTED, grouped, runs_of, text_on
+from transcript_store.formats._dialogue import PROVIDER, Dialogue
+from transcript_store.formats._document import Span, labels, read_all
+from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._neutral import Text
+from transcript_store.formats._plan import SessionPlan, Source, SourceHead
+from transcript_store.formats._replay import Draft, Restart, Steps, replayed
+from transcript_store.formats._rows import file_of, text_beside
+
+_FILE = ".aider.chat.history.md"
+_MODEL = re.compile(r"> (?:Main model|Model): (\S+) with ")
+_TOKENS = re.compile(r"> Tokens: ([\d.]+)(k?) sent.*?, ([\d.]+)(k?) received\.")
+_CLEARED = (["/clear"], ["/reset"])
+_TIME = 19
+"""The length of ``2026-11-27 09:48:53``."""
+
+
+class Aider:
+    """Reads the chat history of a repository."""
+
+    name = "aider"
+
+    def recognizes(self, head: SourceHead) -> bool:
+        return head.start.lstrip().startswith(STARTED.encode())
+
+    def plans(self, source: Source) -> Iterable[SessionPlan]:
+        times = _times_of_prompts(text_beside(source, ".aider.input.history"))
+        folder = str(source.name).removesuffix(_FILE).rstrip("/\\") if file_of(source) == _FILE else ""
+        seen: set[str] = set()
+        for lines in runs_of(read_all(source, Span(0, source.size))):
+            run = _AiderRun(lines, {said: list(at) for said, at in times.items()})
+            said = replayed(source, run.walk(), partial(_again, lines, times))
+            if run.session in seen:  # the very same run, twice in one file
+                run.session += f" {len(seen)}"
+            seen.add(run.session)
+            yield SessionPlan(
+                format=self.name,
+                session=run.session,
+                lines=len(lines),
+                generations=said.generations,
+                provider=PROVIDER if run.dialogue.speaks else None,
+                model=run.model,
+                labels=labels(cwd=folder),
+                findings=said.findings,
+                losses=run.dialogue.losses.found(),
+            )
+
+
+def _again(lines: list[SourceLine], times: dict[str, list[str]]) -> Steps:
+    return _AiderRun(lines, {said: list(at) for said, at in times.items()}).walk()
+
+
+class _AiderRun:
+    """One run of the program."""
+
+    def __init__(self, lines: list[SourceLine], times: dict[str, list[str]]) -> None:
+        self._lines = lines
+        self._times = times
+        self.dialogue = Dialogue()
+        self.model: str | None = None
+        beginning = hashlib.sha256()
+        for line in lines:  # through the first line that the user typed: so a run that goes on is the same one
+            beginning.update(line.raw.strip())
+            if line.raw.startswith(PROMPT):
+                break
+        self.session = beginning.hexdigest()
+
+    def walk(self) -> Steps:
+        at: str | None = None
+        reply: Draft | None = None
+        for kind, group in grouped(self._lines):
+            said = "\n".join(map(text_on, group)).strip()
+            if kind == "prompt":
+                reply = None
+                said = "\n".join(text_on(line)[len(PROMPT) :].rstrip() for line in group if line.raw.strip())
+                at = next(iter(self._times.get(said, ())), at)
+                self._times[said] = self._times.get(said, [])[1:]
+                yield from self._prompt(said, group, at)
+            elif kind == "text":
+                reply = self.dialogue.reply(
+                    [Text(said)], None, None, {"model": self.model} if self.model else {}, key=str(group[0].number)
+                )
+                reply.lines += group
+            else:
+                if kind == "started":
+                    at = said[len(STARTED) : len(STARTED) + _TIME].replace(" ", "T")
+                self._note(said, reply)
+                self.dialogue.event(*group, at=at if kind == "started" else None)
+        yield from self.dialogue.take()
+
+    def _prompt(self, said: str, group: list[SourceLine], at: str | None) -> Steps:
+        yield from self.dialogue.take()
+        if said.split()[:1] in _CLEARED:
+            yield Restart()
+            self.dialogue.event(*group, at=at)
+            return
+        self.dialogue.user([Text(said)], None, at).lines += group
+
+    def _note(self, said: str, reply: Draft | None) -> None:
+        if (found := _MODEL.match(said)) is not None:
+            self.model = found[1]
+        elif (counts := _TOKENS.match(said)) is not None and reply is not None:
+            names = ("input_tokens", "output_tokens")
+            pairs = zip(names, (counts.group(1, 2), counts.group(3, 4)), strict=True)
+            reply.extra["usage"] = {name: round(float(given) * (1000 if k else 1)) for name, (given, k) in pairs}
+
+
+def _times_of_prompts(history: bytes) -> dict[str, list[str]]:
+    """When each text was typed, in their order. The program notes each prompt twice in a row."""
+    found: dict[str, list[str]] = defaultdict(list)
+    typed: list[str] = []
+    at, last = "", ("", "")
+    for raw in [*history.decode(errors="replace").split("\n"), "# "]:
+        if raw.startswith("# "):
+            said = "\n".join(typed)
+            if typed and (said, at[:_TIME]) != last:
+                found[said].append(at)
+            last, at, typed = (said, at[:_TIME]) if typed else last, raw[2:].replace(" ", "T"), []
+        elif raw.startswith("+"):
+            typed.append(raw[1:].rstrip())
+    return found

@@ -1,0 +1,106 @@
+"""Lines that name the line before them: the conversation is the way from the last line to its root, cut where it was compacted.
+
+What a line means is its program's; how the lines hang together stands here, once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from transcript_store.formats._document import Json
+from transcript_store.formats._lines import KeptLines
+from transcript_store.formats._plan import ImportFinding, PlannedRecord, Source
+from transcript_store.formats._trees import Segment, TreeMessage, left_finding, planned_records, way_through
+
+
+@dataclass(slots=True)
+class Link:
+    """A line of the chain."""
+
+    place: int
+    id: str
+    parent: str
+    """Empty at a root."""
+    says: bool = True
+    """Whether a model is sent it."""
+    begins: bool = False
+    """Whether the conversation was compacted here: what is said from here on is all that a model is sent."""
+    kept_behind: str = ""
+    """Of a compaction: the id of the last line that it did not keep; empty if it kept nothing of what stood before it."""
+    kind: str = ""
+    """By which :meth:`Chain.generations` joins a line to the message before it."""
+    is_aside: bool = False
+    """Whether it never is the last line of the conversation."""
+
+
+@dataclass(slots=True)
+class Chain:
+    """The links of a file, and the way from its last one to the root."""
+
+    lines: KeptLines
+    links: list[Link] = field(default_factory=list)
+    more: dict[str, list[Link]] = field(default_factory=lambda: defaultdict(list))
+    """Further lines of an id: they are one message."""
+    findings: list[ImportFinding] = field(default_factory=list)
+    first: str = ""
+    """The SHA-256 of the first line."""
+    way: list[Link] = field(default_factory=list)
+
+    def places(self) -> set[int]:
+        """Where the lines of the way stand."""
+        return {one.place for link in self.way for one in (link, *self.more.get(link.id, ()))}
+
+    def generations(
+        self,
+        made: Callable[[TreeMessage[Link], bool], Iterable[PlannedRecord]],
+        joined: Container[tuple[str, str]] = (),
+    ) -> tuple[Callable[[], Iterator[PlannedRecord]], ...]:
+        """The entries of each generation. ``made`` makes the message of some lines; whether they were taken over is its second argument.
+
+        ``joined`` are pairs of kinds: a line of the second is one message with a line of the first, if it is said next.
+        What was said beside the way is an event that keeps it, and a finding counts it.
+        """
+        found: list[Segment[Link]] = [Segment(begins=0)]
+        positions = {link.id: at for at, link in enumerate(self.way, 1)}
+        for at, link in enumerate(self.way):
+            if link.begins:
+                kept = self.way[positions.get(link.kept_behind, at) : at] if link.kept_behind else []
+                taken = [TreeMessage([one]) for one in kept if one.says and not one.begins]
+                found.append(Segment(max(link.place, found[-1].begins), taken_over=taken, taken_at=1))
+            said = found[-1].said
+            lines = [one for one in (link, *self.more.get(link.id, ())) if one.says]
+            if lines and said and (said[-1].nodes[-1].kind, link.kind) in joined:
+                said[-1].nodes += lines
+            elif lines:
+                said.append(TreeMessage(lines))
+        there = self.places()
+        beside = (one for link in self.links for one in (link, *self.more.get(link.id, ())))
+        left = {one.place: one for one in beside if one.says and one.place not in there}
+        self.findings += left_finding(len(left))
+        return planned_records(self.lines, found, range(len(self.lines)), made, left)
+
+
+def chain_of(source: Source, link_of: Callable[[int, Json], Link | None]) -> Chain:
+    """Read every line once. ``link_of`` says what a line is in the chain; None for one that is not in it."""
+    chain = Chain(KeptLines(source))
+    by_id: dict[str, Link] = {}
+    for place, line in enumerate(chain.lines.read()):
+        chain.first = chain.first or hashlib.sha256(line.raw).hexdigest()
+        link = None if line.value is None else link_of(place, line.value)
+        if link is None:
+            continue
+        if (parent := by_id.get(link.parent)) is not None:
+            link.parent = parent.id  # one object for each id, however many lines have it
+        if link.id and link.id in by_id:
+            chain.more[link.id].append(link)
+            continue
+        chain.links.append(link)
+        if link.id:
+            by_id[link.id] = link
+    may_be_last: Sequence[Link] = [link for link in chain.links if not link.is_aside] or chain.links
+    if may_be_last:
+        chain.way = way_through(may_be_last, by_id, may_be_last[-1], chain.lines, chain.findings)
+    return chain

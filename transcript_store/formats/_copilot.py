@@ -1,0 +1,323 @@
+"""GitHub Copilot CLI: ``session-state/SESSION/events.jsonl``, ``{"type", "data", "id", "timestamp", "parentId"}`` on each line.
+
+* ``user.message`` (``content`` was typed, ``transformedContent`` was sent), ``assistant.message`` with its ``toolRequests``, and
+  ``tool.execution_complete``, which ends them in any order. ``session.usage_record`` stands before the reply that it counts.
+* A sub-agent's lines stand among the others, with ``agentId`` (before 1.0 only ``parentToolCallId``): a conversation of its own.
+* ``session.compaction_complete``: a new generation, which begins with its summary. What else it kept no line says.
+* ``/undo`` takes lines out of the file.
+
+What ``sessions import`` takes is read too: ``session``, ``message``, ``tool-call``, ``tool-result``.
+
+Source: GitHub Copilot CLI 1.0.102, as it was run; files of 0.0.420 and 1.0.11 of jazzyalex/agent-sessions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from transcript_store.formats._arranging import FORMS
+from transcript_store.formats._document import (
+    Json,
+    count_member,
+    first_text,
+    labels,
+    obj,
+    parse_object,
+    present,
+    text_member,
+)
+from transcript_store.formats._lines import SourceLine, SourceLines
+from transcript_store.formats._neutral import (
+    Block,
+    Call,
+    Form,
+    Losses,
+    Media,
+    NeutralMessage,
+    Result,
+    Text,
+    Thinking,
+    arguments_of,
+    objects,
+)
+from transcript_store.formats._neutral_lines import NeutralLine, drafts_of
+from transcript_store.formats._plan import SessionPlan, Source, SourceHead
+from transcript_store.formats._replay import Restart, Steps, replayed
+from transcript_store.formats._rows import text_beside
+from transcript_store.formats._scaffolding import marked, texts_in
+from transcript_store.messages import as_text, provider_family
+
+_ENVELOPE = frozenset({"type", "data", "id", "timestamp", "parentId"})
+_NAME = re.compile(r"^name: *(.*(?:\n(?:  .*|$))*)", re.MULTILINE)
+
+
+class Copilot:
+    """Reads the sessions of GitHub Copilot CLI."""
+
+    name = "copilot"
+
+    def recognizes(self, head: SourceHead) -> bool:
+        return any(
+            (value.keys() >= _ENVELOPE and "." in str(value["type"]) and isinstance(value["data"], dict))
+            or (value.get("type") == "session" and "externalId" in value)
+            for value in head.objects
+        )
+
+    def plans(self, source: Source) -> Iterable[SessionPlan]:
+        scan = _scan(source)
+        if scan.lines.count:
+            yield self._plan(source, scan, None)
+        yield from (self._plan(source, scan, agent) for agent in scan.agents)
+
+    def _plan(self, source: Source, scan: _Scan, agent: str | None) -> SessionPlan:
+        about = scan.of.get(agent) or _Agent()
+        form, losses = FORMS[provider_family(about.provider)], Losses()
+        walk = _AgentWalk(source, agent, form, losses)
+        said = replayed(source, walk.steps(), lambda: _AgentWalk(source, agent, form, Losses()).steps())
+        title = scan.agents.get(agent) if agent is not None else _title(source, about.first)
+        return SessionPlan(
+            format=self.name,
+            session=scan.session if agent is None else f"{scan.session}/{agent}",
+            lines=walk.lines,
+            generations=said.generations,
+            version=scan.version,
+            provider=about.provider if walk.speaks else None,
+            model=about.model or scan.model,
+            system_prompt=about.prompt,
+            labels=labels(
+                title=title or scan.title,
+                cwd=scan.cwd,
+                git_branch=scan.branch,
+                part_of=None if agent is None else scan.session,
+            ),
+            findings=() if agent is not None else (*scan.lines.findings, *said.findings),
+            losses=losses.found(),
+            is_part=agent is not None,
+            tail=b"" if agent is not None else scan.lines.tail,
+        )
+
+
+@dataclass(slots=True)
+class _Agent:
+    """What is known of the session, or of a sub-agent in it, before its lines are read in order."""
+
+    provider: str = "openai-compatible"
+    model: str | None = None
+    prompt: str | None = None
+    first: str = ""
+
+
+@dataclass(slots=True)
+class _Scan:
+    lines: SourceLines
+    session: str = ""
+    version: str | None = None
+    model: str | None = None
+    title: str | None = None
+    cwd: str | None = None
+    branch: str | None = None
+    of: dict[str | None, _Agent] = field(default_factory=dict)
+    agents: dict[str, str] = field(default_factory=dict)
+    """The titles of sub-agents, by their ids."""
+
+
+def _scan(source: Source) -> _Scan:
+    scan, first, usage = _Scan(SourceLines(source)), "", Json()
+    titles: dict[str, str] = {}
+    for line in scan.lines:
+        first = first or hashlib.sha256(line.raw).hexdigest()
+        value = line.value or {}
+        kind, data, agent = value.get("type"), _data(value), _agent_of(value)
+        about = scan.of.setdefault(agent, _Agent())
+        if agent is not None:
+            scan.agents.setdefault(agent, "")
+        if kind in ("session.start", "session.resume", "session"):
+            context = obj(data.get("context")) or obj(data.get("workspace"))
+            scan.session = first_text(scan.session, data.get("sessionId"), data.get("externalId")) or ""
+            scan.version = first_text(data.get("copilotVersion")) or scan.version
+            scan.model = first_text(data.get("selectedModel")) or scan.model
+            scan.cwd = first_text(context.get("cwd"), context.get("workingDirectory")) or scan.cwd
+            scan.branch = text_member(context.get("branch")) or scan.branch
+            scan.title = text_member(data.get("title")) or scan.title
+        elif kind == "session.usage_record":
+            usage = obj(data.get("usage"))
+            scan.session = scan.session or text_member(obj(usage.get("accounting")).get("sourceSessionId")) or ""
+        elif kind == "subagent.started":
+            named = first_text(data.get("agentDisplayName"), data.get("agentName"))
+            titles[agent or str(data.get("toolCallId"))] = named or ""
+        elif kind == "system.message" and data.get("role") == "system":
+            about.prompt = text_member(data.get("content")) or about.prompt
+        elif kind == "assistant.message" or (kind == "message" and data.get("role") == "assistant"):
+            about.model = text_member(data.get("model")) or about.model
+            about.provider = _provider(data, usage if usage.get("apiCallId") == data.get("apiCallId") else {})
+        elif kind == "user.message":
+            about.first = about.first or text_member(data.get("content")) or ""
+    scan.session = scan.session or first
+    scan.agents = {agent: titles.get(agent, "") for agent in scan.agents}
+    return scan
+
+
+def _data(value: Json) -> Json:
+    """What a line says: of the form that is imported the line itself."""
+    return obj(value["data"]) if "data" in value else value
+
+
+def _agent_of(value: Json) -> str | None:
+    return first_text(value.get("agentId"), _data(value).get("parentToolCallId"))
+
+
+def _provider(data: Json, usage: Json) -> str:
+    """Whose form a reply had. GitHub itself speaks chat completions for every model, unless the line says otherwise."""
+    spoken = first_text(obj(data.get("reasoningBlocks")).get("provider"), usage.get("apiEndpoint")) or ""
+    return "claude" if "messages" in spoken else "openai" if "responses" in spoken else "openai-compatible"
+
+
+class _AgentWalk:
+    """The lines of one agent, in order. Of the session itself the sub-agents' lines are events."""
+
+    def __init__(self, source: Source, agent: str | None, form: Form, losses: Losses) -> None:
+        self._source, self._agent, self._form, self._losses = source, agent, form, losses
+        self.lines = 0
+        self.speaks = False
+        self._waiting: list[NeutralLine] = []
+        """What waits: a reply whose results are missing, events, and what else was said meanwhile."""
+        self._later: list[NeutralLine] = []
+        self._missing: set[str] = set()
+        self._results: NeutralLine | None = None
+        self._reply: NeutralLine | None = None
+        self._usage: Json = {}
+        self._pictures: dict[str, str] = {}
+
+    def steps(self) -> Steps:
+        for line in SourceLines(self._source):
+            value = line.value or {}
+            is_ours = _agent_of(value) == self._agent
+            if not is_ours and self._agent is not None:
+                continue
+            self.lines += len(line.numbers) if line.part == 0 else 0
+            if line.raw:
+                kind = str(value.get("type")) if is_ours else ""
+                yield from self._step(line, kind, _data(value), text_member(value.get("timestamp")))
+        yield from self._flush()
+
+    def _step(self, line: SourceLine, kind: str, data: Json, at: str | None) -> Steps:
+        one = NeutralLine([line], at=at)
+        if kind in ("user.message", "message") and data.get("role", "user") == "user":
+            one.said = [self._asked(data)]
+            if self._missing:
+                self._later.append(one)
+                return
+            yield from self._flush()
+        elif kind in ("assistant.message", "message"):
+            yield from self._flush()
+            self._reply = one
+            blocks, usage = tuple(self._replied(data)), self._usage
+            is_its = data.get("apiCallId") is not None and usage.get("apiCallId") == data.get("apiCallId")
+            one.said = [(NeutralMessage("assistant", blocks), _about(data, usage if is_its else {}))]
+            self._missing = {block.id for block in blocks if isinstance(block, Call)}
+        elif kind == "tool-call" and self._reply is not None:
+            (turn, about), *_ = self._reply.said or [(NeutralMessage("assistant", ()), {})]
+            self._reply.said = [(NeutralMessage("assistant", (*turn.blocks, _call(data, "id"))), about)]
+            self._reply.lines.append(line)
+            self._missing.add(str(data.get("id")))
+            return
+        elif kind in ("tool.execution_complete", "tool-result"):
+            self._missing.discard(str(data.get("toolCallId")))
+            result = _result(data)
+            if self._results is not None and self._form.alternates:  # results of one reply are one message there
+                (turn, about), *_ = self._results.said
+                self._results.said = [(NeutralMessage("user", (*turn.blocks, result)), about)]
+                self._results.lines.append(line)
+                return
+            one.said = [(NeutralMessage("user", (result,)), {})]
+            self._results = one
+        elif kind == "session.compaction_complete" and (summary := text_member(data.get("summaryContent"))):
+            yield from self._flush()
+            yield Restart()
+            one.said = [(NeutralMessage("user", (Text(summary),)), {"compaction": True, **marked("", is_said=True)})]
+        elif kind == "session.binary_asset" and text_member(data.get("data")):
+            self._pictures[str(data.get("assetId"))] = data["data"]
+        elif kind == "session.usage_record":
+            self._usage = obj(data.get("usage"))
+        self._waiting.append(one)
+        if self._reply is None and self._results is None:
+            yield from self._flush()
+
+    def _flush(self) -> Steps:
+        waiting, self._waiting = [*self._waiting, *self._later], []
+        self._later, self._reply, self._results = [], None, None
+        self._missing = set()
+        for one in waiting:
+            for draft in drafts_of(one, self._form, self._losses):
+                self.speaks = self.speaks or draft.message is not None
+                yield draft
+
+    def _asked(self, data: Json) -> tuple[NeutralMessage, Json]:
+        typed, content = text_member(data.get("content")) or "", data.get("content")
+        sent = text_member(data.get("transformedContent")) or typed
+        blocks: list[Block] = [Text(sent)] if sent else []
+        blocks += [Text(part["text"]) for part in objects(content) if text_member(part.get("text"))]
+        attached = (part for part in objects(content) if part.get("type") == "attachment")
+        for each in (*objects(data.get("attachments")), *attached):
+            kind = first_text(each.get("mimeType"), each.get("mediaType")) or ""
+            held = self._pictures.get(str(each.get("assetId")))
+            found = text_member(each.get("data")) or held
+            if found or kind:
+                blocks.append(Media(kind or "image/*", found, own={"path": each.get("path")}, provider=Copilot.name))
+        if self._agent is None and data.get("source") not in (None, "user"):
+            typed = ""  # the program's own
+        return NeutralMessage("user", tuple(blocks)), marked(None if typed == sent else typed, is_said=True)
+
+    def _replied(self, data: Json) -> Iterator[Block]:
+        thoughts, is_claude = obj(data.get("reasoningBlocks")), self._form.name == "claude"
+        if is_claude and "anthropic" in str(thoughts.get("provider")):
+            yield from FORMS["claude"].turn_of({"role": "assistant", "content": objects(thoughts.get("blocks"))}).blocks
+        elif said := text_member(data.get("reasoningText")):
+            signature = (text_member(data.get("reasoningOpaque")) or "") if is_claude else ""
+            yield Thinking(said, signature, provider=self._form.name)
+        yield from (Text(said) for said in texts_in(data.get("content")) if said)
+        yield from (_call(request, "toolCallId") for request in objects(data.get("toolRequests")))
+
+
+def _call(request: Json, number: str) -> Call:
+    given = request.get("arguments", request.get("args"))
+    return Call(text_member(request.get(number)) or "", text_member(request.get("name")) or "", arguments_of(given))
+
+
+def _result(data: Json) -> Result:
+    result, error = data.get("result", data.get("content")), data.get("error")
+    said = first_text(result, obj(result).get("content"), error, obj(error).get("message"))
+    shown = as_text(result or error) if said is None and (result or error) else said
+    number, failed = text_member(data.get("toolCallId")) or "", data.get("success") is False
+    return Result(number, "", (Text(shown),) if shown else (), failed=failed)
+
+
+def _about(data: Json, usage: Json) -> Json:
+    """What belongs to a reply and is not sent. Copilot counts cached tokens as a part of the input."""
+    tokens = present(
+        prompt_tokens=count_member(usage.get("inputTokens")),
+        completion_tokens=count_member(usage.get("outputTokens", data.get("outputTokens"))),
+        prompt_tokens_details=present(cached_tokens=count_member(usage.get("cacheReadTokens")) or None),
+    )
+    return present(
+        model=text_member(data.get("model")),
+        response_id=text_member(data.get("apiCallId")),
+        stop_reason=text_member(usage.get("finishReason")),
+        usage=tokens,
+    )
+
+
+def _title(source: Source, first: str) -> str | None:
+    """The name in ``workspace.yaml`` beside the events, unless it is only the beginning of the first prompt."""
+    found = _NAME.search(text_beside(source, "workspace.yaml").decode(errors="replace"))
+    name = "" if found is None else " ".join(found[1].lstrip("|>-+").split())
+    if name[:1] in ("'", '"'):
+        name = (
+            name[1:-1].replace("''", "'")
+            if name[0] == "'"
+            else str(obj(parse_object(b'{"name": %b}' % name.encode())).get("name"))
+        )
+    return None if not name or " ".join(first.split()).startswith(name.rstrip("…. ")) else name

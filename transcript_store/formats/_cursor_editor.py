@@ -1,0 +1,176 @@
+"""The ``state.vscdb`` of Cursor's editor: rows of ``cursorDiskKV``, of which only those of conversations are read. Others hold secrets.
+
+* ``composerData:ID`` {name, createdAt, fullConversationHeadersOnly [{bubbleId}], subComposerIds}; before, with the bubbles in it
+  (``conversation``). It changes with each turn, so it is no line: its name and its order count.
+* ``bubbleId:ID:BUBBLE`` {type 1 of the user, 2 of the assistant, text, thinking, toolFormerData {toolCallId, name, status, rawArgs,
+  result}, createdAt, modelInfo, tokenCount}: a line each. A bubble that its conversation does not name any
+  more is kept as a branch that was left. Those of a conversation that was deleted are in the order of their times.
+
+A conversation does not name its folder; a bubble may (``workspaceUris``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator
+from functools import partial
+from typing import Any
+from urllib.parse import unquote
+
+from transcript_store.formats._cursor_blocks import merged
+from transcript_store.formats._cursor_bubbles import object_on_value, turn_of_bubble
+from transcript_store.formats._document import (
+    Json,
+    count_member,
+    first_text,
+    labels,
+    obj,
+    text_member,
+    time_member,
+    time_of_member,
+)
+from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._messages_api import named_provider, said_drafts, walked
+from transcript_store.formats._neutral import Losses, objects
+from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead
+from transcript_store.formats._replay import Draft, Steps
+from transcript_store.formats._rows import rows_of, spans_of, text_line
+from transcript_store.formats._trees import left_draft, left_finding
+from transcript_store.messages import as_text
+
+_TABLE = "cursorDiskKV"
+_COMPOSER, _BUBBLE = "composerData:", "bubbleId:"
+
+
+def is_editor(head: SourceHead) -> bool:
+    """Whether a database is the editor's."""
+    return {"key", "value"} <= set(head.tables.get(_TABLE, ()))
+
+
+def editor_stamps(source: Any) -> dict[str, str]:
+    """Of each conversation what changes with each turn of it: what the program notes of it, and which bubbles it has."""
+    found = {}
+    for composer, bubbles in _composers(source).items():
+        about = _value(source, f"{_COMPOSER}{composer}")
+        found[composer] = hashlib.sha256(repr((about, [*bubbles])).encode(errors="replace")).hexdigest()
+    return found
+
+
+def editor_times(source: Any) -> list[tuple[float, float]]:
+    """When each conversation began and last changed."""
+    abouts = (object_on_value(_value(source, f"{_COMPOSER}{composer}")) for composer in _composers(source))
+    spans = spans_of((about.get("createdAt"), about.get("lastUpdatedAt")) for about in abouts)
+    return [(began / 1000, changed / 1000) for began, changed in spans]
+
+
+def _composers(source: Any) -> dict[str, dict[str, None]]:
+    """The bubbles of each conversation, by their keys alone."""
+    composers: dict[str, dict[str, None]] = defaultdict(dict)
+    for row in rows_of(source, _TABLE, ("key",), ("key",)):
+        kind, _, name = row["key"].partition(":") if isinstance(row["key"], str) else ("", "", "")
+        composer, colon, bubble = name.partition(":")
+        if f"{kind}:" == _COMPOSER:
+            composers[name]  # made, if no bubble of it is there
+        elif f"{kind}:" == _BUBBLE and colon and ":" not in bubble:
+            composers[composer][bubble] = None
+    return composers
+
+
+def editor_plans(source: Any, skip: Container[str] = ()) -> Iterable[SessionPlan]:
+    """Each conversation of a database, but for those in ``skip``."""
+    composers = _composers(source)
+    parents: dict[str, str] = {}
+    for composer in composers:
+        for child in _listed(_value(source, f"{_COMPOSER}{composer}"), "subComposerIds"):
+            parents.setdefault(child, composer)
+    for composer, bubbles in composers.items():
+        if composer not in skip:
+            yield _plan(source, composer, list(bubbles), parents.get(composer))
+
+
+def _value(source: Any, key: str) -> object:
+    return next((row["value"] for row in rows_of(source, _TABLE, ("key", "value"), ("key",), {"key": key})), None)
+
+
+def _listed(said: object, name: str) -> Iterator[str]:
+    found = object_on_value(said).get(name)
+    return (one for one in found if isinstance(one, str)) if isinstance(found, list) else iter(())
+
+
+def _plan(source: Any, composer: str, bubbles: list[str], parent: str | None) -> SessionPlan:
+    about = object_on_value(_value(source, f"{_COMPOSER}{composer}"))
+    headers = objects(about.get("fullConversationHeadersOnly"))
+    named = [found for one in headers if (found := text_member(one.get("bubbleId")))]
+    lines: dict[str, SourceLine] = {}
+    for number, one in enumerate(dict.fromkeys([*named, *bubbles]), 1):
+        said = _value(source, f"{_BUBBLE}{composer}:{one}")
+        if said is not None:
+            lines[one] = text_line(number, said)
+    within = objects(about.get("conversation")) if not lines else []
+    for place, bubble in enumerate(within):
+        lines[first_text(bubble.get("bubbleId")) or str(place)] = text_line(place + 1, as_text(bubble))
+    there = [*dict.fromkeys(one for one in named if one in lines)] if not within else list(lines)
+    findings = []
+    if missing := len(set(named) - lines.keys()) if not within else 0:
+        findings.append(
+            ImportFinding(
+                "missing-message", f"{missing:,} messages that the conversation names are not in the database"
+            )
+        )
+    times = {one: time_of_member(obj(line.value).get("createdAt")) for one, line in lines.items()}
+    if not about and lines:
+        why = "the conversation was deleted in Cursor, and its messages are still there: in the order of their times"
+        findings.append(ImportFinding("deleted-session", why))
+        there = merged((), lines, times)
+    left = lines.keys() - set(there)
+    order = {one: lines[one]._replace(number=number) for number, one in enumerate(merged(there, left, times), 1)}
+    values = [obj(line.value) for line in order.values()]
+    models = [
+        model for value in reversed(values) if (model := text_member(obj(value.get("modelInfo")).get("modelName")))
+    ]
+    model = first_text(*models, obj(about.get("modelConfig")).get("modelName"))
+    provider = named_provider(None, model)
+    began = time_member(about.get("createdAt"), per_second=1000)
+    generations, odd, losses = walked(source, partial(_walk, order, set(there), provider, began))
+    folders = (
+        uri for value in values if isinstance(value.get("workspaceUris"), list) for uri in value["workspaceUris"]
+    )
+    folder = text_member(next(folders, "")) or ""
+    return SessionPlan(
+        format="cursor",
+        session=composer or "composer",
+        lines=len(order),
+        generations=generations,
+        provider=provider if any(turn_of_bubble(value, provider) is not None for value in values) else None,
+        model=model,
+        labels=labels(title=about.get("name"), cwd=unquote(folder.removeprefix("file://")), part_of=parent),
+        findings=(*findings, *odd, *left_finding(len(left))),
+        losses=losses,
+    )
+
+
+def _walk(order: dict[str, SourceLine], there: set[str], provider: str, began: str | None, losses: Losses) -> Steps:
+    for one, line in order.items():
+        value = line.value or {}
+        at = time_member(value.get("createdAt"), per_second=1000) or (began if line.number == 1 else None)
+        turns = turn_of_bubble(value, provider)
+        if turns is None:
+            yield Draft(lines=[line], at=at)
+            continue
+        said, answer = turns
+        about: Json = {}
+        if said.role == "assistant":
+            tokens = obj(value.get("tokenCount"))
+            counts = {
+                "input_tokens": count_member(tokens.get("inputTokens")),
+                "output_tokens": count_member(tokens.get("outputTokens")),
+            }
+            about = {
+                "model": text_member(obj(value.get("modelInfo")).get("modelName")),
+                "usage": {n: c for n, c in counts.items() if c},
+            }
+        drafts = said_drafts(said, provider, about, at, line, losses)
+        if answer is not None and drafts[0].message is not None:
+            drafts += said_drafts(answer, provider, {}, at, None, losses)
+        yield from drafts if one in there else map(left_draft, drafts)

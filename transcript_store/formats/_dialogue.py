@@ -1,0 +1,137 @@
+"""What is said piece by piece, in files that hold no message of a provider's API, as messages of chat completions.
+
+Several programs write the pieces of a reply one after the other: thinking, text, a call. A reply has them all. It ends where somebody
+else speaks, or where the model speaks again after a result; a program that names its replies says by the name which pieces are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from transcript_store.formats._document import Json
+from transcript_store.formats._forms import ChatCompletions
+from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._neutral import Block, Call, Losses, NeutralMessage, Result, Role, Text, Thinking
+from transcript_store.formats._replay import Draft
+
+PROVIDER = "openai-compatible"
+_FORM = ChatCompletions()
+
+
+def thinking(text: str) -> Thinking:
+    """Thinking that stands in a message: ``reasoning_content``."""
+    return Thinking(text, provider=_FORM.name)
+
+
+class Dialogue:
+    """Joins pieces to messages, in order. :meth:`take` empties it."""
+
+    def __init__(self, losses: Losses | None = None) -> None:
+        self.losses = Losses() if losses is None else losses
+        self.speaks = False
+        """Whether there was a message."""
+        self._drafts: list[Draft] = []
+        self._replies: dict[str, tuple[Draft, list[Block]]] = {}
+        self._open: str | None = None
+        """The key of the reply that the next piece is part of."""
+        self._has_called = False
+        """Whether that reply has a call."""
+
+    def event(self, *lines: SourceLine, at: str | None = None) -> None:
+        """Lines that no model is sent."""
+        self._drafts.append(Draft(at=at, lines=[*lines]))
+
+    def user(
+        self, blocks: Sequence[Block], line: SourceLine | None = None, at: str | None = None, extra: Json | None = None
+    ) -> Draft:
+        """What the user says, or a program in the user's name. The draft that is returned may get more lines: one without a message is
+        an event.
+        """
+        self._open = None
+        return self._add("user", blocks, line, at, extra)
+
+    def result(
+        self, result: Result, line: SourceLine | None = None, at: str | None = None, extra: Json | None = None
+    ) -> Draft:
+        """What a tool answers. That the call failed stands beside the message: chat completions have no member for it."""
+        self._open = None
+        return self._add("user", [result], line, at, {**(extra or {}), **({"failed": True} if result.failed else {})})
+
+    def reply(
+        self,
+        blocks: Sequence[Block],
+        line: SourceLine | None = None,
+        at: str | None = None,
+        extra: Json | None = None,
+        *,
+        key: str | None = None,
+    ) -> Draft:
+        """A piece of a reply. Its message is made when the reply is whole. ``key`` is the program's own name for the reply."""
+        name = self._open if key is None else f"key {key}"
+        if key is None and self._has_called and isinstance(next(iter(blocks), None), (Text, Thinking)):
+            name = None  # it speaks again
+        if name is None:
+            name = f"number {len(self._drafts)}"
+        if name not in self._replies:
+            self._replies[name] = Draft(at=at), []
+            self._drafts.append(self._replies[name][0])
+        draft, said = self._replies[name]
+        self._has_called = any(isinstance(block, Call) for block in blocks) or (self._has_called and name == self._open)
+        self._open = name
+        said += blocks
+        draft.extra.update(extra or {})
+        if line is not None:
+            draft.lines.append(line)
+        return draft
+
+    def take(self) -> Iterator[Draft]:
+        """What was said, in order. What comes then is of other messages."""
+        for draft, said in self._replies.values():
+            made = self._messages("assistant", merged_texts(said))
+            draft.message = made[0] if made else None
+        drafts, self._drafts, self._replies, self._open = self._drafts, [], {}, None
+        for draft in drafts:
+            if draft.message is None:
+                draft.extra = {}
+            if draft.message is not None or draft.lines:
+                yield draft
+
+    def _add(
+        self, role: Role, blocks: Sequence[Block], line: SourceLine | None, at: str | None, extra: Json | None
+    ) -> Draft:
+        messages = self._messages(role, blocks)
+        draft = Draft(messages[0] if messages else None, dict(extra or {}), at, [] if line is None else [line])
+        self._drafts.append(draft)
+        self._drafts += [Draft(message, {}, at) for message in messages[1:]]  # what a result shows
+        return draft
+
+    def _messages(self, role: Role, blocks: Sequence[Block]) -> list[Json]:
+        held: list[Block] = []
+        for block in blocks:
+            if not _FORM.holds(block, role):
+                self.losses.note("media", "what chat completions have no place for is kept, and not sent")
+            elif not isinstance(block, Text) or block.text:
+                held.append(block)
+        messages = _FORM.messages_of(NeutralMessage(role, tuple(held)))
+        self.speaks = self.speaks or bool(messages)
+        return messages
+
+
+def merged_texts(blocks: Iterable[Block]) -> list[Block]:
+    """The blocks; texts that follow one another, as chunks of a stream do, are one."""
+    found: list[Block] = []
+    for _, run in groupby(blocks, _kind):
+        first, *rest = run
+        if rest and isinstance(first, (Text, Thinking)):
+            said = "".join(block.text for block in (first, *rest) if isinstance(block, (Text, Thinking)))
+            found.append(replace(first, text=said))
+        else:
+            found += [first, *rest]
+    return found
+
+
+def _kind(block: Block) -> object:
+    """The same for pieces that are one text."""
+    return type(block) if isinstance(block, (Text, Thinking)) else id(block)

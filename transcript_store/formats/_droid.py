@@ -1,0 +1,197 @@
+"""Factory Droid: JSON lines whose messages have Claude's blocks and name their parents.
+
+The first line is ``session_start`` {id, title, cwd, version: 2}. A ``message`` has ``id``, ``parentId``, ``timestamp``, and the message
+as Claude's API has it. ``agent_turn_outcome`` says that a turn ended: one that was stopped has none. ``compaction_state`` {summaryText,
+anchorMessage {id}} stands for all before the anchor. ``<uuid>.settings.json`` beside the session has its model, and the sums of its tokens.
+
+* Before the first prompt stands what the program tells of its surroundings: a message of the user's, with ``context-`` before its id.
+* A reply names its model (``modelId``), and its thinking who thought it (``signatureProvider``).
+* What ``droid exec -o stream-json`` prints is no session, but is read too: ``message``, ``tool_call``, ``tool_result`` and ``completion``.
+
+Read from files that 0.225.2 wrote; compactions from tenequm/pond#208, what is printed from fixtures of jazzyalex/agent-sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from transcript_store.formats._chain import Chain, Link, chain_of
+from transcript_store.formats._document import Json, first_text, labels, obj, text_member, time_member
+from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._messages_api import named_provider, said_drafts, turn_in
+from transcript_store.formats._neutral import Losses, Result, Text, objects
+from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
+from transcript_store.formats._replay import Draft
+from transcript_store.formats._rows import file_of, object_beside
+from transcript_store.formats._scaffolding import CLAUDE_CODE, marked
+from transcript_store.formats._trees import TreeMessage
+
+
+class Droid:
+    """Reads a session file, or what the program printed of one."""
+
+    name = "droid"
+    revision = 1
+
+    def recognizes(self, head: SourceHead) -> bool:
+        return any(map(_is_ours, head.objects))
+
+    def plans(self, source: Source) -> Iterable[SessionPlan]:
+        about = _DroidAbout()
+        chain = chain_of(source, about.link_of)
+        if not chain.lines.count:
+            return
+        settings = object_beside(source, f"{file_of(source).removesuffix('.jsonl')}.settings.json")
+        replies = [about.replies[link.place] for link in chain.way if link.place in about.replies]
+        named = next((thinker for thinker, _ in reversed(replies) if thinker), "")
+        model = (replies[-1][1] if replies else "") or text_member(settings.get("model")) or about.model or ""
+        provider = named_provider(named or text_member(settings.get("providerLock")), model)
+        losses = Losses()
+        made = partial(_entries, chain, provider)
+        for link in chain.way:
+            if link.says:
+                _drafts(chain.lines[link.place], provider, losses)
+        yield SessionPlan(
+            format=self.name,
+            session=about.session or chain.first,
+            lines=chain.lines.count,
+            generations=chain.generations(made),
+            version=about.version,
+            provider=provider if any(link.says for link in chain.links) else None,
+            model=model or None,
+            labels=labels(title=about.title, cwd=about.cwd, part_of=about.parent),
+            findings=(*chain.lines.findings, *chain.findings),
+            losses=losses.found(),
+            tail=chain.lines.tail,
+        )
+
+
+def _is_ours(value: Json) -> bool:
+    """Whether it is the first line, a message, or printed: the first line may be what a crash tore."""
+    kind, message = value.get("type"), obj(value.get("message"))
+    if kind == "session_start":
+        return isinstance(value.get("id"), str) and ("cwd" in value or "title" in value)
+    if kind == "message" and value.keys() >= {"id", "timestamp", "message"}:
+        blocks = objects(message.get("content"))
+        return "parentId" in value and any(block.get("type") in ("tool_use", "tool_result") for block in blocks)
+    return (kind == "agent_turn_outcome" and "turnId" in value) or _is_printed(value)
+
+
+def _is_printed(value: Json) -> bool:
+    kind = value.get("type")
+    members = {"message": "text", "tool_call": "toolName", "tool_result": "value", "completion": "finalText"}
+    return members.get(str(kind)) in value and isinstance(value.get("sessionId", value.get("session_id")), str)
+
+
+class _DroidAbout:
+    """What is known of the session when all of it was read."""
+
+    def __init__(self) -> None:
+        self.session: str | None = None
+        self.title: str | None = None
+        self.cwd: str | None = None
+        self.parent: str | None = None
+        self.version: str | None = None
+        self.model: str | None = None
+        self.replies: dict[int, tuple[str, str]] = {}
+        """By its place: who thought, and which model answered."""
+        self._last = ""
+        self._compacted: dict[str, str] = {}
+        """What follows the first follows the second, which stands behind it."""
+
+    def link_of(self, place: int, value: Json) -> Link | None:
+        kind = value.get("type")
+        if kind == "session_start" or (kind == "system" and value.get("subtype") == "init"):
+            self.session = self.session or first_text(
+                value.get("id") if kind == "session_start" else None, value.get("sessionId")
+            )
+            self.title = text_member(value.get("sessionTitle")) or text_member(value.get("title")) or self.title
+            self.cwd = text_member(value.get("cwd")) or self.cwd
+            self.parent = first_text(value.get("callingSessionId"), self.parent)
+            self.model = text_member(value.get("model"))
+            self.version = str(value["version"]) if type(value.get("version")) is int else self.version
+            return None
+        link: Link | None = None
+        if kind == "message" and isinstance(value.get("message"), dict):
+            parent = text_member(value.get("parentId")) or ""
+            link = Link(
+                place,
+                text_member(value.get("id")) or "",
+                self._compacted.get(parent, parent),
+                _is_said(value["message"]),
+            )
+            if value["message"].get("role") == "assistant":
+                self.replies[place] = (_thinker(value["message"]), text_member(value["message"].get("modelId")) or "")
+        elif kind == "compaction_state" and text_member(value.get("summaryText")):
+            anchor = text_member(obj(value.get("anchorMessage")).get("id")) or ""
+            link = Link(place, f"compaction/{place}", self._last, begins=True, kept_behind=anchor)
+            self._compacted[self._last] = link.id
+        elif _is_printed(value):
+            self.session = self.session or first_text(value.get("sessionId"), value.get("session_id"))
+            link = Link(place, f"printed/{place}", self._last)
+        if link is not None:
+            self._last = link.id or self._last
+        return link
+
+
+def _is_said(message: Json) -> bool:
+    return message.get("role") in ("user", "assistant") and isinstance(message.get("content"), (str, list))
+
+
+def _thinker(message: Json) -> str:
+    """Who thought what stands in a reply, as its blocks say."""
+    return first_text(*(block.get("signatureProvider") for block in objects(message.get("content")))) or ""
+
+
+def _entries(chain: Chain, provider: str, said: TreeMessage[Link], taken_over: bool) -> Iterator[PlannedRecord]:
+    first, *more = (chain.lines[link.place] for link in said.nodes)
+    drafts = _drafts(first, provider, Losses())
+    drafts[0].lines += more
+    if taken_over:
+        yield from (draft.carried() for draft in drafts if draft.message is not None)
+    else:
+        yield from (draft.entry() for draft in drafts)
+
+
+def _drafts(line: SourceLine, provider: str, losses: Losses) -> list[Draft]:
+    value = line.value or {}
+    at = time_member(value.get("timestamp"), per_second=1000)
+    if value.get("type") == "compaction_state":
+        summary = {"role": "user", "content": value["summaryText"]}
+        return said_drafts(
+            turn_in(summary, provider), provider, {"compaction": True, "scaffolding": {"typed": ""}}, at, line, losses
+        )
+    message = (
+        value["message"]
+        if isinstance(value.get("message"), dict) and value.get("type") == "message"
+        else _printed(value)
+    )
+    thinker = _thinker(message)
+    turn = turn_in(message, named_provider(thinker, None) if thinker else provider)
+    if turn.role == "assistant":
+        return said_drafts(turn, provider, {"model": message.get("modelId")}, at, line, losses)
+    texts = [block.text for block in turn.blocks if isinstance(block, Text)]
+    is_context = str(value.get("id")).startswith("context-")
+    answers = any(isinstance(block, Result) for block in turn.blocks)
+    mark = marked("") if is_context else {} if answers else marked(CLAUDE_CODE.typed_of(texts))
+    return said_drafts(turn, provider, mark, at, line, losses)
+
+
+def _printed(value: Json) -> Json:
+    """What a printed line says, as Claude's API has it."""
+    kind, number = value.get("type"), first_text(value.get("toolCallId"), value.get("id")) or ""
+    if kind == "tool_call":
+        name = first_text(value.get("toolName"), value.get("toolId"))
+        return {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": number, "name": name, "input": obj(value.get("parameters"))}],
+        }
+    if kind == "tool_result":
+        failed = {"is_error": True} if value.get("isError") is True else {}
+        return {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": number, "content": value.get("value"), **failed}],
+        }
+    role = "assistant" if kind == "completion" or value.get("role") == "assistant" else "user"
+    return {"role": role, "content": text_member(value.get("text")) or text_member(value.get("finalText")) or ""}

@@ -1,0 +1,189 @@
+"""Goose: the rows of ``sessions.db``, and the JSON lines that it wrote before 1.10.
+
+A message has a role and, as JSON, a list of contents: ``text_member``, ``image`` {data, mimeType}, ``thinking``, ``redactedThinking``,
+``toolRequest`` {id, toolCall {status, value {name, arguments} | error}}, ``toolResponse`` {id, toolResult
+{status, value [contents] | value {content, isError} | error}}, and what only a person sees (``systemNotification``).
+
+* A compaction makes the messages before it invisible to the model (``metadata_json`` {agentVisible, userVisible}), and puts in a summary
+  that only the model sees; all rows get new ids then. So neither is a part of a row's line.
+* ``usage_ledger`` has the tokens and the model of each request, in the order of the replies.
+
+Read from block/goose @5ab0e6df and tenequm/pond PR#197; the columns of schema 15 and 16. No file that the program wrote was at hand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Container, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from transcript_store.formats._document import Json, first_text, labels, obj, parse_object, text_member, time_member
+from transcript_store.formats._document_lines import objects_on
+from transcript_store.formats._goose_contents import GooseMessage, give_usage, goose_seconds, whole_messages
+from transcript_store.formats._lines import SourceLines
+from transcript_store.formats._messages_api import named_provider, said_drafts, usage_of, walked
+from transcript_store.formats._neutral import Losses, Result, Text, objects
+from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead
+from transcript_store.formats._replay import Draft, Restart, Steps
+from transcript_store.formats._rows import row_line, rows_of, sessions_in, spans_of, stamps_in
+from transcript_store.formats._scaffolding import Scaffolding, marked
+
+_SESSION = (
+    *(
+        "id",
+        "name",
+        "description",
+        "session_type",
+        "working_dir",
+        "created_at",
+        "provider_name",
+        "model_config_json",
+        "parent_session_id",
+    ),
+)
+_MESSAGE = ("message_id", "role", "content_json", "created_timestamp", "tokens")
+_LEDGER = (
+    "id",
+    "created_timestamp",
+    "model",
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "cost",
+    "is_compaction",
+)
+_COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+_SCAFFOLDING = Scaffolding(frozenset({"info-msg", "system-reminder"}))
+
+
+class Goose:
+    """Reads the database, or the file of one session of before."""
+
+    name = "goose"
+    revision = 1
+
+    def recognizes(self, head: SourceHead) -> bool:
+        if "working_dir" in head.tables.get("sessions", ()):
+            return {"session_id", "role", "content_json", "created_timestamp"} <= set(head.tables.get("messages", ()))
+        return any(map(_is_header, head.objects[:1])) or any(map(_is_line, head.objects))
+
+    def session_stamps(self, source: Any) -> dict[str, str]:
+        """Of each session what changes with any of its rows: a compaction writes them anew, with other ids."""
+        return stamps_in(source, ("updated_at", "name", "description", "model_config_json"), ("id",))
+
+    def session_times(self, source: Any) -> list[tuple[float, float]]:
+        """When each session began and last changed."""
+        rows = rows_of(source, "sessions", ("created_at", "updated_at"), ())
+        return spans_of((row["created_at"], row["updated_at"]) for row in rows)
+
+    def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
+        if source.size or not hasattr(source, "columns"):
+            yield from _of_lines(source)
+            return
+        for row in sessions_in(source, _SESSION, ("created_at", "id"), skip):
+            where = {"session_id": row["id"]}
+            found = rows_of(source, "messages", (*_MESSAGE, "metadata_json"), ("id",), where)
+            rows = sorted(found, key=lambda one: goose_seconds(one["created_timestamp"]) or 0)
+            messages = whole_messages(_message(number, one) for number, one in enumerate(rows, 1))
+            ledger = list(rows_of(source, "usage_ledger", _LEDGER, ("id",), where))
+            yield _plan(source, row, messages, ledger, ())
+
+
+def _message(number: int, row: Json) -> GooseMessage:
+    seen = obj(parse_object((text_member(row.pop("metadata_json")) or "{}").encode(errors="replace")))
+    content = objects_on(row["content_json"])
+    return GooseMessage([row_line(number, row)], row, content, seen.get("agentVisible") is not False, seen)
+
+
+def _is_header(value: Json) -> bool:
+    return "working_dir" in value and "message_count" in value and "description" in value
+
+
+def _is_line(value: Json) -> bool:
+    return (
+        value.get("role") in ("user", "assistant")
+        and type(value.get("created")) is int
+        and isinstance(value.get("content"), list)
+    )
+
+
+def _of_lines(source: Any) -> Iterator[SessionPlan]:
+    lines = SourceLines(source)
+    held = list(lines)
+    if not held:
+        return
+    about = next((line.value for line in held if line.value is not None and _is_header(line.value)), {})
+    messages = [
+        GooseMessage([line], line.value or {}, objects((line.value or {}).get("content"))) for line in held if line.raw
+    ]
+    first = next((line.raw for line in held if line.value is not None and line.value is not about), held[0].raw)
+    row = {**about, "id": hashlib.sha256(first.strip()).hexdigest(), "provider_name": None}
+    yield _plan(source, row, messages, [], tuple(lines.findings), lines.count, lines.tail)
+
+
+def _plan(
+    source: Any,
+    row: Json,
+    messages: list[GooseMessage],
+    ledger: list[Json],
+    findings: tuple[ImportFinding, ...],
+    lines: int | None = None,
+    tail: bytes = b"",
+) -> SessionPlan:
+    give_usage(messages, ledger)
+    config = obj(parse_object((text_member(row.get("model_config_json")) or "{}").encode(errors="replace")))
+    model = first_text(*(one.usage.get("model") for one in reversed(messages)), config.get("model_name"))
+    provider = named_provider(text_member(row.get("provider_name")), model)
+    generations, found, losses = walked(source, partial(_walk, messages, provider))
+    is_agent = row.get("session_type") == "sub_agent"
+    return SessionPlan(
+        format=Goose.name,
+        session=str(row["id"]),
+        lines=sum(len(one.lines) for one in messages) if lines is None else lines,
+        generations=generations,
+        provider=provider if any(one.turn(provider) is not None for one in messages) else None,
+        model=model,
+        labels=labels(
+            title=first_text(row.get("name"), row.get("description")),
+            cwd=row.get("working_dir"),
+            **{"part_of" if is_agent else "forked_from": row.get("parent_session_id")},
+        ),
+        findings=(*findings, *found),
+        losses=losses,
+        tail=tail,
+    )
+
+
+def _walk(messages: list[GooseMessage], provider: str, losses: Losses) -> Steps:
+    for number, one in enumerate(messages):
+        if one.is_summary and number and not messages[number - 1].is_summary:
+            kept = [before for before in messages[:number] if before.is_sent]
+            yield Restart(partial(_carried, kept, provider))
+        drafts = _drafts(one, provider, losses)
+        drafts[0].lines += one.lines
+        yield from drafts
+
+
+def _carried(kept: list[GooseMessage], provider: str) -> list[PlannedRecord]:
+    drafts = (draft for one in kept for draft in _drafts(one, provider, Losses()))
+    return [draft.carried() for draft in drafts if draft.message is not None]
+
+
+def _drafts(one: GooseMessage, provider: str, losses: Losses) -> list[Draft]:
+    at = time_member(one.stamp)
+    turn = one.turn(provider)
+    if turn is None:
+        return [Draft(at=at)]
+    about: Json = {}
+    if turn.role == "assistant":
+        about = {
+            "model": text_member(one.usage.get("model")),
+            "usage": usage_of(map(one.usage.get, _COUNTS), one.usage),
+        }
+    elif one.is_summary:
+        about = {"compaction": True, **marked("", is_said=True)}
+    elif not any(isinstance(block, Result) for block in turn.blocks):
+        about = marked(_SCAFFOLDING.typed_of(block.text for block in turn.blocks if isinstance(block, Text)))
+    return said_drafts(turn, provider, about, at, None, losses)

@@ -1,0 +1,110 @@
+"""gptme: ``logs/<date>-<name>/conversation.jsonl``, a message a line.
+
+A line is ``{"role", "content", "timestamp", "pinned", "hide", "files", "metadata"}``. Calls are code blocks in what the model says, and
+what came of one is a message of ``system``, or of ``tool`` without the id of a call: here the program says it in the user's name. The
+folder's name is the title. Files are known by their paths alone.
+
+Source: ``logmanager.py`` and ``message.py`` of gptme/gptme, and a file in the tests of kenn-io/agentsview. It was not run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from transcript_store.formats._dialogue import PROVIDER, Dialogue
+from transcript_store.formats._document import Json, count_member, labels, obj, text_member
+from transcript_store.formats._lines import SourceLines
+from transcript_store.formats._neutral import Text, text_in
+from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
+from transcript_store.formats._scaffolding import marked
+
+_FILE = "conversation.jsonl"
+_USAGE = {
+    "input_tokens": "input_tokens",
+    "output_tokens": "output_tokens",
+    "cache_read_tokens": "cache_read_input_tokens",
+    "cache_creation_tokens": "cache_creation_input_tokens",
+}
+_DATE = "0000-00-00-"
+
+
+class Gptme:
+    """Reads the conversations of gptme."""
+
+    name = "gptme"
+
+    def recognizes(self, head: SourceHead) -> bool:
+        return any(map(is_gptme, head.objects))
+
+    def plans(self, source: Source) -> Iterable[SessionPlan]:
+        lines, beginning, is_begun = SourceLines(source), hashlib.sha256(), False
+        model: str | None = None
+        prompt: str | None = None
+        for line in lines:
+            value = line.value or {}
+            if not is_begun:  # many conversations share the prompt of the system
+                beginning.update(line.raw.strip())
+                is_begun = value.get("role") in ("user", "assistant")
+                prompt = prompt or (text_member(value.get("content")) if value.get("role") == "system" else None)
+            model = text_member(obj(value.get("metadata")).get("model")) or model
+        if not lines.count:
+            return
+        dialogue = Dialogue()
+        for _ in _entries(source, dialogue):
+            pass
+        yield SessionPlan(
+            format=self.name,
+            session=beginning.hexdigest(),
+            lines=lines.count,
+            generations=(partial(_entries, source),),
+            provider=PROVIDER if dialogue.speaks else None,
+            model=model,
+            system_prompt=prompt,
+            labels=labels(title=_title(str(source.name))),
+            findings=tuple(lines.findings),
+            losses=dialogue.losses.found(),
+            tail=lines.tail,
+        )
+
+
+def is_gptme(value: Json) -> bool:
+    """Whether only gptme writes it: a message that says whether it is pinned or hidden, or which files belong to it."""
+    own = not value.keys().isdisjoint(("pinned", "hide", "files", "file_hashes", "call_id"))
+    return own and isinstance(value.get("timestamp"), str) and isinstance(value.get("content"), str) and "role" in value
+
+
+def _title(name: str) -> str | None:
+    """The name of the folder, without its date: ``2026-06-13-write-hello-world``."""
+    *_, folder, file = ("", "", *name.replace("\\", "/").split("/"))
+    dated = "".join("0" if one.isdecimal() else one for one in folder[: len(_DATE)]) == _DATE
+    return (folder[len(_DATE) :] if dated else folder) if file == _FILE else None
+
+
+def _entries(source: Source, dialogue: Dialogue | None = None) -> Iterator[PlannedRecord]:
+    dialogue = dialogue or Dialogue()
+    speaks = False
+    for line in SourceLines(source):
+        value = line.value or {}
+        role, said, at = value.get("role"), text_in(value, "content"), text_member(value.get("timestamp"))
+        if not line.raw:
+            continue
+        if role == "user":
+            dialogue.user([Text(said)], line, at)
+        elif role == "assistant":
+            dialogue.reply([Text(said)], line, at, _about(obj(value.get("metadata"))), key=f"{line.number} {line.part}")
+        elif role in ("system", "tool") and speaks and value.get("hide") is not True:
+            dialogue.user([Text(said)], line, at, marked("", is_said=True))
+        else:
+            dialogue.event(line, at=at)
+        speaks = speaks or role in ("user", "assistant")
+        yield from (draft.entry() for draft in dialogue.take())
+
+
+def _about(metadata: Json) -> Json:
+    given = obj(metadata.get("usage"))
+    usage: Json = {ours: given[own] for own, ours in _USAGE.items() if count_member(given.get(own)) is not None}
+    if isinstance(cost := metadata.get("cost"), float):
+        usage["cost"] = cost
+    return {name: one for name, one in (("model", text_member(metadata.get("model"))), ("usage", usage)) if one}

@@ -1,0 +1,140 @@
+"""Grok Build's ``chat_history.jsonl``: what the model was sent, a message a line. A session with ``updates.jsonl`` is read from that.
+
+* ``system``: the prompt. ``user``: what the user says; with ``synthetic_reason`` the program does. ``tool_result``: what a call answered.
+* ``assistant``: text and ``tool_calls``. The ``reasoning`` before it is its thinking; what is encrypted of it is kept, and not sent.
+* ``backend_tool_call``: a search that xAI made itself.
+
+No line has a time. ``summary.json`` beside it has the id, the folder, the title, and when the session began and changed last.
+
+Source: files in the tests of jazzyalex/agent-sessions. It was not run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+
+from transcript_store.formats._dialogue import PROVIDER, Dialogue, thinking
+from transcript_store.formats._document import Json, first_text, labels, obj, text_member
+from transcript_store.formats._lines import SourceLine, SourceLines
+from transcript_store.formats._neutral import Block, Call, Result, Text, arguments_of, media_at, objects, text_in
+from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
+from transcript_store.formats._rows import object_beside
+from transcript_store.formats._scaffolding import marked
+
+_OWN = ("model_fingerprint", "model_id", "synthetic_reason", "prompt_index")
+
+
+class GrokHistory:
+    """Reads the chat history of a session of Grok Build."""
+
+    name = "grok"
+
+    def recognizes(self, head: SourceHead) -> bool:
+        kinds = ("user", "assistant", "system", "reasoning", "tool_result")
+        has_kinds = bool(head.objects) and all(value.get("type") in kinds or "kind" in value for value in head.objects)
+        return has_kinds and any(name in value for value in head.objects for name in _OWN)
+
+    def plans(self, source: Source) -> Iterable[SessionPlan]:
+        about = object_beside(source, "summary.json")
+        lines, history = SourceLines(source), _History(about)
+        entries = list(history.entries(lines))
+        if not lines.count:
+            return
+        parent, known = about.get("parent_session_id"), text_member(obj(about.get("info")).get("id"))
+        yield SessionPlan(
+            format=self.name,
+            session=known
+            or (history.beginning.hexdigest() if history.is_begun or not history.former else history.former),
+            former_session=None if known else history.former or None,
+            lines=lines.count,
+            generations=(entries.copy,),
+            provider=PROVIDER if history.dialogue.speaks else None,
+            model=first_text(history.model, about.get("current_model_id")),
+            system_prompt=history.prompt,
+            labels=labels(
+                title=first_text(about.get("generated_title"), about.get("session_summary")),
+                cwd=obj(about.get("info")).get("cwd"),
+                git_branch=about.get("head_branch"),
+                **{"part_of" if about.get("session_kind") == "subagent" else "forked_from": parent},
+            ),
+            findings=tuple(lines.findings),
+            losses=history.dialogue.losses.found(),
+            tail=lines.tail,
+        )
+
+
+class _History:
+    """What is known of a session as its messages are read."""
+
+    def __init__(self, about: Json) -> None:
+        self.dialogue = Dialogue()
+        self.beginning = hashlib.sha256()
+        self.model: str | None = None
+        self.prompt: str | None = None
+        self._at = text_member(about.get("created_at"))
+        self.former = ""
+        """Of its lines through the first message. It stands for the session as long as the user has said nothing."""
+        self.is_begun = False
+        self._thoughts: list[tuple[Block, SourceLine]] = []
+        """Reasoning whose reply has not come."""
+
+    def entries(self, lines: Iterable[SourceLine]) -> Iterator[PlannedRecord]:
+        for line in lines:
+            value = line.value or {}
+            kind = value.get("type")
+            if not self.is_begun:  # many sessions share the prompt, and what the program says of its surroundings
+                self.beginning.update(line.raw.strip())
+                self.is_begun = kind == "assistant" or (kind == "user" and "synthetic_reason" not in value)
+                if not self.former and (kind != "system" or self.is_begun):
+                    self.former = self.beginning.hexdigest()
+            if line.raw:
+                self._message(line, value, text_in(value, "content"), self._at)
+                self._at = None
+        self._thought()
+        yield from (draft.entry() for draft in self.dialogue.take())
+
+    def _message(self, line: SourceLine, value: Json, said: str, at: str | None) -> None:
+        kind = value.get("type")
+        if kind == "reasoning":
+            shown = [text_in(one, "text") for one in (*objects(value.get("summary")), *objects(value.get("content")))]
+            self._thoughts.append((thinking("\n".join(filter(None, shown))), line))
+            return
+        if kind == "assistant":
+            self.model = text_member(value.get("model_id")) or self.model
+            calls = [
+                Call(text_in(one, "id"), text_in(one, "name"), arguments_of(one.get("arguments")))
+                for one in objects(value.get("tool_calls"))
+            ]
+            extra = {"model": value["model_id"]} if text_member(value.get("model_id")) else {}
+            thoughts, self._thoughts = self._thoughts, []
+            blocks = [*(block for block, _ in thoughts if getattr(block, "text", "")), Text(said), *calls]
+            draft = self.dialogue.reply(blocks, None, at, extra, key=f"{line.number} {line.part}")
+            draft.lines += [*(one for _, one in thoughts), line]
+            return
+        self._thought()
+        if kind == "user":
+            is_own = "synthetic_reason" in value
+            self.dialogue.user(_blocks(value.get("content")), line, at, marked("") if is_own else {})
+        elif kind == "tool_result":
+            failed = value.get("is_error") is True
+            self.dialogue.result(Result(text_in(value, "tool_call_id"), "", (Text(said),), failed=failed), line, at)
+        else:
+            self.prompt = self.prompt or (said if kind == "system" and said else None)
+            self.dialogue.event(line, at=at)
+
+    def _thought(self) -> None:
+        """Reasoning that no reply followed."""
+        for block, line in self._thoughts:
+            self.dialogue.reply([block] if getattr(block, "text", "") else [], line, key=f"{line.number} {line.part}")
+        self._thoughts = []
+
+
+def _blocks(content: object) -> list[Block]:
+    found: list[Block] = [Text(content)] if isinstance(content, str) else []
+    for one in objects(content):
+        if one.get("type") == "image" and text_in(one, "url"):
+            found.append(media_at(one["url"], own={}, provider=""))
+        elif said := text_in(one, "text"):
+            found.append(Text(said))
+    return found

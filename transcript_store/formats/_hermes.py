@@ -1,0 +1,209 @@
+"""Hermes: the rows of ``state.db``; a session a line, as ``hermes sessions export`` writes it; and the JSON files of its first versions.
+
+Messages are those of chat completions, whichever provider answered: ``tool_calls`` are a JSON text, and a content that has parts is one
+behind the mark ``json:``, which begins with NUL, or with U+0001. What follows was read from files that 0.19.0 wrote:
+
+* A compaction sets ``compacted`` of all rows, and puts in again what it keeps, a microsecond apart, around a summary of the user's
+  (``[CONTEXT COMPACTION``). Such a run of rows begins a generation.
+* What ``/undo`` takes back is neither ``active`` nor ``compacted``: it is kept as a branch that was left.
+* No row says that a call failed, only its text does; none says which model answered, but the times at which each model was asked do.
+* A sub-agent is a session whose ``source`` says so. A session that continues a compacted one names it as its parent too.
+* Tokens are the session's sums: none of a reply's own are there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from transcript_store.formats._document import (
+    Json,
+    Span,
+    first_text,
+    labels,
+    obj,
+    objects_of,
+    read_all,
+    text_member,
+    time_member,
+    time_of_member,
+)
+from transcript_store.formats._document_lines import lines_of_document, objects_on
+from transcript_store.formats._hermes_rows import (
+    HermesRow,
+    about_row,
+    beginnings_of,
+    last_seen,
+    message_of_row,
+    object_on_text,
+)
+from transcript_store.formats._messages_api import walked
+from transcript_store.formats._neutral import Losses
+from transcript_store.formats._openclaw import SessionLines
+from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead
+from transcript_store.formats._replay import Draft, Restart, Steps
+from transcript_store.formats._rows import row_line, rows_of, seconds_of, sessions_in, spans_of, stamps_in
+from transcript_store.formats._trees import left_draft, left_finding
+
+_SESSION = (
+    "id",
+    "source",
+    "model",
+    "model_config",
+    "system_prompt",
+    "parent_session_id",
+    "started_at",
+    "cwd",
+    "git_branch",
+    "title",
+)
+_MESSAGE = (
+    *(
+        "id",
+        "session_id",
+        "role",
+        "content",
+        "tool_call_id",
+        "tool_calls",
+        "tool_name",
+        "timestamp",
+        "token_count",
+        "finish_reason",
+    ),
+    *(
+        "reasoning",
+        "reasoning_content",
+        "reasoning_details",
+        "codex_reasoning_items",
+        "codex_message_items",
+        "api_content",
+    ),
+)
+_STANDING = ("active", "compacted")
+"""What a compaction changes of a row: it is no part of the row's line, which would be another one then."""
+_USED = ("session_id", "model", "task", "first_seen", "last_seen")
+
+
+class Hermes:
+    """Reads the database, an export, or a file of one session."""
+
+    name = "hermes"
+    revision = 1
+
+    def recognizes(self, head: SourceHead) -> bool:
+        columns = set(head.tables.get("messages", ()))
+        if {"session_id", "role", "tool_calls", "finish_reason"} <= columns:
+            return {"id", "source", "started_at"} <= set(head.tables.get("sessions", ()))
+        if head.objects:
+            return any({"id", "source", "started_at", "end_reason", "messages"} <= one.keys() for one in head.objects)
+        names = (b'"session_id"', b'"session_start"', b'"last_updated"', b'"messages"')
+        return head.start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{" and all(name in head.start for name in names)
+
+    def session_stamps(self, source: Any) -> dict[str, str]:
+        """Of each session what changes with any of its rows: these are added, and taken back or compacted."""
+        return stamps_in(source, ("title", "cwd", "model", "parent_session_id"), ("id", *_STANDING))
+
+    def session_times(self, source: Any) -> list[tuple[float, float]]:
+        """When each session began, and when its last message was said."""
+        last: dict[object, float] = {}
+        for row in rows_of(source, "messages", ("session_id", "timestamp"), ()):
+            last[row["session_id"]] = max(last.get(row["session_id"], 0.0), seconds_of(row["timestamp"]) or 0.0)
+        began = rows_of(source, "sessions", ("id", "started_at"), ())
+        return spans_of((row["started_at"], last.get(row["id"])) for row in began)
+
+    def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
+        if source.size or not hasattr(source, "columns"):
+            yield from map(_of_document, _documents(source))
+            return
+        for row in sessions_in(source, _SESSION, ("started_at", "id"), skip):
+            where = {"session_id": row["id"]}
+            used = list(rows_of(source, "session_model_usage", _USED, ("first_seen",), where))
+            rows = partial(_rows_in, source, where)
+            yield _plan(source, row, rows, used, [])
+
+
+def _rows_in(source: Any, where: Json) -> Iterator[HermesRow]:
+    for number, row in enumerate(rows_of(source, "messages", (*_MESSAGE, *_STANDING), ("id",), where), 1):
+        standing = {name: row.pop(name) for name in _STANDING}
+        yield HermesRow(row_line(number, row), row, **standing)
+
+
+def _documents(source: Any) -> Iterator[SessionLines]:
+    """Each session of a file: one document, or one on each line."""
+    spans = list(objects_of(source))
+    if not spans:
+        return
+    ends = [*(span.offset for span in spans[1:]), source.size]
+    begin = 0
+    for end in ends:
+        yield SessionLines(source.name, read_all(source, Span(begin, end - begin)), ())
+        begin = end
+
+
+def _of_document(source: SessionLines) -> SessionPlan:
+    lines, findings = lines_of_document(source)
+    about = obj(lines[0].value)
+    rows = [HermesRow(line, obj(line.value), **_standing_of(obj(line.value))) for line in lines[1:]]
+    rows = rows or [HermesRow(None, message, **_standing_of(message)) for message in objects_on(about.get("messages"))]
+    first = HermesRow(lines[0], {}, 1, 0)
+    named = first_text(about.get("id"), about.get("session_id"))
+    # The database may have the session too, and grows where a file does not: it is a conversation of its own.
+    row = {**about, "id": None if named is None else f"{named}/file"}
+    row.setdefault("started_at", about.get("session_start"))
+    changed = time_of_member(about.get("last_updated", about.get("last_active")))
+    plan = _plan(source, row, lambda: [first, *rows], [], findings)
+    return replace(plan, edition=(changed, "") if changed else None)
+
+
+def _standing_of(message: Json) -> Json:
+    return {name: message.get(name, 1 - number) for number, name in enumerate(_STANDING)}
+
+
+def _plan(
+    source: Any, row: Json, rows: Callable[[], Iterable[HermesRow]], used: list[Json], findings: list[ImportFinding]
+) -> SessionPlan:
+    held, began = list(rows()), time_member(row.get("started_at"))
+    generations, found, _ = walked(source, partial(_walk, held, used, began))
+    model = next((one["model"] for one in sorted(used, key=last_seen, reverse=True) if not one["task"]), None)
+    parent = text_member(row.get("parent_session_id"))
+    config = object_on_text(row.get("model_config"))
+    is_agent = row.get("source") == "subagent" or "_delegate_from" in config
+    speaks = any(message_of_row(one.value) is not None for one in held)
+    left = sum(one.is_taken_back and message_of_row(one.value) is not None for one in held)
+    return SessionPlan(
+        format=Hermes.name,
+        session=str(row["id"]) if row["id"] is not None else _made_id(held),
+        lines=sum(one.line is not None for one in held),
+        generations=generations,
+        provider="openai-compatible" if speaks else None,
+        model=first_text(model, row.get("model")),
+        system_prompt=text_member(row.get("system_prompt")),
+        labels=labels(
+            title=row.get("title"),
+            cwd=first_text(row.get("cwd"), config.get("cwd")),
+            git_branch=row.get("git_branch"),
+            **{"part_of" if is_agent else "forked_from": parent},
+        ),
+        findings=(*findings, *found, *left_finding(left)),
+    )
+
+
+def _made_id(rows: list[HermesRow]) -> str:
+    first = next((row.line.raw for row in rows if row.line is not None), b"")
+    return hashlib.sha256(first.strip()).hexdigest()
+
+
+def _walk(rows: list[HermesRow], used: list[Json], began: str | None, _losses: Losses) -> Steps:
+    beginnings, says = beginnings_of(rows), False
+    for at, row in enumerate(rows):
+        message = message_of_row(row.value)
+        if at in beginnings and says:
+            yield Restart()
+        says = says or message is not None
+        extra = {name: found for name, found in about_row(row.value, used) if found} if message is not None else {}
+        said_at = time_member(row.value.get("timestamp")) or (began if at == 0 else None)
+        draft = Draft(message, extra, said_at, [] if row.line is None else [row.line])
+        yield left_draft(draft) if row.is_taken_back else draft

@@ -1,0 +1,166 @@
+"""Kiro CLI, in the forms of its three engines.
+
+* The first: rows of ``conversations_v2`` (key: the folder, conversation_id, value), or of ``conversations`` before; the value's ``history``
+  has turns {user {content {Prompt {prompt} | ToolUseResults {tool_use_results}}, timestamp}, assistant {Response | ToolUse {content,
+  tool_uses}}, request_metadata}. A value is written anew with each turn: it is compared by its messages.
+* The second: ``sessions/cli/ID.jsonl``, lines {version, kind Prompt | AssistantMessage | ToolResults | Clear, data {content [{kind text |
+  toolUse | toolResult | image, data}]}}; ``ID.json`` beside it has the id, the title, the folder and the model.
+* The third: ``sessions/HASH/sess_ID/messages.jsonl``, lines {id, timestamp, payload {type user | assistant | tool_call | tool_result, …}};
+  ``session.json`` beside it.
+
+Facts: tenequm/pond#209, Dicklesworthstone/cross_agent_session_resumer#15, aws-bench. No file that the program wrote was at hand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Container, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from transcript_store.formats._document import Json, first_text, labels, obj, text_member, time_member, time_of_member
+from transcript_store.formats._document_lines import lines_of_document
+from transcript_store.formats._kiro_turns import is_second, is_third, turns_of_line, turns_of_row
+from transcript_store.formats._lines import SourceLine, SourceLines
+from transcript_store.formats._messages_api import named_provider, said_drafts, walked
+from transcript_store.formats._neutral import Losses
+from transcript_store.formats._openclaw import SessionLines
+from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead
+from transcript_store.formats._replay import Draft, Restart, Steps
+from transcript_store.formats._rows import file_of, object_beside, rows_of, spans_of
+
+_TABLES = ("conversations_v2", "conversations")
+_ROW = ("key", "conversation_id", "value", "created_at", "updated_at")
+
+
+class Kiro:
+    """Reads the database, or a file of one of the later engines."""
+
+    name = "kiro"
+    revision = 1
+
+    def recognizes(self, head: SourceHead) -> bool:
+        tables = any({"key", "value"} <= set(head.tables.get(table, ())) for table in _TABLES)
+        return tables or any(is_second(value) or is_third(value) for value in head.objects)
+
+    def session_stamps(self, source: Any) -> dict[str, str]:
+        """When each conversation was last written; the older table does not say it."""
+        rows = rows_of(source, _TABLES[0], ("conversation_id", "updated_at"), ())
+        return {str(row["conversation_id"]): str(row["updated_at"]) for row in rows if row["updated_at"] is not None}
+
+    def session_times(self, source: Any) -> list[tuple[float, float]]:
+        """When each conversation began and last changed."""
+        rows = rows_of(source, _TABLES[0], ("created_at", "updated_at"), ())
+        spans = spans_of((row["created_at"], row["updated_at"]) for row in rows)
+        return [(began / 1000, changed / 1000) for began, changed in spans]
+
+    def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
+        if source.size or not hasattr(source, "columns"):
+            yield from _of_lines(source)
+            return
+        seen: set[str] = set()
+        for table in _TABLES:
+            for row in rows_of(source, table, _ROW, ("created_at", "key")):
+                if row["conversation_id"] in skip:
+                    continue
+                for plan in _of_row(source, row):
+                    if plan.session not in seen and plan.session not in skip:
+                        yield plan
+                    seen.add(plan.session)
+
+
+def _of_row(source: Any, row: Json) -> Iterator[SessionPlan]:
+    value = row["value"]
+    raw = value.encode(errors="surrogatepass") if isinstance(value, str) else value
+    if not isinstance(raw, bytes):
+        return
+    lines, findings = lines_of_document(SessionLines(source.name, raw, ()), "history")
+    about = obj(lines[0].value)
+    model = first_text(obj(about.get("model_info")).get("model_id"), about.get("model"))
+    created, changed = (time_member(row[name], per_second=1000) for name in ("created_at", "updated_at"))
+    known_as = first_text(row["conversation_id"], about.get("conversation_id")) or hashlib.sha256(raw).hexdigest()
+    folder = row["key"] if isinstance(row["key"], str) else ""
+    cwd = folder if folder.startswith(("/", "\\")) or folder[1:2] == ":" else None
+    edition = (time_of_member(changed), "") if changed else None
+    yield _plan(
+        source, known_as, lines, len(lines), turns_of_row, created, model, {"cwd": cwd}, (*findings,), b"", edition
+    )
+
+
+def _of_lines(source: Any) -> Iterator[SessionPlan]:
+    lines = SourceLines(source)
+    held = list(lines)
+    if not held:
+        return
+    beside = object_beside(source, f"{file_of(source).removesuffix('.jsonl')}.json") or object_beside(
+        source, "session.json"
+    )
+    state = obj(beside.get("session_state"))
+    info = obj(obj(state.get("rts_model_state")).get("model_info"))
+    model = first_text(info.get("model_id"), beside.get("modelId"))
+    named = {
+        "title": first_text(beside.get("title"), beside.get("name")),
+        "cwd": first_text(beside.get("cwd"), beside.get("workspacePath")),
+        "part_of" if "subagent" in str(beside.get("session_created_reason")) else "forked_from": beside.get(
+            "parent_session_id"
+        ),
+    }
+    first = next((line.raw for line in held if line.value is not None), held[0].raw)
+    known_as = first_text(beside.get("session_id"), beside.get("id")) or hashlib.sha256(first.strip()).hexdigest()
+    began = text_member(beside.get("created_at")) or text_member(beside.get("createdAt"))
+    yield _plan(
+        source,
+        known_as,
+        held,
+        lines.count,
+        turns_of_line,
+        began,
+        model,
+        named,
+        tuple(lines.findings),
+        lines.tail,
+        None,
+    )
+
+
+def _plan(
+    source: Any, session: str, lines: list[SourceLine], count: int, turns: Any, began: str | None, model: str | None, named: Json,
+    findings: tuple[ImportFinding, ...], tail: bytes, edition: tuple[str, str] | None,
+) -> SessionPlan:  # fmt: skip
+    provider = named_provider(None, model)
+    walk = partial(_walk, lines, turns, provider, began, model)
+    generations, found, losses = walked(source, walk)
+    return SessionPlan(
+        format=Kiro.name,
+        session=session,
+        lines=count,
+        generations=generations,
+        provider=provider if any(turns(line.value or {}, provider) for line in lines) else None,
+        model=model,
+        labels=labels(**named),
+        findings=(*findings, *found),
+        losses=losses,
+        tail=tail,
+        edition=edition,
+    )
+
+
+def _walk(
+    lines: list[SourceLine], turns: Any, provider: str, began: str | None, model: str | None, losses: Losses
+) -> Steps:
+    says = False
+    for line in lines:
+        value = line.value or {}
+        if value.get("kind") == "Clear" and says:
+            yield Restart()
+            says = False
+        if not line.raw:
+            continue
+        drafts = []
+        for turn, at in turns(value, provider):
+            about = {"model": model} if turn.role == "assistant" else {}
+            drafts += said_drafts(turn, provider, about, at or (None if says else began), None, losses)
+            says = True
+        drafts = drafts or [Draft(at=began if line is lines[0] else None)]
+        drafts[0].lines.append(line)
+        yield from drafts

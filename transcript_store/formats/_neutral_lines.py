@@ -1,0 +1,94 @@
+"""Lines that say something in neutral form → records in the form of the session's provider: for programs that speak to several.
+
+A reader turns each line into neutral messages, and decides by the last reply whose form the session has. What that form has no place
+for is counted as a loss; of a file that it has no place for the name is said, so that it is known that there was one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from transcript_store.formats._document import Json, obj, text_member
+from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._neutral import Block, Form, Losses, Media, NeutralMessage, Result, Role, Text, Thinking
+from transcript_store.formats._plan import PlannedRecord
+from transcript_store.formats._replay import Draft
+from transcript_store.formats._trees import left_entry
+
+_OF_OPENAI = frozenset({"openai", "openai-codex", "azure", "azure-openai-responses"})
+
+
+@dataclass(slots=True)
+class NeutralLine:
+    """A line of a source, and what it says to a model: several messages, if it holds a reply with its results."""
+
+    lines: list[SourceLine]
+    """The line, or the lines that it takes to say it. None if another record accounts for them: of what an earlier generation had."""
+    said: list[tuple[NeutralMessage, Json]] = field(default_factory=list)
+    """Each with what belongs to it and is not sent."""
+    at: str | None = None
+    is_left: bool = False
+    """Whether it stands on a branch that the conversation left."""
+
+    def carried(self) -> NeutralLine:
+        """What a later generation has of it."""
+        return NeutralLine([], self.said, self.at)
+
+
+@lru_cache(maxsize=64)  # a session has few models, and thousands of replies
+def form_by_name(api: str, provider: str, model: str) -> str:
+    """Whose form a conversation with such replies has: by the API if it is named, else by the provider's name."""
+    api, provider, model = api.lower(), provider.lower(), model.lower()
+    is_claude = "claude" in model or "anthropic" in model
+    if "anthropic" in (api or provider) or ("bedrock" in (api or provider) and is_claude):
+        return "claude"
+    if (api or provider).startswith("google"):
+        return "gemini"
+    return "openai" if provider in _OF_OPENAI else "openai-compatible"
+
+
+def neutral_records(lines: Iterable[NeutralLine], form: Form, losses: Losses) -> Iterator[PlannedRecord]:
+    """The records of these lines: at least one for each, an event if the form holds nothing of what it says."""
+    for one in lines:
+        for draft in drafts_of(one, form, losses):
+            yield left_entry(draft.entry()) if one.is_left else draft.entry()
+
+
+def drafts_of(one: NeutralLine, form: Form, losses: Losses) -> list[Draft]:
+    """The records of a line, which may still be changed; none of a carried line that the form holds nothing of."""
+    drafts: list[Draft] = []
+    for turn, about in one.said:
+        held = tuple(block for each in turn.blocks for block in held_blocks(each, turn.role, form, losses))
+        if held:
+            made = form.messages_of(NeutralMessage(turn.role, held))
+            # Results come first, a message each, where a message has no member that says of one that its call failed.
+            failed = [] if form.marks_failures else [block.failed for block in held if isinstance(block, Result)]
+            for place, message in enumerate(made):
+                has_failed = place < len(failed) and failed[place]
+                drafts.append(Draft(message, {**about, "failed": True} if has_failed else about, one.at))
+    if one.lines:
+        drafts = drafts or [Draft(at=one.at)]
+        drafts[0].lines += one.lines
+    return drafts
+
+
+def held_blocks(block: Block, role: Role, form: Form, losses: Losses) -> Iterator[Block]:
+    """What the form has a place for, or what says that there was something."""
+    if isinstance(block, Result):
+        shown = (one for each in block.content for one in held_blocks(each, "user", form, losses))
+        yield replace(block, content=tuple(one for one in shown if isinstance(one, (Text, Media))))
+    elif isinstance(block, (Text, Thinking)) and not (block.text or (isinstance(block, Thinking) and block.signature)):
+        return
+    elif form.holds(block, role):
+        yield block
+    elif isinstance(block, Thinking):
+        losses.note("thinking", "thinking of another provider's model, or without its signature, is kept, and not sent")
+    elif isinstance(block, Media):
+        losses.note(
+            "media", "a file of which only the path is known, or that the form has no place for: its name is sent"
+        )
+        named = re.split(r"[/\\]", text_member(obj(block.own).get("path")) or "")[-1] or (block.url or "")
+        yield Text(f"[{block.type}: {named}]" if named else f"[{block.type}]")

@@ -1,0 +1,199 @@
+"""Qwen Code: JSON lines that name their parents, as Claude Code's do, and have Gemini's contents as their messages.
+
+A line is ``{"uuid", "parentUuid", "sessionId", "timestamp", "type", "message"}``; the types ``user``, ``assistant`` and ``tool_result``
+say something. What follows was read from files that 0.24.4 wrote, and from its ``chatRecordingService``:
+
+* Lines of one ``uuid`` are one message. A reply of thoughts alone (in the file of a sub-agent) begins the reply behind it, and the
+  results of one reply's calls, a line each, are one content: the API refuses them one by one.
+* A ``system`` line of the subtype ``chat_compression`` has what the model is sent from there on. ``custom_title`` names the session;
+  telemetry repeats calls and results, and says nothing.
+* What follows a rewind names the parent of the turn that it takes back: that turn is a branch that was left.
+* A fork has all lines again with ``forkedFrom``; a sub-agent has a file of its own, and ``isSidechain``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from transcript_store.formats._chain import Link, chain_of
+from transcript_store.formats._document import Json, count_member, labels, obj, text_member
+from transcript_store.formats._lines import KeptLines
+from transcript_store.formats._neutral import objects
+from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
+from transcript_store.formats._replay import Draft
+from transcript_store.formats._rows import file_of, object_beside
+from transcript_store.formats._scaffolding import GEMINI_CLI, marked, texts_in
+from transcript_store.formats._trees import TreeMessage
+
+_JOINED = frozenset({("thoughts", "thoughts"), ("thoughts", "assistant"), ("tool_result", "tool_result")})
+_SPEAKERS = ("user", "assistant", "tool_result")
+_SCAFFOLDING = replace(
+    GEMINI_CLI, openings=(*GEMINI_CLI.openings, "This is the Qwen Code. We are setting up the context for our chat.")
+)
+
+
+class QwenCode:
+    """Reads a session file, or the file of a sub-agent."""
+
+    name = "qwen-code"
+    revision = 1
+
+    def recognizes(self, head: SourceHead) -> bool:
+        return any(map(_is_ours, head.objects))
+
+    def plans(self, source: Source) -> Iterable[SessionPlan]:
+        about = _QwenAbout()
+        chain = chain_of(source, about.link_of)
+        if not chain.lines.count:
+            return
+        beside = object_beside(source, f"{file_of(source).removesuffix('.jsonl')}.meta.json") if about.agent else {}
+        titles = [about.titles[link.id] for link in chain.way if link.id in about.titles]
+        session = about.session or chain.first
+        generations = chain.generations(partial(_entries, chain.lines, about.prompts), _JOINED)
+        found = labels(
+            title=next(reversed(titles), text_member(beside.get("description"))),
+            cwd=about.cwd,
+            git_branch=about.branch,
+            forked_from=about.forked_from,
+            part_of=session if about.agent else None,
+        )
+        models = [about.models[link.id] for link in chain.way if link.id in about.models]
+        yield SessionPlan(
+            format=self.name,
+            session=f"{session}/agent-{about.agent}" if about.agent else session,
+            lines=chain.lines.count,
+            generations=generations,
+            version=about.version,
+            provider="gemini" if any(link.says for link in (*chain.way, *chain.links)) else None,
+            model=models[-1] if models else None,
+            labels=found,
+            findings=(*chain.lines.findings, *chain.findings),
+            tail=chain.lines.tail,
+        )
+
+
+def _is_ours(value: Json) -> bool:
+    if not isinstance(value.get("uuid"), str) or "sessionId" not in value:
+        return False
+    message = obj(value.get("message"))
+    return "systemPayload" in value or ("parts" in message and "content" not in message)
+
+
+class _QwenAbout:
+    """What is known of the session when all of it was read."""
+
+    def __init__(self) -> None:
+        self.session: str | None = None
+        self.agent: str | None = None
+        self.cwd: str | None = None
+        self.branch: str | None = None
+        self.version: str | None = None
+        self.forked_from: str | None = None
+        self.titles: dict[str, str] = {}
+        """By the uuid of the line."""
+        self.prompts: set[int] = set()
+        """The hashes of what the user said: a compaction may keep it."""
+        self.models: dict[str, str] = {}
+
+    def link_of(self, place: int, value: Json) -> Link | None:
+        if not isinstance(value.get("type"), str) or not isinstance(value.get("uuid"), str):
+            return None
+        self.session = self.session or text_member(value.get("sessionId"))
+        self.cwd = self.cwd or text_member(value.get("cwd"))
+        self.branch = text_member(value.get("gitBranch")) or self.branch
+        self.version = text_member(value.get("version")) or self.version
+        self.forked_from = self.forked_from or text_member(obj(value.get("forkedFrom")).get("sessionId"))
+        if value.get("isSidechain") is True:
+            self.agent = self.agent or text_member(value.get("agentId"))
+        known_as = value["uuid"]
+        payload = obj(value.get("systemPayload"))
+        if value.get("subtype") == "custom_title" and (title := text_member(payload.get("customTitle"))):
+            self.titles[known_as] = title
+        if value["type"] == "assistant" and (model := text_member(value.get("model"))):
+            self.models[known_as] = model
+        said = _said(value)
+        if value["type"] == "user" and said:
+            self.prompts.add(hash(tuple(texts_in(said[0]["parts"]))))
+        return Link(
+            place,
+            known_as,
+            text_member(value.get("parentUuid")) or "",
+            says=bool(said),
+            begins=value.get("subtype") == "chat_compression" and bool(said),
+            kind="thoughts" if _is_thoughts_alone(value, said) else value["type"],
+        )
+
+
+def _said(value: Json) -> list[Json]:
+    """The contents that a line says, with their very objects; several for what a compaction left."""
+    if value.get("subtype") == "chat_compression":
+        history = objects(obj(value.get("systemPayload")).get("compressedHistory"))
+        return [content for content in history if _is_content(content)]
+    message = value.get("message")
+    is_said = value.get("type") in _SPEAKERS and isinstance(message, dict) and _is_content(message)
+    return [message] if is_said and isinstance(message, dict) else []
+
+
+def _is_content(content: Json) -> bool:
+    return content.get("role") in ("user", "model") and bool(objects(content.get("parts")))
+
+
+def _is_thoughts_alone(value: Json, said: list[Json]) -> bool:
+    return value.get("type") == "assistant" and all(
+        part.get("thought") is True for content in said for part in objects(content["parts"])
+    )
+
+
+def _entries(
+    lines: KeptLines, prompts: set[int], said: TreeMessage[Link], _taken_over: bool
+) -> Iterator[PlannedRecord]:
+    """The message of these lines, or the messages of a compaction."""
+    given = [lines[link.place] for link in said.nodes]
+    values = [line.value for line in given if line.value is not None]
+    contents = [_said(value) for value in values]
+    at = text_member(values[0].get("timestamp"))
+    first, *others = contents[0]
+    parts = [part for found in contents for part in objects(found[0]["parts"])]
+    is_whole = len(contents) == 1 and len(parts) == len(first["parts"]) and first.keys() == {"role", "parts"}
+    message = first if is_whole else {"role": first["role"], "parts": parts}
+    yield Draft(message, {name: found for name, found in _about(values, message) if found}, at, given).entry()
+    for content in others:
+        kept = {"role": content["role"], "parts": objects(content["parts"])}
+        is_typed = content["role"] == "model" or hash(tuple(texts_in(kept["parts"]))) in prompts
+        mark = _typed(kept, None) if is_typed else marked("", is_said=True)
+        yield Draft(kept, mark, at).carried()
+
+
+def _about(values: list[Json], message: Json) -> Iterator[tuple[str, Any]]:
+    """What belongs to a message and is not sent."""
+    first = values[0]
+    if first.get("subtype") == "chat_compression":
+        yield "compaction", True
+        yield "scaffolding", {"typed": ""}
+    elif message["role"] == "model":
+        yield "model", next((found for value in values if (found := text_member(value.get("model")))), None)
+        yield "usage", next((counts for value in values if (counts := _usage(obj(value.get("usageMetadata"))))), None)
+    elif first.get("type") == "user":
+        is_news = first.get("subtype") == "notification"
+        shown = text_member(obj(first.get("systemPayload")).get("displayText"))
+        yield from (marked("", is_said=True) if is_news else _typed(message, shown)).items()
+
+
+def _typed(message: Json, shown: str | None) -> Json:
+    """The mark of what the program put around what the user typed. ``shown`` is what it shows of it, where it says that."""
+    texts = texts_in(message["parts"])
+    if message["role"] != "user" or (shown is not None and texts == [shown]):
+        return {}
+    return marked(_SCAFFOLDING.typed_of(texts) if shown is None else shown)
+
+
+def _usage(usage: Json) -> Json:
+    """The counts of a reply. Gemini counts thoughts apart from what was said; other providers' replies have them in both."""
+    found: Json = {name: value for name, value in usage.items() if count_member(value) is not None}
+    asked, said, thought = (found.get(f"{name}TokenCount", 0) for name in ("prompt", "candidates", "thoughts"))
+    if thought and said >= thought and found.get("totalTokenCount") == asked + said:
+        found["candidatesTokenCount"] = said - thought
+    return found

@@ -1,0 +1,126 @@
+"""Mistral Vibe: ``messages.jsonl`` of version 2, a message of chat completions a line; and the folder of version 3 (``_vibe_unified``).
+
+A line of version 2 has ``injected`` (whether the program wrote it), and all but a tool's have a ``message_id``. A session that is continued
+is copied, with the ids of its messages, into a folder with another id. So it is known by the id of its first message: the copy is the
+same session, which grew. Times, model, title and folder stand in ``meta.json`` beside it.
+
+Source: what 2.11.1 and 3.0.3 wrote.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from transcript_store.formats._dialogue import PROVIDER
+from transcript_store.formats._document import Json, first_text, labels, obj, text_member
+from transcript_store.formats._lines import SourceLines
+from transcript_store.formats._plan import SessionPlan, Source, SourceHead
+from transcript_store.formats._replay import Draft, replayed
+from transcript_store.formats._rows import lines_beside, object_beside
+from transcript_store.formats._scaffolding import marked
+from transcript_store.formats._vibe_unified import UnifiedSession, is_unified
+
+_MEMBERS = ("role", "content", "reasoning_content", "tool_calls", "tool_call_id", "name")
+_ROLES = ("user", "assistant", "system", "tool")
+_FAILED = "<tool_error>"
+
+
+class MistralVibe:
+    """Reads the sessions of Mistral Vibe."""
+
+    name = "mistral-vibe"
+
+    def recognizes(self, head: SourceHead) -> bool:
+        return any(map(is_of_vibe, head.objects))
+
+    def plans(self, source: Source) -> Iterable[SessionPlan]:
+        lines = SourceLines(source)
+        first, last, speaks, is_new = "", 0, False, False
+        for line in lines:
+            value = line.value or {}
+            first = first or text_member(value.get("message_id")) or hashlib.sha256(line.raw).hexdigest()
+            is_new = is_new or is_unified(value)
+            if _is_second(value):
+                speaks, last = True, line.number
+        if not lines.count:
+            return
+        about = object_beside(source, "meta.json")
+        parent = object_beside(source, "../.session-index.json") if is_new else {}
+        of = labels(
+            title=about.get("title"),
+            cwd=first_text(obj(about.get("environment")).get("working_directory"), about.get("origin_directory")),
+            git_branch=about.get("git_branch"),
+            part_of=_parent(source),
+            archived=about.get("archived_at"),
+        )
+        config = obj(about.get("config"))
+        model = first_text(config.get("model_name"), config.get("active_model"))
+        if is_new:
+            session = UnifiedSession(lambda: SourceLines(source))
+            said = replayed(source, session.walk(), session.walk)
+            yield SessionPlan(
+                format=self.name,
+                session=session.id or first,
+                lines=lines.count,
+                generations=said.generations,
+                provider=PROVIDER if session.speaks else None,
+                model=model,
+                labels={**of, **session.relation(about, parent)},
+                findings=(*lines.findings, *said.findings),
+                losses=session.losses.found(),
+                tail=lines.tail,
+                edition=("", ""),
+            )
+            return
+        times = text_member(about.get("start_time")), text_member(about.get("end_time"))
+        yield SessionPlan(
+            format=self.name,
+            session=first,
+            lines=lines.count,
+            generations=(lambda: (draft.entry() for draft in _drafts(source, times, last)),),
+            provider=PROVIDER if speaks else None,
+            model=model,
+            labels=of,
+            findings=tuple(lines.findings),
+            tail=lines.tail,
+        )
+
+
+def is_of_vibe(value: Json) -> bool:
+    """Whether it is a line of one of the versions."""
+    return _is_second(value) or is_unified(value)
+
+
+def _is_second(value: Json) -> bool:
+    has_id = isinstance(value.get("message_id"), str) or isinstance(value.get("tool_call_id"), str)
+    return value.get("role") in _ROLES and isinstance(value.get("injected"), bool) and has_id
+
+
+def _drafts(source: Source, times: tuple[str | None, str | None], last: int) -> Iterator[Draft]:
+    begins, ends = times
+    for line in SourceLines(source):
+        value = line.value or {}
+        if not line.raw:
+            continue
+        if not _is_second(value):
+            yield Draft(lines=[line])
+            continue
+        at, begins = begins, None
+        message = {name: value[name] for name in _MEMBERS if name in value}
+        yield Draft(message, _beside(value), at or (ends if line.number == last else None), [line])
+
+
+def _beside(value: Json) -> Json:
+    if value["injected"] and value["role"] == "user":
+        return marked("", is_said=True)
+    failed = value["role"] == "tool" and str(value.get("content")).startswith(_FAILED)
+    return {"failed": True} if failed else {}
+
+
+def _parent(source: Any) -> str | None:
+    """Of a sub-agent's folder, which lies in ``agents`` of the session's: the session's id."""
+    above = str(source.name).replace("\\", "/").split("/")[-3:-2]
+    first = lines_beside(source, "../../messages.jsonl")[:1] if above == ["agents"] else []
+    return text_member(first[0].get("message_id")) if first else None

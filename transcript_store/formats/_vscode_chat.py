@@ -1,0 +1,198 @@
+"""Copilot chat in Visual Studio Code: ``chatSessions/<id>.json``, one document, or ``<id>.jsonl``, a log of operations on it.
+
+Each of ``requests`` is a prompt and what was shown of the reply: text, thinking, calls (``toolInvocationSerialized``), references.
+What the model was sent stands in ``result.metadata``: ``toolCallRounds`` with the arguments of calls, and ``toolCallResults``.
+What an operation takes away from ``requests``, because the user went back or asked anew, is an earlier generation.
+
+Source: chatModel.ts, chatSessionStore.ts and chatSessionOperationLog.ts of microsoft/vscode. It was not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import repeat
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from transcript_store.formats._dialogue import PROVIDER, Dialogue
+from transcript_store.formats._document import (
+    Json,
+    count_member,
+    first_text,
+    labels,
+    obj,
+    parse_object,
+    text_member,
+    time_member,
+)
+from transcript_store.formats._document_lines import lines_of_document
+from transcript_store.formats._lines import SourceLine, SourceLines
+from transcript_store.formats._neutral import Result, Text, objects, text_in
+from transcript_store.formats._operations import PUSH, WHOLE, applied, is_operation, operation_path
+from transcript_store.formats._plan import ImportFinding, SessionPlan, Source, SourceHead
+from transcript_store.formats._replay import Allowance, Draft, Restart, Steps, replayed
+from transcript_store.formats._rows import object_beside
+from transcript_store.formats._vscode_parts import images_in, reply_blocks
+
+_MILLISECONDS = 1000
+_USUAL_BYTES = 2000
+_STOPPED = {2: "cancelled", 3: "error"}
+_STARTS = (b'"requesterUsername"', b'"responderUsername"', b'"initialLocation"')
+
+
+class VsCodeChat:
+    """Reads Copilot's chats of Visual Studio Code."""
+
+    name = "vscode-chat"
+
+    def recognizes(self, head: SourceHead) -> bool:
+        if head.objects and is_operation(head.objects[0]):
+            state = head.objects[0].get("v")
+            return head.objects[0]["kind"] == WHOLE and isinstance(state, dict) and "requests" in state
+        starts = head.start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{"
+        return starts and b'"requests"' in head.start and any(name in head.start for name in _STARTS)
+
+    def plans(self, source: Source) -> Iterable[SessionPlan]:
+        is_log = source.read(0, 64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b'{"kind"')
+        lines = SourceLines(source)
+        given, findings = (lines, list[ImportFinding]()) if is_log else lines_of_document(source, "requests")
+        chat = _Chat(source, findings)
+        said = replayed(source, chat.walk(given, is_log), lambda: _Chat(source, []).walk(given, is_log))
+        if not chat.lines:
+            return
+        state = chat.state
+        yield SessionPlan(
+            format=self.name,
+            session=text_member(state.get("sessionId")) or chat.first,
+            lines=chat.lines,
+            generations=said.generations,
+            version=str(state["version"]) if count_member(state.get("version")) is not None else None,
+            provider=PROVIDER if chat.dialogue.speaks else None,
+            model=chat.model,
+            labels=labels(title=state.get("customTitle"), cwd=_folder(source, state)),
+            findings=(*findings, *(lines.findings if is_log else ()), *said.findings),
+            losses=chat.dialogue.losses.found(),
+            tail=lines.tail if is_log else b"",
+            edition=("", ""),
+        )
+
+
+def _folder(source: Source, state: Json) -> str | None:
+    given = first_text(state.get("workingDirectory"), object_beside(source, "../workspace.json").get("folder")) or ""
+    return unquote(urlsplit(given).path) if given.startswith("file://") else None
+
+
+class _Chat:
+    """The state of a chat as its lines are read."""
+
+    def __init__(self, source: Source, findings: list[ImportFinding]) -> None:
+        self._allowance = Allowance(source)
+        self._is_allowed = True
+        self._findings = findings
+        self.dialogue = Dialogue()
+        self.state: Json = {}
+        self.model: str | None = None
+        self.first = ""
+        self.lines = 0
+        self._of: dict[int, list[SourceLine]] = {}
+        """The lines of each request, by its place."""
+        self._others: list[SourceLine] = []
+
+    def walk(self, lines: Iterable[SourceLine], is_log: bool) -> Steps:
+        for line in lines:
+            self.lines = line.last
+            self.first = self.first or text_in(line.value or {}, "requestId", "sessionId") or "without an id"
+            if not is_log:
+                self._piece(line)
+            elif line.raw:
+                yield from self._operation(line, parse_object(line.raw) or {})
+        for line in self._others:
+            self.dialogue.event(line)
+        yield from self._requests_out(0)
+
+    def _piece(self, line: SourceLine) -> None:
+        if line.number == 1:
+            self.state = {**(line.value or {}), "requests": []}
+            self._others += [line] if line.raw else []
+        else:
+            self._of[len(self.state["requests"])] = [line]
+            self.state["requests"].append(line.value)
+
+    def _operation(self, line: SourceLine, value: Json) -> Steps:
+        path, requests = operation_path(value), objects(self.state.get("requests"))
+        kept = value.get("i") if value.get("kind") == PUSH and path == ["requests"] else len(requests)
+        if type(kept) is int and 0 <= kept < len(requests) and self._may_begin(kept):
+            yield from self._requests_out(0)  # the user went back: what was said until then is a generation
+            before = list(requests[:kept])
+            yield Restart(taken_back=len(requests) - kept)
+            self.state = {**self.state, "requests": before}
+            self._of = {}
+        after = applied(self.state, value)
+        if after is None:
+            self._findings.append(
+                ImportFinding("bad-operation", "it fits nothing that stands before it", line.number, line.offset)
+            )
+            self._others.append(line)
+            return
+        first = after is not self.state and not self.state
+        self.state = after
+        place = (
+            path[1] if path[:1] == ["requests"] and len(path) > 1 else len(requests) if path == ["requests"] else None
+        )
+        if type(place) is int and not first and 0 <= place < len(objects(after.get("requests"))):
+            self._of.setdefault(place, []).append(line)
+        else:
+            self._others.append(line)
+
+    def _may_begin(self, kept: int) -> bool:
+        """Whether there may be another generation, which takes over so many requests of a usual size."""
+        self._is_allowed = self._is_allowed and self._allowance.takes(repeat(_USUAL_BYTES, kept))
+        return self._is_allowed
+
+    def _requests_out(self, first: int) -> Iterator[Draft]:
+        requests = objects(self.state.get("requests"))
+        for place, request in enumerate(requests[first:], first):
+            self._request(request, self._of.get(place, []))
+        for place, found in sorted(self._of.items()):
+            if place >= len(requests):
+                self.dialogue.event(*found)
+        self._of = {}
+        yield from self.dialogue.take()
+
+    def _request(self, request: Json, lines: list[SourceLine]) -> None:
+        at, message = _time(request.get("timestamp")), request.get("message")
+        said = message if isinstance(message, str) else text_in(obj(message), "text")
+        shown = objects(obj(request.get("variableData")).get("variables"))
+        draft = self.dialogue.user([Text(said), *images_in(shown)], None, at)
+        draft.lines += lines
+        model, state = text_member(request.get("modelId")), obj(request.get("modelState"))
+        self.model = model or self.model
+        ended = _time(state.get("completedAt")) or at
+        extra: Json = {"model": model} if model else {}
+        reply: Draft | None = None
+        for piece in reply_blocks(request):
+            if isinstance(piece, Result):
+                self.dialogue.result(piece, None, ended)
+            else:
+                reply = self.dialogue.reply([piece], None, ended, extra)
+        if reply is not None:
+            reply.extra |= _about(request, state)
+
+
+def _about(request: Json, state: Json) -> Json:
+    names = {"promptTokens": "prompt_tokens", "completionTokens": "completion_tokens"}
+    usage = {ours: request[own] for own, ours in names.items() if count_member(request.get(own)) is not None}
+    value = state.get("value")
+    stopped = "cancelled" if request.get("isCanceled") is True else _STOPPED.get(value) if type(value) is int else None
+    error = text_member(obj(obj(request.get("result")).get("errorDetails")).get("message"))
+    about = {
+        "response_id": text_member(request.get("responseId")),
+        "usage": usage,
+        "stop_reason": stopped,
+        "error": error,
+    }
+    return {name: found for name, found in about.items() if found}
+
+
+def _time(value: Any) -> str | None:
+    return time_member(value, per_second=_MILLISECONDS) if count_member(value) else None

@@ -1,0 +1,412 @@
+"""One process that imports what programs write, keeps up with them, indexes it and ships it. Only a signal ends it.
+
+N1  What was imported is durable before the state says so, and importing it again changes nothing: whatever ends the process, the next
+    one takes up what is missing and nothing twice.
+N2  Of all that can fail (a source, a conversation, the disk, a backend) nothing ends it: it says so once, and tries again later.
+N3  It looks at all folders again and again, with a bounded share of one core: a change that no watch reported is found minutes later.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from transcript_store.errors import TranscriptStoreError
+from transcript_store.importing import (
+    QUIET_SECONDS,
+    FoundSource,
+    ImportReport,
+    SourceFollower,
+    discover,
+    import_conversations,
+)
+from transcript_store.keeping._state import KeepState, KeptProgram, now, read_state, write_state
+from transcript_store.keeping._watching import PollingWatcher, Watcher, best_watcher, pause
+from transcript_store.library import ConversationLibrary
+from transcript_store.redaction import SecretRedactor
+from transcript_store.search import SearchIndex
+from transcript_store.sources import session_at
+
+_SHARE = 0.005
+"""So much of one core a look at all folders may take, on average."""
+_LEAST_SECONDS, _MOST_SECONDS = 5.0, 300.0
+"""Between two looks at all folders."""
+_STAMP_SECONDS = 3600.0
+"""So often what did not change is noted for the next start, if anything was imported meanwhile."""
+_RETRY_SECONDS, _MOST_RETRY_SECONDS = 5.0, 300.0
+_GAP_SECONDS = 30.0
+"""More than this between two moments that should follow each other: the process was stopped, the machine slept, or the clock was set."""
+_WHOLE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""What one source meets the next one meets too."""
+_TAKEN = ("created", "grew", "replaced", "reread")
+_LEFT = ("refused", "diverged")
+
+
+class ShipsConversations(Protocol):
+    """What sends the conversations of the library to a backend: a ``LibraryShipper``."""
+
+    def send(self) -> Iterator[Any]:
+        """Send what changed since the last call; a report for each conversation."""
+
+    def close(self) -> None:
+        """Release what was claimed."""
+
+
+@dataclass(slots=True, kw_only=True)
+class KeepEvent:
+    """Something that a keeper did, or could not do."""
+
+    kind: str
+    """``imported``, ``failed``, ``recovered``, ``indexed``, ``shipped``, ``problem``, ``gap``, ``began`` or ``caught-up``."""
+    text: str
+    """A sentence for a person."""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Keeper:
+    """Keeps a library up with the programs of this machine.
+
+    Args:
+        library: opens the library; called for each import, because a store that met a failing disk is not used again.
+        state_path: the file in which it says what it did.
+        say: is given each event.
+        programs: which programs' sessions; None for all that are known.
+        cache: a folder in which it is noted what did not change, for the next start.
+        redact: takes secrets out before anything is stored.
+        shipper: sends conversations to a backend, whose name for people is ``ships_to``; None if nothing is sent.
+        watcher: says which files may have changed; the best that there is here if None.
+        quiet_seconds: how long a source does not change before it is imported.
+        jobs: how many processes may share the first import.
+    """
+
+    def __init__(
+        self,
+        library: Callable[[], ConversationLibrary],
+        *,
+        state_path: str,
+        say: Callable[[KeepEvent], None],
+        programs: Iterable[str] | None = None,
+        cache: str | None = None,
+        redact: SecretRedactor | None = None,
+        shipper: ShipsConversations | None = None,
+        ships_to: str = "",
+        watcher: Watcher | None = None,
+        quiet_seconds: float = QUIET_SECONDS,
+        jobs: int = 1,
+    ) -> None:
+        self._library, self._say, self._cache, self._redact = library, say, cache, redact
+        self._programs = None if programs is None else frozenset(programs)
+        self._shipper, self._jobs = shipper, jobs
+        self._watcher = best_watcher() if watcher is None else watcher
+        self._follower = SourceFollower(quiet_seconds=quiet_seconds)
+        self._state_path = state_path
+        name = library().directory
+        before = read_state(state_path)
+        self.state = before if before is not None and before.library == name else KeepState(library=name)
+        self.state.pid, self.state.how, self.state.started_at = os.getpid(), self._watcher.how, now()
+        self.state.problem, self.state.failed = None, {}
+        self.state.ship = None if shipper is None else {"to": ships_to, "at": None, "left_records": 0, "failed": {}}
+        self._look_at = self._retry_at = self._stamp_at = self._ship_at = 0.0
+        self._retries = self._ship_retries = 0
+        self._again: dict[str, tuple[int, float]] = {}
+        """Of each source that failed by itself how often it did, and when it is tried again."""
+        self._has_news = True
+        self._has_unstamped = False
+        self._state_said = ""
+        self._clocks = _clocks()
+
+    # ---- the life of it ----------------------------------------------------------------------------------------------
+
+    def run(self, *, once: bool = False) -> None:
+        """Import all that is there, and keep up until the process is ended; with ``once`` only the first.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C or SIGTERM. What was imported stays.
+        """
+        self._tell("began", f"keeps {self.state.library}, by {self.state.how}")
+        try:
+            found = self._look(watches=False)  # a process with another thread does not share the work among several
+            self._import(found if once else self._follower.due(), cache=self._cache, jobs=self._jobs)
+            self._look_at = 0.0
+            self._after_imports()
+            self._clocks = _clocks()
+            self._tell("caught-up", self._standing())
+            while not once:
+                self._step()
+        finally:
+            self._watcher.close()
+            if self._shipper is not None:
+                self._shipper.close()
+            self.state.pid = 0
+            self._save()
+
+    def _step(self) -> None:
+        """Wait until there is something to do, and do it."""
+        seconds = self._seconds_to_wait(time.monotonic())
+        changed = self._wait(seconds)
+        self._note_gap(seconds)
+        if changed:
+            found = [one for path in sorted(changed) if (one := session_at(path)) is not None and self._is_kept(one)]
+            self._follower.look(found, is_all=False)
+        if time.monotonic() >= self._look_at:
+            self._look()
+        self._try_failed_again()
+        if time.monotonic() >= self._retry_at and (due := self._follower.due()):
+            self._import(due)
+        elif self._has_unstamped and time.monotonic() >= self._stamp_at:
+            self._stamp()
+        self._after_imports()
+
+    def _seconds_to_wait(self, at: float) -> float:
+        moments = [self._look_at]
+        if (until_due := self._follower.seconds_until_due()) is not None:
+            moments.append(max(at + until_due, self._retry_at))
+        if self._shipper is not None:
+            moments.append(self._ship_at)
+        moments += [moment for _, moment in self._again.values()]
+        return max(0.0, min(moments) - at)
+
+    def _wait(self, seconds: float) -> set[str]:
+        try:
+            return self._watcher.wait(seconds)
+        except OSError as error:
+            pause(_LEAST_SECONDS)  # whatever fails at once would fail again at once
+            self._tell("problem", f"{error}; it polls from now on", doing="watch folders", reason=str(error))
+            self._watcher.close()
+            self._watcher = PollingWatcher()
+            self.state.how = self._watcher.how
+            self._look_at = 0.0
+            return set()
+
+    def _note_gap(self, waited: float) -> None:
+        """Say that the machine slept or the clock was set, and look at everything: a watch may have missed what happened meanwhile.
+
+        Compared is what passed since the last call: by the wall clock, by the monotonic clock, and of the process's own time.
+        """
+        before, self._clocks = self._clocks, _clocks()
+        wall, steady, busy = (later - earlier for later, earlier in zip(self._clocks, before, strict=True))
+        idle = steady - waited - busy
+        if idle > _GAP_SECONDS or wall - steady > _GAP_SECONDS:
+            kind, length = "stopped", max(idle, wall - steady)
+            text = f"it stood still for {length:,.0f} seconds, or the clock was set forward"
+        elif steady - wall > _GAP_SECONDS:
+            kind, length = "clock", steady - wall
+            text = f"the clock was set back by {length:,.0f} seconds"
+        else:
+            return
+        self.state.last_gap = {"at": now(), "kind": kind, "seconds": round(length)}
+        self._look_at = 0.0
+        self._tell("gap", f"{text}: looks at everything again", cause=kind, seconds=round(length))
+
+    # ---- looking and importing ---------------------------------------------------------------------------------------
+
+    def _is_kept(self, found: FoundSource) -> bool:
+        return self._programs is None or found.program in self._programs
+
+    def _look(self, *, watches: bool = True) -> list[FoundSource]:
+        """Look at all folders."""
+        began = time.process_time()
+        found = [one for one in discover() if self._is_kept(one)]
+        unread = [one for one in found if one.why_not is not None]
+        for one in unread:
+            self._fail(one.path, one.program, one.why_not or "")
+        found = [one for one in found if one.why_not is None]
+        self._follower.look(found, is_all=True)
+        if watches:
+            self._watcher.know(found)
+        counts = dict.fromkeys(self.state.programs, 0)
+        for one in found:
+            counts[one.program or "?"] = counts.get(one.program or "?", 0) + 1
+        for program, count in counts.items():
+            self.state.programs.setdefault(program, KeptProgram()).sessions = count
+        for path in [path for path in self.state.failed if not os.path.lexists(path.partition("!")[0])]:
+            del self.state.failed[path]
+        took = time.process_time() - began
+        pause = min(max(took / _SHARE, _LEAST_SECONDS), _MOST_SECONDS)
+        if not isinstance(self._watcher, PollingWatcher):
+            pause = max(pause, _MOST_SECONDS / 2)  # the system tells of the rest
+        self._look_at = time.monotonic() + pause
+        self.state.looked_at, self.state.looks_every_seconds = now(), round(pause, 1)
+        self._save()
+        return found
+
+    def _import(self, found: list[FoundSource], *, cache: str | None = None, jobs: int = 1) -> None:
+        """Import sources; each that fails by itself is left, and the others are imported."""
+        left = {one.path: one for one in found}
+        while left:
+            try:
+                for report in self._reports([*left.values()], cache=cache, jobs=jobs):
+                    source = report.source.partition("!")[0]
+                    self._note(report, left.get(source) or left.get(report.source))
+                self._follower.imported(left.values())
+                break
+            except (TranscriptStoreError, OSError) as error:
+                if self._is_whole_disk(error) or len(left) == 1:
+                    self._give_up(left, error)
+                    return
+                # Which of them it was is not said: each of them is tried by itself.
+                for one in [*left.values()]:
+                    self._import([one], cache=None)
+                    del left[one.path]
+                return
+        self._retries = 0
+        if self.state.problem is not None:
+            self.state.problem = None
+            self._tell("recovered", "the import works again")
+        if found:
+            self._has_unstamped = cache is None
+            self._stamp_at = time.monotonic() + _STAMP_SECONDS
+            self._save()
+
+    def _try_failed_again(self) -> None:
+        """Take those that failed by themselves, and whose time has come, for changed."""
+        for path in [path for path, (_, moment) in self._again.items() if moment <= time.monotonic()]:
+            self._again[path] = self._again[path][0], float("inf")
+            self._follower.forget(path)
+            self._follower.look(filter(None, [session_at(path)]), is_all=False)
+
+    def _reports(self, found: list[FoundSource], *, cache: str | None, jobs: int) -> Iterator[ImportReport]:
+        # A source and its conversation may both have grown: with the source as another conversation, both are whole.
+        return import_conversations(
+            found, self._library(), redact=self._redact, cache=cache, jobs=jobs, diverged="fork"
+        )
+
+    def _note(self, report: ImportReport, found: FoundSource | None) -> None:
+        program = (None if found is None else found.program) or report.format or "?"
+        if report.action in _LEFT:
+            self._fail(report.source, program, report.reason or report.action)
+            return
+        self._again.pop(report.source, None)
+        if self.state.failed.pop(report.source, None) is not None:
+            self._tell("recovered", f"{report.source}: is imported now", source=report.source)
+        if report.action not in _TAKEN:
+            return
+        self._has_news = True
+        its = self.state.programs.setdefault(program, KeptProgram())
+        its.imports += 1
+        its.last_at = self.state.imported_at = now()
+        its.last_source = report.source
+        facts = {"id": report.id, "action": report.action, "messages": report.messages, "source": report.source}
+        self._tell("imported", f"{program}: {report.action} {report.id} from {report.source}", program=program, **facts)
+
+    def _fail(self, source: str, program: str | None, reason: str) -> None:
+        if (known := self.state.failed.get(source)) is None or known["reason"] != reason:
+            self.state.failed[source] = {"reason": reason, "since": now(), "program": program}
+            self._tell("failed", f"{source}: {reason}", source=source, program=program, reason=reason)
+
+    @staticmethod
+    def _is_whole_disk(error: BaseException) -> bool:
+        return (error.errno if isinstance(error, OSError) else None) in _WHOLE_DISK
+
+    def _give_up(self, left: dict[str, FoundSource], error: BaseException) -> None:
+        """Leave what could not be imported for later."""
+        reason = error.problem if isinstance(error, TranscriptStoreError) else str(error)
+        if self._is_whole_disk(error):
+            self._retries += 1
+            self._retry_at = time.monotonic() + _pause(self._retries)
+            self._have_problem("import", reason)
+        else:
+            for one in left.values():
+                tries = self._again.get(one.path, (0, 0.0))[0] + 1
+                self._again[one.path] = tries, time.monotonic() + _pause(tries)
+                self._follower.imported([one])  # until then
+                self._fail(one.path, one.program, reason)
+        self._save()
+
+    def _have_problem(self, doing: str, reason: str) -> None:
+        known = self.state.problem
+        if known is None or (known["doing"], known["reason"]) != (doing, reason):
+            self.state.problem = {"doing": doing, "reason": reason, "since": now()}
+            self._tell("problem", f"cannot {doing}: {reason}; it is tried again", doing=doing, reason=reason)
+
+    def _stamp(self) -> None:
+        """Note how everything looks, for the next start."""
+        self._has_unstamped = False
+        self._import([one for one in self._look() if not self._follower.is_waiting(one.path)], cache=self._cache)
+
+    # ---- after an import ---------------------------------------------------------------------------------------------
+
+    def _after_imports(self) -> None:
+        if self._has_news:
+            self._has_news = False
+            self._index()
+            self._ship_at = 0.0
+        if self._shipper is not None and time.monotonic() >= self._ship_at:
+            self._ship()
+
+    def _index(self) -> None:
+        if not os.path.isdir(self.state.library) and "://" not in self.state.library:
+            return  # nothing was imported yet
+        try:
+            with SearchIndex(self._library()) as index:
+                index.update()
+        except (TranscriptStoreError, OSError) as error:
+            self._have_problem("index", getattr(error, "what", str(error)))
+            return
+        self.state.indexed_at = now()
+
+    def _ship(self) -> None:
+        """Send what is new. What could not be sent is tried again, less and less often."""
+        assert self._shipper is not None
+        ship = self.state.ship = self.state.ship or {}
+        left, failed, sent = 0, {}, 0
+        try:
+            for report in self._shipper.send():
+                if (error := getattr(report, "error", None)) is not None:
+                    failed[report.directory] = error.problem
+                else:
+                    left += report.left_records
+                    sent += report.sent_records
+        except TranscriptStoreError as error:
+            failed[""] = error.problem
+        if failed != ship.get("failed") and failed:
+            reason = next(iter(failed.values()))
+            self._tell("problem", f"cannot ship: {reason}; it is tried again", doing="ship", reason=reason)
+        if failed or left:
+            self._ship_retries += 1
+            self._ship_at = time.monotonic() + _pause(self._ship_retries)
+        else:
+            self._ship_retries = 0
+            self._ship_at = self._look_at + _MOST_SECONDS  # what others wrote into the library
+        ship.update(at=now(), left_records=left, failed=failed)
+        if sent:
+            self._tell("shipped", f"{sent:,} records sent to {ship.get('to')}", records=sent, left_records=left)
+        self._save()
+
+    # ---- what it says ------------------------------------------------------------------------------------------------
+
+    def _standing(self) -> str:
+        sessions = sum(one.sessions for one in self.state.programs.values())
+        failed = f"; {len(self.state.failed):,} failed" if self.state.failed else ""
+        waiting = f"; {len(self._follower):,} are being written to" if len(self._follower) else ""
+        return f"{sessions:,} sessions here{failed}{waiting}"
+
+    def _tell(self, kind: str, text: str, **facts: Any) -> None:
+        self._say(KeepEvent(kind=kind, text=text, facts=facts))
+
+    def _save(self) -> None:
+        self.state.waiting = len(self._follower)
+        try:
+            write_state(self._state_path, self.state)
+        except OSError as error:
+            if self._state_said != (reason := f"{self._state_path}: {error.strerror}"):
+                self._state_said = reason
+                with suppress(OSError):
+                    self._tell("problem", f"cannot say how it is: {reason}", doing="write the state", reason=reason)
+        else:
+            self._state_said = ""
+
+
+def _clocks() -> tuple[float, float, float]:
+    """The time by the wall clock and by the monotonic clock, and for how long this process has worked."""
+    return time.time(), time.monotonic(), time.process_time()
+
+
+def _pause(tries: int) -> float:
+    """How long to wait after so many failures."""
+    return float(min(_RETRY_SECONDS * 2 ** min(tries - 1, 10), _MOST_RETRY_SECONDS))

@@ -1,0 +1,170 @@
+"""What a running keep says of itself in a file, and the lock by which there is one of them for a library."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from transcript_store.errors import TranscriptStoreError
+from transcript_store.temporary_files import temporary
+
+_VERSION = 1
+_MOST_FAILURES = 200
+
+
+class AlreadyKeptError(TranscriptStoreError):
+    """Another process (``holder_pid``, None if it is not known) keeps the library at ``path`` already; nothing was begun."""
+
+    path: str
+    holder_pid: int | None
+
+    def _what(self) -> str:
+        holder = "another process" if self.holder_pid is None else f"process {self.holder_pid}"
+        return f"{self.path}: {holder} keeps this library already"
+
+
+@dataclass(slots=True, kw_only=True)
+class KeptProgram:
+    """What was taken of one program since the keeper was first started."""
+
+    sessions: int = 0
+    """How many sessions it has on this machine."""
+    imports: int = 0
+    """How many times a session was created, or something of one was added."""
+    last_at: str | None = None
+    last_source: str | None = None
+    """The source of what was taken last."""
+
+
+@dataclass(slots=True, kw_only=True)
+class KeepState:
+    """What a keeper did last, and what it could not do."""
+
+    library: str
+    pid: int = 0
+    how: str = "polling"
+    started_at: str | None = None
+    looked_at: str | None = None
+    """When all folders were looked at last: a keeper that lives looks again after a few minutes at most."""
+    looks_every_seconds: float = 0.0
+    imported_at: str | None = None
+    indexed_at: str | None = None
+    waiting: int = 0
+    """How many sources changed and were not imported yet: those that a program wrote to just now, and those that failed."""
+    programs: dict[str, KeptProgram] = field(default_factory=dict)
+    failed: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Of each source that could not be imported ``reason``, ``since`` and ``program``."""
+    problem: dict[str, Any] | None = None
+    """What keeps it from going on: ``doing``, ``reason`` and ``since``; None if nothing does."""
+    ship: dict[str, Any] | None = None
+    """Of what goes to a backend: ``to``, ``at``, ``left_records`` and ``failed``; None if nothing does."""
+    last_gap: dict[str, Any] | None = None
+    """When it stood still last, or the clock was set: ``at``, ``kind`` and ``seconds``."""
+
+
+def now() -> str:
+    """The time, as a state has it."""
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def state_folder(environ: Mapping[str, str] | None = None, *, platform: str = sys.platform) -> str:
+    """Where states are kept: the folder for what a user's programs know of themselves."""
+    environ = os.environ if environ is None else environ
+    home = environ.get("HOME") or os.path.expanduser("~")
+    below = "Library/Application Support" if platform == "darwin" else ".local/state"
+    return os.path.join(environ.get("XDG_STATE_HOME") or os.path.join(home, below), "transcript-store")
+
+
+def state_path(library: str, folder: str | None = None) -> str:
+    """The path of a library's state."""
+    name = hashlib.sha256(os.fsencode(library)).hexdigest()[:16]
+    return os.path.join(state_folder() if folder is None else folder, f"keep-{name}.json")
+
+
+def read_state(path: str) -> KeepState | None:
+    """What stands in a state; None if there is none, or if something else stands there."""
+    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError), open(path, "rb") as file:
+        found = orjson.loads(file.read())
+        if found.pop("version") != _VERSION:
+            return None
+        known = {one.name for one in fields(KeepState)}
+        members = {name: value for name, value in found.items() if name in known}
+        members["programs"] = {name: KeptProgram(**one) for name, one in members["programs"].items()}
+        return KeepState(**members)
+    return None
+
+
+def write_state(path: str, state: KeepState) -> None:
+    """Replace the state.
+
+    Raises:
+        OSError: the system refuses; the state that was there is whole.
+    """
+    members = asdict(state)
+    members["failed"] = dict([*members["failed"].items()][-_MOST_FAILURES:])
+    replace_file(path, orjson.dumps({"version": _VERSION, **members}))
+
+
+def replace_file(path: str, data: bytes) -> None:
+    """Put a file of these bytes in the place of what stands at a path, in a folder that is made if it is missing.
+
+    Raises:
+        OSError: the system refuses; what was there is whole.
+    """
+    folder, name = os.path.split(path)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    with temporary(folder, f"{name}.") as (file, new):
+        file.write(data)
+        file.flush()
+        os.rename(new, path)
+
+
+@contextmanager
+def only_keeper(library: str, path: str) -> Iterator[None]:
+    """Be the only keeper of a library while the block runs. The kernel ends the lock with the process.
+
+    Where the system has no lock for it, there may be two: an import that is done twice stores nothing twice.
+
+    Raises:
+        AlreadyKeptError: another process is it.
+    """
+    with ExitStack() as stack:
+        try:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            handle = os.open(_lock_of(path), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            stack.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            state = read_state(path)
+            raise AlreadyKeptError(path=library, holder_pid=(state and state.pid) or None) from None
+        except OSError:
+            pass  # a folder that cannot be written: the keeper says so when it writes its state
+        yield
+
+
+def is_kept(path: str) -> bool:
+    """Whether a keeper runs now."""
+    try:
+        handle = os.open(_lock_of(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _lock_of(path: str) -> str:
+    return f"{path.removesuffix('.json')}.lock"

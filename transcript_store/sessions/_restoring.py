@@ -1,0 +1,367 @@
+"""A session from a library, put back where its program lists and resumes it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from transcript_store.conversation import ConversationStore
+from transcript_store.display import many
+from transcript_store.errors import GenerationNotFoundError
+from transcript_store.exporting import ExportError, export
+from transcript_store.import_notes import note_of
+from transcript_store.importing import conversation_id
+from transcript_store.library import ConversationLibrary
+from transcript_store.sessions._journal import (
+    FileChange,
+    SessionChangeError,
+    Step,
+    bytes_at,
+    change_files,
+    copy_name,
+)
+from transcript_store.sessions._listed import codex_projections, codex_steps, gemini_folder, objects_in
+from transcript_store.sessions._programs import Program, program_named, program_places, project_name, session_files
+from transcript_store.sessions._repairing import require_not_running
+from transcript_store.sources import folder_of
+
+_UNSAFE_NAME = re.compile(r"[^A-Za-z0-9._-]")
+_COMMANDS = {
+    "claude-code": "claude --resume {session}",
+    "codex": "codex resume {session}",
+    "gemini-cli": "gemini --resume {session}",
+    "pi": "pi --session {path}",
+    "copilot": "copilot --resume={session}",
+    "qwen-code": "qwen --resume {session}",
+    "omp": "omp --resume {path}",
+}
+_WHY = {
+    "same": "the file is there with these bytes",
+    "longer": "the program's file has these bytes and more: `transcript-store import` brings them here",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredFile:
+    """One file or database of a restore, and what is done with it."""
+
+    path: str
+    action: str
+    """``create``, ``replace`` (it had a beginning of these bytes), ``rows``, or ``keep`` (nothing is to be done)."""
+    reason: str = ""
+    copy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredSession:
+    """What a restore did, or would do."""
+
+    id: str
+    program: str
+    session: str | None
+    files: tuple[RestoredFile, ...]
+    command: str | None
+    cwd: str | None
+    applied: bool = False
+    change: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_listed(self) -> bool:
+        """True if the program has everything already, so that nothing is done."""
+        return all(file.action == "keep" for file in self.files)
+
+
+class _Wanted(NamedTuple):
+    path: str
+    data: bytes
+
+
+def restore_session(
+    library: ConversationLibrary,
+    id: str,
+    *,
+    to: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    apply: bool = False,
+) -> RestoredSession:
+    """Put a session back into its program, with its sub-agents; or, with ``to``, into another program as a new session.
+
+    The files have the bytes that were imported. What the program lists already is left alone. Without ``apply`` only says what would
+    be done.
+
+    Args:
+        library: where the conversation is.
+        id: its id.
+        to: the program; None for the one that it was imported from.
+        environ: the environment that says where the program keeps its sessions; this process's if None.
+        apply: True to write.
+
+    Raises:
+        SessionChangeError: the program runs, a file with other bytes is in the way, or the place of the file is not known.
+        ExportError: its bytes are not known here; the reason names another way.
+        ValueError: there is no such program.
+        TranscriptStoreError: as :meth:`ConversationLibrary.open`.
+    """
+    with library.open(id, read_only=True) as conversation:
+        note, labels = _last_note(conversation), conversation.get_metadata().labels
+        cwd = labels.get("cwd")
+        own = note["format"] if note else None
+        target = to or own
+        if target is None:
+            reason = "was not imported, so no program had it: --to names the program that gets it as a new session"
+            raise SessionChangeError(path=conversation.directory, reason=reason)
+        place = next((place for place in program_places() if place.program == target), None)
+        if place is None:
+            raise ValueError(
+                f"{target!r} is no program whose folder is known; there are "
+                f"{', '.join(dict.fromkeys(place.program for place in program_places()))}"
+            )
+        program, folder = program_named(target), folder_of(place, environ=environ)
+        notes = []
+        if target == own and note is not None:
+            wanted, extra = _own_files(conversation, note, cwd, folder, program)
+            session = str(note["session"])
+            for part, part_note in _parts(library, session, own):
+                wanted += _part_files(library, part, part_note, folder, program)
+            if _is_continued(conversation):
+                notes.append(
+                    "messages that were added here are not in the restored file: `export` makes a session of all"
+                )
+        else:
+            wanted, session, cwd = _as_new(conversation, target, cwd)
+            wanted = [_Wanted(os.path.join(folder, one.path), one.data) for one in wanted]
+            extra = []
+    if target == own and wanted and (there := _there_already(program, wanted[0].path, session)) is not None:
+        wanted[0], extra = wanted[0]._replace(path=there), []
+    files, steps, data = _steps(wanted, extra)
+    if target == "codex":
+        rollouts = {one.path: data[one.path] for one in wanted if one.path.endswith(".jsonl") and one.path in data}
+        rewritten = [step.path for step in steps if isinstance(step, FileChange) and step.seen is not None]
+        for change in (*codex_projections(folder, rewritten), *codex_steps(folder, rollouts)):
+            steps.append(change)
+            files.append(RestoredFile(change.path, "rows", many(len(change.rows), "row")))
+    if cwd and not os.path.isdir(cwd):
+        notes.append(f"{cwd} is not there: if it was moved, `session relink {cwd} NEW --in {target}` after this")
+    first = wanted[0].path if wanted else ""
+    command = _COMMANDS.get(target, "").format(session=shlex.quote(session), path=shlex.quote(first)) or None
+    if session.startswith("-"):
+        command = None  # the program would take it for an option
+    result = RestoredSession(id, target, session, tuple(files), command, cwd, notes=tuple(notes))
+    if not apply or not steps:
+        return result
+    require_not_running(program, folder, [step.path for step in steps])
+    change_id = change_files(folder, f"session restore {id}", steps)
+    kept = [
+        replace(file, copy=copy) if os.path.exists(copy := copy_name(file.path, change_id)) else file for file in files
+    ]
+    return replace(result, applied=True, change=change_id, files=tuple(kept))
+
+
+def find_session(library: ConversationLibrary, session: str) -> str | None:
+    """The id of the conversation of a session, by the id that its program gave it; None if the library has none."""
+    there = {summary.id for summary in library.iter_list()}
+    names = dict.fromkeys(place.program for place in program_places())
+    return next((own for name in names if (own := conversation_id(name, session)) in there), None)
+
+
+def _last_note(conversation: ConversationStore) -> dict[str, Any] | None:
+    live = conversation.get_metadata().generation
+    for number in range(live, -1, -1):
+        found = None
+        try:
+            for record in conversation.iter_records(generation=number):
+                found = note_of(record) or found
+        except GenerationNotFoundError:
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def _is_continued(conversation: ConversationStore) -> bool:
+    """True if a message stands after the last note."""
+    added = False
+    for record in conversation.iter_records():
+        if note_of(record) is not None:
+            added = False
+        elif record.message is not None:
+            added = True
+    return added
+
+
+def _bytes_of(conversation: ConversationStore) -> bytes:
+    pieces: list[bytes] = []
+
+    class Pieces:
+        def writelines(self, lines: Iterable[bytes], /) -> None:
+            pieces.extend(lines)
+
+    try:
+        export(conversation, to="original", output=Pieces())
+    except ExportError as error:
+        reason = f"{error.reason}. `session restore ID --to PROGRAM` makes a new session of its messages"
+        raise ExportError(path=error.path, reason=reason) from error
+    return b"".join(pieces)
+
+
+def _own_files(
+    conversation: ConversationStore, note: Mapping[str, Any], cwd: str | None, folder: str, program: Program
+) -> tuple[list[_Wanted], list[FileChange]]:
+    """The session's own file; the first is the one that is resumed."""
+    data = _bytes_of(conversation)
+    below = _path_below(note, program, data, cwd)
+    extra: list[FileChange] = []
+    if program.name == "gemini-cli" and cwd:
+        parts = below.split("/")
+        parts[1], extra = gemini_folder(folder, cwd, parts[1])
+        below = "/".join(parts)
+    return [_Wanted(os.path.join(folder, *below.split("/")), data)], extra
+
+
+def _path_below(note: Mapping[str, Any], program: Program, data: bytes, cwd: str | None) -> str:
+    """Where the file was in the program's folder, by the end of its path; or where the program would have put it.
+
+    Raises:
+        SessionChangeError: neither is known.
+    """
+    name = str((note.get("file") or {}).get("name") or "").removesuffix(".zst")
+    parts = [part for part in name.split("/") if part]
+    for place in program_places():
+        if place.program == program.name:
+            for pattern in place.patterns:
+                wanted = pattern.split("/")
+                if len(parts) >= len(wanted) and all(map(_fits, parts[-len(wanted) :], wanted)):
+                    return "/".join(parts[-len(wanted) :])
+    session = str(note["session"])
+    if not _UNSAFE_NAME.search(session) and (made := _made_path(program.name, session, data, cwd)):
+        return made
+    reason = f"it is not known where {program.name} kept this file, which was imported as {name or 'a stream'}"
+    raise SessionChangeError(path=name, reason=f"{reason}: --to {program.name} makes a new session of it")
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return fnmatchcase(name, pattern) and not name.startswith(".") and "\0" not in name
+
+
+def _made_path(program: str, session: str, data: bytes, cwd: str | None) -> str | None:
+    """The path that a program gives the file of a session."""
+    head = next(objects_in(data), {})
+    meta = head["payload"] if isinstance(head.get("payload"), dict) else head
+    at = re.sub(r"[^0-9T-]", "-", str(meta.get("timestamp") or meta.get("startTime") or ""))
+    if program == "claude-code" and cwd:
+        return f"projects/{project_name(program, cwd)}/{session}.jsonl"
+    if program == "codex" and re.match(r"\d{4}-\d\d-\d\dT", at):
+        return f"sessions/{at[:4]}/{at[5:7]}/{at[8:10]}/rollout-{at[:19]}-{session}.jsonl"
+    if program == "gemini-cli" and cwd and re.match(r"\d{4}-\d\d-\d\dT", at):
+        slug = re.sub(r"[^a-z0-9]+", "-", os.path.basename(cwd).lower()).strip("-") or "project"
+        return f"tmp/{slug}/chats/session-{at[:16]}-{session[:8]}.jsonl"
+    if program in ("pi", "omp") and cwd and at:
+        return f"sessions/{project_name(program, cwd)}/{at}_{session}.jsonl"
+    if program == "copilot":
+        return f"session-state/{session}/events.jsonl"
+    if program == "qwen-code" and cwd:
+        return f"projects/{project_name(program, cwd)}/chats/{session}.jsonl"
+    return None
+
+
+def _parts(library: ConversationLibrary, session: str, own: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The conversations of the session's sub-agents, by id, with their notes."""
+    for summary in library.iter_list():
+        labels = summary.labels or {}
+        if labels.get("part_of") == session and labels.get("source") == own and summary.id is not None:
+            with library.open(summary.id, read_only=True) as part:
+                if (note := _last_note(part)) is not None:
+                    yield summary.id, note
+
+
+def _part_files(
+    library: ConversationLibrary,
+    id: str,
+    note: Mapping[str, Any],
+    folder: str,
+    program: Program,
+) -> list[_Wanted]:
+    if (note.get("file") or {}).get("sha256") is None:
+        return []  # its lines are in the parent's file
+    with library.open(id, read_only=True) as part:
+        try:
+            return _own_files(part, note, part.get_metadata().labels.get("cwd"), folder, program)[0]
+        except (ExportError, SessionChangeError):
+            return []
+
+
+def _as_new(conversation: ConversationStore, target: str, cwd: str | None) -> tuple[list[_Wanted], str, str | None]:
+    """The files of a new session of another program, by their paths below its folder."""
+    with tempfile.TemporaryDirectory(prefix="transcript-store-restore-") as scratch:
+        there = cwd if cwd and os.path.isdir(cwd) else os.getcwd()
+        done = export(conversation, to=target, output=scratch, cwd=there)
+        found = []
+        for path in reversed(done.paths):  # the last one is the session
+            with open(path, "rb") as file:
+                found.append(_Wanted(os.path.relpath(path, scratch), file.read()))
+        return found, str(done.session), done.cwd
+
+
+def _there_already(program: Program, path: str, session: str) -> str | None:
+    """Where the program has the session's file, if that is not where it was imported from: archived, say, or in a renamed folder."""
+    name = os.path.basename(path)
+    if os.path.lexists(path) or session not in name:
+        return None
+    return next(
+        (
+            other
+            for _, other in session_files(program, packed=True)
+            if os.path.basename(other).removesuffix(".zst") == name
+        ),
+        None,
+    )
+
+
+def _steps(
+    wanted: Iterable[_Wanted], extra: Iterable[FileChange]
+) -> tuple[list[RestoredFile], list[Step], dict[str, bytes]]:
+    """What is done with each file. A file that is there is replaced only if it is a beginning of what was imported.
+
+    Raises:
+        SessionChangeError: a file with other bytes is in the way.
+    """
+    files: list[RestoredFile] = []
+    steps: list[Step] = []
+    data: dict[str, bytes] = {}
+    for step in extra:
+        steps.append(step)
+        files.append(RestoredFile(step.path, "create", "tells the program whose folder it is"))
+    for path, bytes_wanted in wanted:
+        data[path] = bytes_wanted
+        if path.endswith(".zst"):
+            files.append(RestoredFile(path, "keep", "the file is there, packed"))
+            continue
+        if (there := bytes_at(path)) is None:
+            steps.append(FileChange(path, bytes_wanted, None))
+            files.append(RestoredFile(path, "create", f"{len(bytes_wanted):,} bytes, as they were imported"))
+            continue
+        if there == bytes_wanted:
+            files.append(RestoredFile(path, "keep", _WHY["same"]))
+        elif there.startswith(bytes_wanted):
+            data[path] = there
+            files.append(RestoredFile(path, "keep", _WHY["longer"]))
+        elif bytes_wanted.startswith(there.rstrip(b"\x00")):
+            steps.append(FileChange(path, bytes_wanted, hashlib.sha256(there).hexdigest()))
+            files.append(RestoredFile(path, "replace", f"{len(there):,} bytes are there, of {len(bytes_wanted):,}"))
+        elif os.path.basename(path) == ".project_root":
+            files.append(RestoredFile(path, "keep", "another folder's"))
+        else:
+            reason = (
+                "has other bytes than those that were imported: `transcript-store import` takes them over, "
+                "`session repair` mends a torn file; to restore all the same, move it away first"
+            )
+            raise SessionChangeError(path=path, reason=reason)
+    return files, steps, data

@@ -1,0 +1,35 @@
+"""Tokens and cost of a library by day, model, program, project and session, from what is on record.
+
+.. code-block:: python
+
+    from transcript_store import ConversationLibrary
+    from transcript_store.usage import count_usage
+
+    for total in count_usage(ConversationLibrary("chats"), by=("day", "model")).rows:
+        print(total.key, total.input_tokens, total.output_tokens, total.cost_usd)
+
+docs/usage.md says what is counted, and how it compares with other programs' figures.
+"""
+
+from transcript_store.usage._prices import PriceTable, UnusablePricesError, bundled_prices, read_prices
+from transcript_store.usage._totals import (
+    DIMENSIONS,
+    Dimension,
+    LibraryUsage,
+    UsageTotal,
+    conversation_usage,
+    count_usage,
+)
+
+__all__ = [
+    "DIMENSIONS",
+    "Dimension",
+    "LibraryUsage",
+    "PriceTable",
+    "UnusablePricesError",
+    "UsageTotal",
+    "bundled_prices",
+    "conversation_usage",
+    "count_usage",
+    "read_prices",
+]

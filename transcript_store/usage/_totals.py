@@ -1,0 +1,184 @@
+"""The tokens of a library, summed by what a person asks for. Each reply counts once, wherever copies of it stand.
+
+A reply counts in the conversation that began first. A sum is a cost only if every reply in it has a price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from transcript_store.conversation import ConversationStore, UsageRow
+from transcript_store.errors import ConversationNotFoundError, TranscriptStoreError
+from transcript_store.importing import conversation_id
+from transcript_store.library import ConversationLibrary, ConversationSummary
+from transcript_store.messages import UsageCount
+from transcript_store.usage._prices import PriceTable, bundled_prices
+
+Dimension = Literal["day", "model", "program", "project", "session"]
+DIMENSIONS: tuple[Dimension, ...] = ("day", "model", "program", "project", "session")
+"""What can be summed by."""
+
+
+@dataclass(slots=True, kw_only=True)
+class UsageTotal:
+    """The tokens of the replies that have one key, such as a day. What a provider did not report counts as 0."""
+
+    key: tuple[str | None, ...]
+    """A value for each dimension that was asked for: a day in UTC, a model, a program, the folder of a project, the id of a conversation.
+    None where nothing is on record."""
+    replies: int = 0
+    input_tokens: int = 0
+    """All of the input, with what came from a cache and what was written to one."""
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    output_tokens: int = 0
+    """With thinking."""
+    known_cost_usd: float = 0.0
+    """What the replies cost whose price is known, in US dollars."""
+    unpriced: frozenset[str] = frozenset()
+    """The models of the replies that have no price; ``?`` of one without a name."""
+
+    @property
+    def uncached_input_tokens(self) -> int:
+        """The input that was neither read from a cache nor written to one."""
+        return max(0, self.input_tokens - self.cache_read_tokens - self.cache_write_tokens)
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output."""
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What all of these replies cost, in US dollars; None if one of them has no price."""
+        return None if self.unpriced else self.known_cost_usd
+
+    def add(self, row: UsageRow, cost: float | None) -> None:
+        """Add the tokens of a reply, and its cost if that is known."""
+        self.replies += row.replies
+        self.input_tokens += row.input_tokens
+        self.cache_read_tokens += row.cache_read_tokens
+        self.cache_write_tokens += row.cache_write_tokens
+        self.output_tokens += row.output_tokens
+        if cost is None:
+            self.unpriced |= {row.model or "?"}
+        else:
+            self.known_cost_usd += cost
+
+
+class LibraryUsage(NamedTuple):
+    """The tokens of a library."""
+
+    rows: tuple[UsageTotal, ...]
+    """One for each key, in the order of the keys."""
+    total: UsageTotal
+    titles: Mapping[str, str]
+    """Of sessions that have one their title, by the id of the conversation."""
+    skipped: tuple[str, ...]
+    """What could not be read and is not counted, a sentence each."""
+
+
+def count_usage(
+    library: ConversationLibrary,
+    *,
+    by: Sequence[Dimension] = ("day",),
+    prices: PriceTable | None = None,
+    is_asked_for: Callable[[ConversationSummary], bool] | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    subagents_alone: bool = False,
+) -> LibraryUsage:
+    """The tokens on record in a library, and what they cost. Every conversation is read.
+
+    Args:
+        library: a library.
+        by: what to sum by, in this order.
+        prices: the prices; those that this version came with if None. A reply that says what it cost needs none.
+        is_asked_for: leaves out conversations of which it returns false. A reply that one of the others has too counts there.
+        since: leave out replies before this day (``2026-11-27``, UTC).
+        until: leave out replies after this day.
+        subagents_alone: count the session of a sub-agent for itself, and not with the one that began it.
+
+    Raises:
+        ValueError: ``by`` names something else, or something twice.
+        StorageError: the library cannot be listed.
+    """
+    if set(by) - set(DIMENSIONS) or len(set(by)) != len(by):
+        raise ValueError(f"by must name some of {', '.join(DIMENSIONS)}, each once, not {', '.join(by)!r}")
+    prices = bundled_prices() if prices is None else prices
+    summaries = {one.id: one for one in library.iter_list() if one.id is not None}
+    known = {} if subagents_alone else _parents(summaries.values())
+    count = UsageCount()
+    totals: dict[tuple[str | None, ...], UsageTotal] = {}
+    everything = UsageTotal(key=())
+    # The one that began first is the first to have said what a fork of it repeats.
+    for summary in sorted(summaries.values(), key=lambda one: (one.created_at or "", one.id or "")):
+        if is_asked_for is not None and not is_asked_for(summary):
+            continue
+        session = _root(summary.id or "", known)
+        labels = summary.labels or {}
+        facts = {"program": labels.get("source"), "project": labels.get("cwd"), "session": session}
+        for row, cost in _rows(library, summary, count, prices):
+            day = row.day or ""
+            if (since is not None and day < since) or (until is not None and day > until):
+                continue
+            key = tuple(facts[name] if name in facts else getattr(row, name) for name in by)
+            totals.setdefault(key, UsageTotal(key=key)).add(row, cost)
+            everything.add(row, cost)
+    rows = sorted(totals.values(), key=lambda total: [value or "" for value in total.key])
+    titles = {one.id: one.title for one in summaries.values() if one.id is not None and one.title}
+    return LibraryUsage(tuple(rows), everything, titles, tuple(count.skipped))
+
+
+def conversation_usage(conversation: ConversationStore, *, prices: PriceTable | None = None) -> UsageTotal:
+    """The tokens on record in one conversation and its earlier generations, and what they cost; the key is empty.
+
+    Raises:
+        TranscriptStoreError: as :meth:`ConversationStore.usage`.
+    """
+    total, prices = UsageTotal(key=()), bundled_prices() if prices is None else prices
+    for row, usage in UsageCount().new_rows(conversation):
+        total.add(row, _cost(row, usage, prices))
+    return total
+
+
+def _rows(
+    library: ConversationLibrary, summary: ConversationSummary, count: UsageCount, prices: PriceTable
+) -> Iterator[tuple[UsageRow, float | None]]:
+    try:
+        with library.open(summary.id or "", read_only=True, verify="tail") as conversation:
+            for row, usage in count.new_rows(conversation):
+                if row.input_tokens or row.output_tokens or row.cost_usd:  # a program's own words cost nothing
+                    yield row, _cost(row, usage, prices)
+    except ConversationNotFoundError:
+        return  # it was deleted meanwhile
+    except TranscriptStoreError as error:
+        count.skipped.append(error.problem)
+
+
+def _cost(row: UsageRow, usage: Mapping[str, Any], prices: PriceTable) -> float | None:
+    return row.cost_usd if row.cost_usd is not None else prices.cost(row, usage)
+
+
+def _parents(summaries: Iterable[ConversationSummary]) -> dict[str, str]:
+    """Of each session that is a part of another's work the conversation of that one, whether it is in the library or not."""
+    found = {}
+    for one in summaries:
+        labels = one.labels or {}
+        if one.id is not None and (whole := labels.get("part_of")) and (program := labels.get("source")):
+            found[one.id] = conversation_id(program, whole)
+    return found
+
+
+def _root(session: str, parents: Mapping[str, str]) -> str:
+    """The session at the top. A label is data: what names itself in a circle stays what it is."""
+    seen = {session}
+    at = session
+    while (above := parents.get(at)) is not None:
+        if above in seen:
+            return session
+        seen.add(above)
+        at = above
+    return at

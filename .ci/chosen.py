@@ -31,6 +31,7 @@ AREAS: dict[str, tuple[str, ...]] = {
         "transcript_store/exporting/",
         "transcript_store/formats/",
         "transcript_store/importing/",
+        "transcript_store/keeping/",
         "transcript_store/mcp/",
         "transcript_store/sessions/",
         "transcript_store/sources/",

@@ -18,8 +18,8 @@ CHECKOUT = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.pare
 PACKAGE = CHECKOUT / "transcript_store"
 KINDS = ("code", "docstring", "comment", "blank")
 OUTER = {
-    *("chat", "cli", "exporting", "formats", "importing", "integrations", "mcp"),
-    *("backends", "search", "serving", "sources", "testing", "view"),
+    *("chat", "cli", "exporting", "formats", "importing", "integrations", "keeping", "mcp"),
+    *("backends", "search", "serving", "sources", "testing", "usage", "view"),
 }
 LONGEST = 15
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from transcript_store.conversation import ConversationStore, Record
 from transcript_store.errors import TranscriptStoreError
 from transcript_store.formats import Media, NeutralMessage, Text, is_form_known, to_neutral
-from transcript_store.import_notes import earlier_generations
 from transcript_store.messages import pydantic_ai_in_claude_form, typed_of
 
 if TYPE_CHECKING:
@@ -60,6 +59,8 @@ def first_prompt(directory: str | os.PathLike[str], **keys: Any) -> str | None:
     Raises:
         TranscriptStoreError: as :meth:`ConversationStore.load` and ``iter_records``.
     """
+    from transcript_store.import_notes import earlier_generations  # what was never replaced has none
+
     with ConversationStore(directory, read_only=True, cache_bytes=0, **keys) as conversation:
         conversation.load(verify="tail")
         # What began it stands in the first generation, where a program's compaction took it away.

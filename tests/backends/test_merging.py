@@ -108,14 +108,33 @@ def begun() -> Disk:
     return disk.copy()
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(together=STEPS, first=STEPS, second=STEPS, third=STEPS, shares=st.booleans())
+DRAWN = {"together": STEPS, "first": STEPS, "second": STEPS, "third": STEPS, "shares": st.booleans()}
+SLOW = [HealthCheck.too_slow]
+
+
+@settings(max_examples=2, deadline=None, suppress_health_check=SLOW)
+@given(**DRAWN)
 @example(together=[], first=["append"], second=["append"], third=["append"], shares=False)
 @example(together=["append"], first=["replace"], second=["append"], third=["append", "replace"], shares=True)
-@example(together=[], first=[], second=["replace", "append"], third=["batch"], shares=True)
+@example(together=[], first=["append", "replace"], second=["label"], third=["replace"], shares=False)
 def test_three_that_went_on_apart_come_to_the_same_in_any_order(
     together: Steps, first: Steps, second: Steps, third: Steps, shares: bool
 ) -> None:
+    """M1 to M4, on a few examples."""
+    come_to_the_same(together, first, second, third, shares)
+
+
+@pytest.mark.long
+@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
+@given(**DRAWN)
+def test_three_that_went_on_apart_at_length(
+    together: Steps, first: Steps, second: Steps, third: Steps, shares: bool
+) -> None:
+    """M1 to M4, on many."""
+    come_to_the_same(together, first, second, third, shares)
+
+
+def come_to_the_same(together: Steps, first: Steps, second: Steps, third: Steps, shares: bool) -> None:
     """M1 to M4: the same histories in each order, none lost, none twice; each library's own stays under its id; twice is once."""
     base = begun()
     go_on(base, "all", together)
@@ -124,6 +143,7 @@ def test_three_that_went_on_apart_come_to_the_same_in_any_order(
     for who, steps in (("one", first), ("two", second), ("three", third)):
         disk = apart[-1].copy() if shares and apart else base.copy()
         disk.random_bytes(len(apart) + 1)
+        disk.clock_us += 1_000_003 * (len(apart) + 1)
         go_on(disk, who, steps)
         apart.append(disk.copy())
     due = last_ones([history for disk in apart for history in histories(disk)])
@@ -281,6 +301,21 @@ def test_a_generation_that_was_deleted_is_not_brought_back() -> None:
     with pytest.raises(Exception, match="generation 0 was deleted here"):
         bring(oldest, disk)
     assert tree(disk) == before
+
+
+def test_a_copy_is_the_same_whatever_the_library_had_when_it_came() -> None:
+    """What comes lost its first generation; the library had that alone, and later another second one: there is one copy, not two."""
+    here = begun()
+    there = here.copy()
+    there.clock_us += 1_000_000
+    with library_on(there).open(ID) as conversation:
+        conversation.append_message(said("of there"))
+        conversation.replace_transcript([said("sums up there")])
+        conversation.delete_generation(0)
+    bring(there, here)
+    go_on(here, "here", ["replace"])
+    assert not any(report.is_changed for report in bring(there, here))
+    assert len(histories(here)) == 2
 
 
 @pytest.mark.parametrize("source", ["folder", "place"])

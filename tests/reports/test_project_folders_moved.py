@@ -78,6 +78,7 @@ def test_the_library_has_one_project(home: Path, old: str, new: str) -> None:
     assert len(told("list", "--project", "our shop", "--json").splitlines()) == 3
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("below", ["", "/api"])
 @pytest.mark.parametrize("program", MAKERS)
 def test_the_programs_files_follow_and_come_back(home: Path, old: str, new: str, program: str, below: str) -> None:

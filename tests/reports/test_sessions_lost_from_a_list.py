@@ -52,6 +52,7 @@ def thread(home: Path) -> list[dict[str, Any]]:
         return [dict(row) for row in database.execute("SELECT * FROM threads")]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("program", MAKERS)
 def test_a_deleted_session_comes_back_byte_for_byte(home: Path, program: str) -> None:
     """The dry run writes nothing; --apply writes the bytes; again, there is nothing to do. The id of the session is enough to name it."""
@@ -181,6 +182,7 @@ def test_a_session_that_the_program_put_elsewhere_is_not_there_twice(home: Path,
     assert elsewhere.exists()
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("session", ["x; touch owned", "$(touch owned)", "-p", "../../../owned"])
 def test_what_a_session_is_called_is_data(home: Path, session: str) -> None:
     """An id comes from a file that others wrote: never an option, a command or a path."""

@@ -134,6 +134,21 @@ def test_a_reply_counts_once_with_its_final_figure(tmp_path):
     assert library.usage().total.output_tokens == 600
 
 
+def test_a_branch_that_was_left_was_paid_for(tmp_path):
+    """A rewind takes the reply out of the conversation; it stands in an event, and its tokens count."""
+    left = {
+        "message": {"role": "assistant", "content": "No."},
+        "model": "m",
+        "usage": {"input_tokens": 7, "output_tokens": 5},
+    }
+    library = library_of(tmp_path, ({"input_tokens": 1, "output_tokens": 2}, {"model": "m"}))
+    (summary,) = library.list()
+    with library.open(summary.id or "") as conversation:
+        conversation.append_event({"left_branch": left})
+    total = count_usage(library, prices=PRICES).total
+    assert (total.replies, total.input_tokens, total.output_tokens) == (2, 8, 7)
+
+
 def test_the_lines_of_a_streamed_reply_are_one_reply(tmp_path):
     """Claude Code writes a line a block, each with the usage so far."""
     lines = [
@@ -320,7 +335,7 @@ def test_the_table_that_comes_with_it_is_one(tmp_path):
 
 SHARED = os.environ.get("TRANSCRIPT_STORE_SHARED")
 WILD = Path(SHARED or "nowhere", "corpora/wild")
-SESSIONS = sorted([*WILD.glob("claudecode/*.jsonl"), *WILD.glob("codex/ir-*.jsonl")])
+SESSIONS = sorted([*WILD.glob("claudecode/*.jsonl"), *WILD.glob("codex/ir-*.jsonl"), *WILD.glob("pi/ir-*.jsonl")])
 
 
 def lines_of(source: Path) -> list[JSON]:
@@ -349,6 +364,11 @@ def plainly_counted(source: Path) -> tuple[int, int]:
                 ]
                 replies[message["id"]] = max(replies[message["id"]], (sum(counts), usage["output_tokens"]))
         return sum(taken for taken, _ in replies.values()), sum(given for _, given in replies.values())
+    if source.parent.name == "pi":
+        said = [line["message"] for line in lines_of(source) if line.get("type") == "message"]
+        used = [message["usage"] for message in said if message.get("usage")]
+        taken = sum(usage["input"] + usage["cacheRead"] + usage["cacheWrite"] for usage in used)
+        return taken, sum(usage["output"] for usage in used)
     totals: list[tuple[int, int]] = []
     for line in lines_of(source):
         payload = line.get("payload") or {}

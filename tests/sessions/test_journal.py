@@ -97,11 +97,13 @@ def test_a_change_is_made_and_undone(tmp_path: Path) -> None:
     assert [name for name in sorted(os.listdir(folder)) if not name.startswith("state.sqlite-")] == names
 
 
-def kills(folder_of: Callable[[], Path], call: Callable[[Path], object], check: Callable[[Path], None]) -> int:
-    """Kill a call before each of its changes, each time in a fresh home; returns how often."""
-    nth = 0
+def kills(
+    folder_of: Callable[[], Path], call: Callable[[Path], object], check: Callable[[Path], None], every: int = 1
+) -> int:
+    """Kill a call before each of its changes, or each of so many, each time in a fresh home; returns how many it has."""
+    nth = 1 - every
     while True:
-        nth += 1
+        nth += every
         folder = folder_of()
         is_done = ends_before(nth, lambda folder=folder: call(folder))  # type: ignore[misc]
         check(folder)
@@ -116,7 +118,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_kill_before_every_step_leaves_all_or_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
+def test_a_kill_before_every_step_leaves_all_or_nothing(tmp_path: Path, every: int) -> None:
     """J1 to J3: the next call finds the change finished, or undoes it to the last byte and row."""
     homes = (home(tmp_path / str(number)) for number in range(1000))
     reached = set()
@@ -132,7 +135,7 @@ def test_a_kill_before_every_step_leaves_all_or_nothing(tmp_path: Path) -> None:
             left = [name for name in os.listdir(folder) if ".new-" in name or ".before-" in name]
             assert [name for name in left if not name.startswith("state")] == []
 
-    count = kills(lambda: next(homes), lambda folder: change_files(str(folder), "a test", steps(folder)), check)
+    count = kills(lambda: next(homes), lambda folder: change_files(str(folder), "a test", steps(folder)), check, every)
     assert count > 20
     assert reached == {(False, False), (True, False), (False, True)}
 
@@ -156,6 +159,7 @@ def test_a_kill_of_an_undo_is_completed_by_the_next_one(tmp_path: Path) -> None:
     assert count > 5
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "change",
     [

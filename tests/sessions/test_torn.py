@@ -6,11 +6,14 @@ The reports are in tests/reports/test_torn_session_files.py. Here stand the prop
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.formats.sources import SHARED
 from transcript_store.sessions import mend_document, mend_lines
 from transcript_store.testing.strategies import json_values
 
@@ -135,3 +138,22 @@ def test_a_document_is_mended_or_refused(body: Any) -> None:
     assert mended is not None
     assert json.loads(mended.data) == json.loads(text)
     assert mend_document(text.rstrip()[:-1]) is None
+
+
+WILD = sorted(Path(SHARED, "corpora").rglob("*.jsonl")) if SHARED else []
+
+
+@pytest.mark.sampled(every=40)
+@pytest.mark.parametrize("path", WILD, ids=lambda path: path.stem[-40:])
+def test_files_of_real_programs_are_left_alone_or_named(path: Path) -> None:
+    """Of what programs wrote only a torn line (three files have one) is cut, and each line that can be read stays as it is."""
+    raw = path.read_bytes()
+    mended = mend_lines(raw, escapes_separators=False)
+    torn = [mend for mend in mended.mends if mend.kind == "torn"]
+    assert len(torn) <= 1
+    kept = [
+        line
+        for line in raw.split(b"\n")
+        if line.strip() and not any(line.startswith(one.excerpt.encode()) for one in torn)
+    ]
+    assert mended.data.split(b"\n")[:-1] == [line.rstrip(b"\r") for line in kept]

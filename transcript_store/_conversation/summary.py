@@ -19,6 +19,7 @@ from transcript_store._conversation.layout import metadata_bytes, read_metadata,
 from transcript_store._conversation.metadata import MetadataDocument, NotADocument, decode_document
 from transcript_store._json.replies import cache_reads_in, cache_writes_in, cost_in, tokens_in
 from transcript_store._json.strict import JSONDecodeError, decode
+from transcript_store._json.turns import left_of
 from transcript_store._log import scan
 from transcript_store._log.header import NotAHeader, is_header_of, read_header
 from transcript_store._log.record import SEALED, Header, Record
@@ -357,8 +358,10 @@ class UsageCount:
 
 
 def _about(record: Record) -> dict[str, Any]:
-    """As a client notes it beside the message; frameworks store it in the message."""
-    extra, message = record.extra or {}, record.message or {}
+    """As a client notes it beside the message; frameworks store it in the message. A reply on a branch that was left was paid for too."""
+    left = left_of(record.extra or {}) if record.message is None else None
+    message, extra = left or (record.message, record.extra)
+    message, extra = message or {}, extra or {}
     if "usage" in extra:
         return extra
     return {"model": message.get("model") or message.get("model_name"), "usage": message.get("usage")}

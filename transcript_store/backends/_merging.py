@@ -29,7 +29,7 @@ from transcript_store._conversation.layout import header_of, occupant
 from transcript_store._conversation.metadata import REPLACED
 from transcript_store._conversation.storage import Reader, StorageOptions
 from transcript_store._conversation.writer import Writer
-from transcript_store._log.record import GENESIS, SUFFIX_BYTES, Mark, Position, close_line, record_head
+from transcript_store._log.record import FORMAT, GENESIS, SUFFIX_BYTES, Mark, Position, close_line, record_head
 from transcript_store._log.scan import PIECE_BYTES
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
@@ -89,20 +89,32 @@ def compare(there: RemoteState, incoming: RemoteState, path: str) -> Comparison:
     if number not in incoming.transcripts:
         if _stated_end(incoming, number, path) == consistency.End(ours.end.seq, ours.end.head.decode()):
             return Comparison(Way.BEHIND)
-        return Comparison(Way.APART, _apart(incoming, number, ours.end, _line_after(incoming, number, None, path)))
+        return Comparison(Way.APART, _parting(there, incoming, path))
     other = incoming.transcripts[number]
-    if ours.end.offset_bytes <= other.end.offset_bytes:
-        is_beginning, common = other.holds(ours.end), ours.end
-    else:
-        is_beginning, common = ours.holds(other.end), other.end
-    if not is_beginning:
-        offset, before = _first_difference(ours, other)
-        return Comparison(Way.APART, _apart(incoming, number, before, _line_at(other, offset)))
-    is_behind = live == number and ours.end.seq <= other.end.seq
-    is_ahead = theirs == number and other.end.seq <= ours.end.seq
+    is_behind = live == number and other.holds(ours.end)
+    is_ahead = theirs == number and ours.holds(other.end)
     if is_behind or is_ahead:
         return Comparison(Way.SAME if is_behind and is_ahead else Way.BEHIND if is_behind else Way.AHEAD)
-    return Comparison(Way.APART, _apart(incoming, number, common, _line_after(incoming, number, common, path)))
+    return Comparison(Way.APART, _parting(there, incoming, path))
+
+
+def _parting(there: RemoteState, incoming: RemoteState, path: str) -> dict[str, Any]:
+    """Where two histories part that do: the first line of what comes that is not there, in the first generation that differs."""
+    number = 0
+    for number in sorted({*there.transcripts} & {*incoming.transcripts}):
+        ours, other = there.transcripts[number], incoming.transcripts[number]
+        if other.holds(ours.end) and ours.holds(other.end):
+            continue
+        if ours.holds(other.end):
+            break  # what ended it, or came in its place, is the difference
+        if other.holds(ours.end):
+            return _apart(incoming, number, ours.end, _line_at(other, ours.end.offset_bytes))
+        offset, before = _first_difference(ours, other)
+        return _apart(incoming, number, before, _line_at(other, offset))
+    later = [each for each in incoming.transcripts if each > number] or [min(incoming.transcripts)]
+    following = incoming.transcripts[min(later)]
+    line = bytes(following.read(0, following.header(path)[1].offset_bytes - 1))
+    return _apart(incoming, number, following.end, line)
 
 
 def _stated_end(standing: RemoteState, number: int, path: str) -> consistency.End | None:
@@ -113,22 +125,19 @@ def _stated_end(standing: RemoteState, number: int, path: str) -> consistency.En
 
 
 def _apart(incoming: RemoteState, number: int, common: Position, line: bytes) -> dict[str, Any]:
+    """``forked_from`` of a copy. It follows from the first line that differs alone, so it is the same whatever a library has."""
+    seq, head = common.seq, common.head.decode()
+    if line.startswith(FORMAT):
+        replaces = orjson.loads(line).get("replaces") or {}
+        number, seq = replaces.get("generation", 0), replaces.get("records", 0)
+        head = replaces.get("head", GENESIS.decode())
     return {
         "conversation": incoming.state.conversation,
         "generation": number,
-        "seq": common.seq,
-        "head": common.head.decode(),
+        "seq": seq,
+        "head": head,
         _NEXT: line[-SUFFIX_BYTES:][len(b',"hash":"') : -len(b'"}')].decode(),
     }
-
-
-def _line_after(standing: RemoteState, number: int, common: Position | None, path: str) -> bytes:
-    """The first line behind a position of a generation: there, or the first line of the generation that follows."""
-    transcript = standing.transcripts.get(number)
-    if common is not None and transcript is not None and transcript.end.seq > common.seq:
-        return _line_at(transcript, common.offset_bytes)
-    following = standing.transcripts[min(each for each in standing.transcripts if each > number)]
-    return bytes(following.read(0, following.header(path)[1].offset_bytes - 1))
 
 
 def _line_at(transcript: RemoteTranscript, offset: int) -> bytes:

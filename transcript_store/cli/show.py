@@ -37,7 +37,6 @@ from transcript_store.cli._shared.names import (
     short_ids,
     with_id,
 )
-from transcript_store.cli._shared.tally import news
 from transcript_store.cli._shared.terminal import (
     Line,
     Look,
@@ -150,6 +149,8 @@ def _show(arguments: Namespace) -> int:
                 say_line(line)
         _print(arguments, generation, wanted if arguments.last is None else _last(arguments.last, wanted, _is_said))
         if arguments.follow:
+            from transcript_store.cli._shared.tally import news
+
             flush()
             for generation, more, event in news(conversation):
                 if event is not None:

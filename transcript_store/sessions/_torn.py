@@ -231,10 +231,12 @@ class _Mending:
         text = b"".join(line for _, _, line in stretch).decode("utf-8", "surrogateescape")
         place = _StretchPlace(text, stretch)
         done, at, tries = 0, _skip(text, 0), _MOST_TRIES
+        syntax = _Syntax(text)
         while 0 <= at < len(text) and tries:
             decoded = _decoded(text, at)
             before = text[done:at].strip("\x00 \t\r\n\ufeff\u2028\u2029")
-            if decoded is not None and (not before or self._is_line(decoded[0], before)):
+            is_new = decoded is not None and (not before or not syntax.takes_value(done, at))
+            if decoded is not None and (is_new or self._is_line(decoded[0], before)):
                 value, end = decoded
                 self._cut(text, done, at, place)
                 self._take(text, at, end, value, place, is_glued=done > 0 and not _has_line_feed(text[done:at]))
@@ -323,6 +325,44 @@ class _Mending:
                         "parent", f"its {parent} was a cut line; it is the line before that now", one.line, one.offset
                     )
             last = one.ids[at] or last
+
+
+class _Syntax:
+    """Whether a value may stand at a place of a torn text: then an object there may be a part of it. Each place is read once."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._begin = self._at = 0
+        self._brackets: list[str] = []
+        self._last = ""
+        self._is_in_string = False
+
+    def takes_value(self, begin: int, at: int) -> bool:
+        """False within a string, where an object would have its quotes escaped, and after a complete value."""
+        if begin != self._begin:
+            self._begin = self._at = begin
+            self._brackets, self._last, self._is_in_string = [], "", False
+        while self._at < at and not self._is_in_string:
+            character = self._text[self._at]
+            if character == '"':
+                string = _STRING.match(self._text, self._at, at)
+                if string is None:
+                    self._is_in_string = True
+                    break
+                self._at, self._last = string.end(), '"'
+                continue
+            if character in "{[":
+                self._brackets.append(character)
+            elif character in "}]" and self._brackets:
+                self._brackets.pop()
+            if character > " ":
+                self._last = character
+            self._at += 1
+        if self._is_in_string:
+            # The string may have an end further on: look again from its beginning the next time.
+            self._is_in_string = False
+            return False
+        return self._last in (":", "[") or (self._last == "," and self._brackets[-1:] == ["["])
 
 
 class _StretchPlace:

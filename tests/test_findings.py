@@ -109,8 +109,8 @@ def with_line(number: int, change: Callable[[bytes], bytes]) -> Callable[[list[b
         (lambda lines: [*lines[:4], edited(lines[4])[:-1]], "truncated", 4, "its hash does not match"),
         (lambda lines: [*lines[:3], lines[4][:-1]], "truncated", 3, "its hash does not match"),
         # behind it
-        (with_line(6, edited), "hole", 6, "bad bytes with a whole record behind them (seq 7, byte "),
-        (with_line(7, lambda line: b"x" + line), "hole", 7, "a stored record has other bytes before it or behind it"),
+        (with_line(6, edited), "hole", 6, "bad bytes with a whole record after them (seq 7, byte "),
+        (with_line(7, lambda line: b"x" + line), "hole", 7, "a stored record has other bytes before or after it"),
         (with_line(7, lambda line: b""), "torn-tail", 7, "it was changed, or a line before it is missing"),
         (lambda lines: [*lines, b'{"note":1}\n', b'{"note":2}\n'], "foreign", 9, "a person appended them"),
         (lambda lines: [*lines, b'{"note":1}\n', b'{"note":2}'], "torn-tail", 9, "it does not end in a hash"),
@@ -118,7 +118,7 @@ def with_line(number: int, change: Callable[[bytes], bytes]) -> Callable[[list[b
         (lambda lines: [*lines, lines[0]], "torn-tail", 9, "its hash does not match"),
         (lambda lines: [*lines[:8], lines[8][:-20]], "torn-tail", 8, "it does not end in a hash"),
         (lambda lines: [*lines[:8], lines[8][:-1]], "torn-tail", 8, "the last record lacks only its line feed"),
-        (with_line(8, edited), "torn-tail", 8, "the line has its end, so it may have been acknowledged"),
+        (with_line(8, edited), "torn-tail", 8, "the line is terminated, so it may have been acknowledged"),
         (lambda lines: [*lines, bytes(20)], "torn-tail", 9, "it holds 20 NUL bytes"),
     ],
 )

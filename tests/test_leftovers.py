@@ -188,7 +188,7 @@ def test_a_damaged_generation_is_listed_with_the_reason_alone() -> None:
         damaged, live = store.generations()
     assert (damaged.number, damaged.is_live, damaged.record_count) == (0, False, None)
     assert damaged.damage is not None
-    assert damaged.damage.startswith("bad bytes with a whole record behind them (seq 3, byte ")
+    assert damaged.damage.startswith("bad bytes with a whole record after them (seq 3, byte ")
     assert (live.number, live.is_live, live.record_count, live.damage) == (1, True, 1, None)
     assert live.size_bytes == len(content(disk))
 

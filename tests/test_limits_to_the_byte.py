@@ -273,6 +273,6 @@ def test_of_a_long_line_only_the_beginning_is_described(monkeypatch: pytest.Monk
 
     assert described(b"") == "an empty line"
     assert described(b"x" * 10).startswith("it does not end in a hash")
-    assert described(b"x" * 11) == "it has 11 bytes, and does not verify"
+    assert described(b"x" * 11) == "it has 11 bytes and does not verify"
     assert described(b"x" * 9 + b"\0x").startswith("it has 11 bytes, NUL bytes among them")
-    assert described(b"x" * 10 + b"\0") == "it has 11 bytes, and does not verify"
+    assert described(b"x" * 10 + b"\0") == "it has 11 bytes and does not verify"

@@ -265,7 +265,7 @@ def test_a_writer_whose_transcript_is_gone_is_told_so() -> None:
     disk = a_conversation()
     with opened(disk) as store:
         in_folder(disk, CHAT, lambda folder: disk.unlink(folder, "transcript.jsonl"))
-        with pytest.raises(CorruptTranscriptError, match="the transcript is gone") as refused:
+        with pytest.raises(CorruptTranscriptError, match="the transcript was removed") as refused:
             store.append_message(SAID[0])
         assert refused.value.kind == "replaced"
         assert store.get_messages() == SAID

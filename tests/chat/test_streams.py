@@ -197,7 +197,7 @@ def test_an_unfinished_stream_ends_with_its_conversation(dialect: Dialect, serve
         client = connect(dialect, server, conversation, model="m")
         stream = begun(client, "Again")
         (tmp_path / "c" / "transcript.jsonl").rename(tmp_path / "elsewhere")
-        with pytest.raises(TranscriptStoreError, match="the transcript is gone"):
+        with pytest.raises(TranscriptStoreError, match="the transcript was removed"):
             conversation.close()
         with pytest.raises(TranscriptStoreError, match="was closed"):
             conversation.get_messages()

@@ -1,12 +1,12 @@
-"""What is wrong with a file, and what caused it.
+"""What is wrong with a transcript file, and what caused it?
 
-Two kinds of bad bytes are told apart by their cause, as LevelDB's log reader does:
+Bad bytes have one of two causes, as in LevelDB's log reader:
 
-* A *torn tail* is what a crash leaves of an append that was under way: bad bytes at the end, after the mark, with nothing whole
-  behind them. Recovery cuts it; its bytes are kept in quarantine.
-* Anything else is *corrupt*: damage to something acknowledged. It is refused and left alone.
+* A *torn tail* is what a crash leaves of an unfinished append: bad bytes at the end, after the mark, with no whole
+  record after them. Recovery cuts it; its bytes are kept in quarantine.
+* Anything else is *corrupt*: damage to something acknowledged. The file is refused and not changed.
 
-Damage to the last records behind the mark looks like a torn tail. So what recovery cuts may have been acknowledged.
+Damage to the last records after the mark looks like a torn tail. So recovery may cut acknowledged records there.
 
 Invariants, which the tests name:
 
@@ -14,7 +14,7 @@ R1  A record that verifies and completes an append is never cut.
 R2  Nothing at or before the mark is ever cut.
 R3  Reading what recovery left gives the same records and no damage.
 
-Which records of the rest are whole, ``resync`` finds. Nothing here does I/O: a :data:`Read` is given.
+``resync`` finds the whole records after the damage. Nothing here does I/O: the caller passes a :data:`Read`.
 """
 
 from __future__ import annotations
@@ -44,56 +44,59 @@ Kind = Literal[
     "not-genuine",
     "unkeyed-repair",
 ]
-"""What can be wrong with a transcript; docs/format.md describes each and the way out."""
+"""What can be wrong with a transcript; docs/format.md describes each kind and what to do."""
 
 _SAMPLE_BYTES = 1 << 20
 _LINES_BYTES = 16 * 2**20
-"""More than that is nothing that a person appended by hand."""
+"""A person appends no more than that by hand."""
 
 
 class Damage(NamedTuple):
-    """The first place where a transcript is not whole, and why."""
+    """The first position where a transcript is not whole, and why."""
 
     kind: Kind
     reason: str
     place: Position
-    """Where the first line begins that is not whole."""
+    """Where the first line that is not whole starts."""
     cut_at_bytes: int = 0
     """For a torn tail: where recovery cuts."""
     line_feed_missing: bool = False
-    """For a torn tail: whether what stands before the cut is a whole record that only lacks its LF."""
+    """For a torn tail: True if the bytes before the cut are a whole record that lacks only its LF."""
 
     @property
     def line_number(self) -> int:
-        """The number of the line that begins there: the first line is 1, and is the header."""
+        """The number of the line that starts there: the first line is 1, and is the header."""
         return self.place.seq + 2
 
 
 def check(read: Read, size: int, begin: Position, mark: Position) -> tuple[Damage | None, Position]:
-    """Verify a whole file from behind its header; returns what is wrong, and where the last complete append ends before that.
+    """Verify a whole file after its header. Return the damage, if any, and the end of the last complete append before
+    it.
 
-    ``mark`` is where it was last known to be synced, ``begin`` if that is not known.
+    ``mark`` is the last position that is known to be synced; ``begin`` if none is known.
     """
     walk = Walk(read, begin, size)
-    at_the_mark = begin  # or the first place behind it where a record begins or ends
+    at_the_mark = begin  # or the first boundary of a record after it
     for piece in walk:
         if at_the_mark.offset_bytes < mark.offset_bytes:
             at_the_mark = piece.boundary(bisect_left(piece.starts, mark.offset_bytes - piece.begin.offset_bytes))
     damage = judge(read, size, walk, mark)
     if at_the_mark != mark and (damage is None or damage.place.offset_bytes >= mark.offset_bytes):
-        # The chain is not keyed: whoever can write the file can write another history that verifies.
+        # The chain is not keyed: a process that can write the file can write another history that verifies.
         what = f"the mark remembers seq {mark.seq} at byte {mark.offset_bytes} with head {mark.head.decode()}"
         damage = Damage("rewritten", f"every line verifies, but not as what was synced: {what}", at_the_mark)
     return damage, walk.end
 
 
 def judge(read: Read, size: int, walk: Walk, mark: Position) -> Damage | None:
-    """What stands where a walk through a whole file stopped; None if nothing does, and the mark was reached.
+    """The damage at the position where a walk through the file stopped; None if it reached the end and the mark.
 
-    ``mark`` is where the transcript was last known to be synced.
+    ``mark`` is the last position that is known to be synced.
     """
     complete, stopped = walk.end, walk.stopped
     offset = stopped.offset_bytes
+    # Everything verifies, but the mark may lie beyond the end: synced records are missing. No crash does that, so this
+    # is "truncated", never a torn tail (R2).
     if complete.offset_bytes >= size:
         if max(mark.offset_bytes, complete.offset_bytes) <= size:
             return None
@@ -104,23 +107,23 @@ def judge(read: Read, size: int, walk: Walk, mark: Position) -> Damage | None:
     if offset == size:
         reason = "the file ends in the middle of a batch"
     if complete.offset_bytes < mark.offset_bytes:
-        # R2. Everything up to the mark was synced, and a crash takes nothing that was. So this is not a torn tail.
+        # R2. Everything up to the mark was synced, and a crash removes no synced bytes. So this is not a torn tail.
         kind: Kind = "truncated" if size < mark.offset_bytes and line_end is None else "damaged-line"
         if line_end is None and _is_whole_but_for_its_line_feed(read, stopped, size):
-            reason = (
-                "the last line feed is gone, and the record before it is whole: an editor trimmed the file; put it back"
-            )
+            reason = "the last line feed is missing, and the record before it is whole: an editor trimmed the file; add the line feed"
         return Damage(kind, reason, stopped)
     found = _torn_or_hole(read, size, walk, reason, line_end)
     if found.kind == "torn-tail" and _is_foreign(read, offset, size):
         return Damage(
-            "foreign", "lines of JSON, and no records of ours: another program or a person appended them", stopped
+            "foreign",
+            "lines of JSON, but not records of this format: another program or a person appended them",
+            stopped,
         )
     return found
 
 
 def _torn_or_hole(read: Read, size: int, walk: Walk, reason: str, line_end: int | None) -> Damage:
-    """Behind the mark: bad bytes are a torn tail, unless a whole record that a crash cannot explain stands behind them."""
+    """Classify bad bytes after the mark: a torn tail, unless a whole record follows them that a crash cannot explain."""
     complete, stopped = walk.end, walk.stopped
     kept: ByteRange | None = None
     chained, chained_batch = stopped, walk.batch
@@ -129,29 +132,31 @@ def _torn_or_hole(read: Read, size: int, walk: Walk, reason: str, line_end: int 
         if whole is None:
             continue
         if whole.previous == chained.head:
-            # R1. It was written whole, right behind the last good record. It counts wherever it stands now: what an editor
-            # put before it (a blank line, say) does not make it a part of a torn tail.
+            # R1. This record was written whole, directly after the last good one. It counts wherever it is now: an
+            # editor may have put something before it (a blank line), which does not make it part of a torn tail.
             if whole.seq != chained.seq + 1 or not continues(chained_batch, whole.batch):
-                return Damage("hole", f"a record is out of its order: {reason}", stopped)
+                return Damage("hole", f"a record is out of order: {reason}", stopped)
             if whole.batch.k < whole.batch.n:
                 chained, chained_batch = Position(whole.seq, end, whole.head), whole.batch
             elif start == stopped.offset_bytes and (size if line_end is None else line_end) - end <= 1:
-                # The page with its line feed was lost, or is stale and has one other byte in that place. The record stays,
-                # the byte goes to quarantine, and recovery writes the line feed again.
+                # The page with the line feed was lost, or is stale and has one other byte there. The record stays, the
+                # byte goes to quarantine, and recovery writes the line feed again.
                 kept = stretch
             else:
-                return Damage("hole", f"a stored record has other bytes before it or behind it: {reason}", stopped)
+                return Damage("hole", f"a stored record has other bytes before or after it: {reason}", stopped)
         elif whole.seq > stopped.seq and whole.seq - whole.batch.k != complete.seq:
-            # A crash leaves two other kinds: an older record in a stale block, and more of the batch that was being written.
-            what = f"bad bytes with a whole record behind them (seq {whole.seq}, byte {start})"
+            # Record k of the batch under way has seq == complete.seq + k, and a reused block holds records with an
+            # older seq. Neither was acknowledged. Any other whole record was, so the bad bytes before it are damage and
+            # must not be cut (R1).
+            what = f"bad bytes with a whole record after them (seq {whole.seq}, byte {start})"
             return Damage("hole", f"{what}: {reason}", stopped)
     if kept is not None:
         return Damage(
             "torn-tail", "the last record lacks only its line feed", stopped, kept.end, line_feed_missing=True
         )
     if line_end is not None and read(stopped.offset_bytes, 7) == b'{"seq":':
-        # Nothing tells a write that was cut off from a record that was damaged later: the mark is not so far yet.
-        reason = f"{reason}; the line has its end, so it may have been acknowledged"
+        # After the mark, an interrupted write cannot be distinguished from a record that was damaged later.
+        reason = f"{reason}; the line is terminated, so it may have been acknowledged"
     return Damage("torn-tail", reason, stopped, complete.offset_bytes)
 
 
@@ -164,7 +169,7 @@ def _find_line_feed(read: Read, offset: int, size: int) -> int | None:
 
 
 def _is_whole_but_for_its_line_feed(read: Read, before: Position, size: int) -> bool:
-    """Whether the rest of the file is one record."""
+    """True if the rest of the file is one record without its line feed."""
     found = list(stretches(read, size, before))
     if len(found) != 1 or found[0].whole is None:
         return False
@@ -172,9 +177,10 @@ def _is_whole_but_for_its_line_feed(read: Read, before: Position, size: int) -> 
 
 
 def _is_foreign(read: Read, start: int, size: int) -> bool:
-    """Whether what stands behind the last record is whole lines of JSON that do not begin as ours do.
+    """True if the rest of the file is whole lines of JSON that do not start as our lines do.
 
-    No crash leaves that: it leaves a part of what was written, an earlier line of ours, or a block that ends anywhere.
+    No crash leaves that: a crash leaves part of what was written, an earlier line of ours, or a block that ends
+    anywhere.
     """
     if size - start > _LINES_BYTES or read(start, 1) != b"{":
         return False
@@ -188,21 +194,21 @@ def _is_foreign(read: Read, start: int, size: int) -> bool:
 
 
 def describe_at(read: Read, start: int, end: int) -> str:
-    """:func:`describe` for a line of a file; of one that is very long only a beginning is looked at."""
+    """:func:`describe` for a line of a file; of a very long line only the start is examined."""
     if end - start <= _SAMPLE_BYTES:
         return describe(bytes(read(start, end - start)))
     sample = bytes(read(start, _SAMPLE_BYTES))
     if b"\0" in sample:
         return f"it has {end - start:,} bytes, NUL bytes among them: a power cut or a failing disk leaves such runs"
-    return f"it has {end - start:,} bytes, and does not verify"
+    return f"it has {end - start:,} bytes and does not verify"
 
 
 def describe(line: bytes) -> str:
-    """A sentence on what a bad line looks like; no byte of it is repeated."""
+    """One sentence about what a bad line looks like; it repeats none of the line's bytes."""
     if not line:
         return "an empty line"
     if line.startswith(b"\xef\xbb\xbf"):
-        return "it begins with a byte order mark: an editor wrote this file"
+        return "it starts with a byte order mark: an editor wrote this file"
     if b"\0" in line:
         return f"it holds {many(line.count(0), 'NUL byte')}: a power cut or a failing disk leaves such runs"
     if line.endswith(b'"}\r'):

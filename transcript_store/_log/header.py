@@ -1,4 +1,4 @@
-"""The first line of a transcript: whose it is, which generation, and the metadata that it began with.
+"""What does the first line of a transcript say: its conversation, its generation and its first metadata?
 
 Nothing here does I/O.
 """
@@ -32,7 +32,7 @@ _PLAIN_HEADER = re.compile(
 
 
 class NotAHeader(NamedTuple):
-    """Why a first line cannot be read. ``version`` is set if it is a header of a later version of this format."""
+    """Why the first line is not a readable header. ``version`` is set if a later version wrote it."""
 
     kind: Kind
     reason: str
@@ -40,9 +40,9 @@ class NotAHeader(NamedTuple):
 
 
 def read_header(data: bytes | bytearray) -> tuple[Header, Position] | NotAHeader:
-    """The header that a transcript begins with, and the position after it.
+    """The header of a transcript, and the position after it.
 
-    ``data`` holds the first line at least. The caller checks what the header's metadata says.
+    ``data`` holds at least the first line. The caller checks what the header's metadata says.
     """
     if not data:
         return NotAHeader("damaged-header", "the file is empty")
@@ -79,7 +79,7 @@ def read_header(data: bytes | bytearray) -> tuple[Header, Position] | NotAHeader
 
 
 def _all_known(requires: object) -> bool:
-    """Whether this version knows each feature that a header requires."""
+    """True if this version knows every feature that the header requires."""
     return type(requires) is list and all(type(feature) is str and feature in FEATURES for feature in requires)
 
 
@@ -93,14 +93,15 @@ def _problem_with(members: dict[str, Any]) -> str | None:
     if type(metadata) is not dict:
         return "it has no metadata"
     if (conversation, generation) != (metadata.get("id"), metadata.get("generation")):
-        return "its metadata is of another conversation or generation"
+        return "its metadata belongs to another conversation or generation"
     return None if is_time(members.get("at")) else "it has no time"
 
 
 def is_header_of(line: bytes | bytearray, conversation: object, generation: object) -> bool:
-    """Whether a first line, with its LF, is a whole header of this conversation and generation, as this version writes it.
+    """True if a first line, with its LF, is a whole header of this conversation and generation as this version writes
+    it.
 
-    A list asks this for each conversation: 45 µs for one of them, and 63 with :func:`read_header`, which gives a reason.
+    A listing calls it for each conversation: 45 µs each, where :func:`read_header`, which gives a reason, takes 63.
     """
     match = _PLAIN_HEADER.match(line)
     if match is None or (match[1].decode(), int(match[2])) != (conversation, generation) or b'"requires"' in line:

@@ -1,4 +1,4 @@
-"""A whole transcript that is being written: a create, a replace or a repair puts it in place by a rename."""
+"""How is a whole new transcript written? A create, a replace or a repair puts it in place with a rename."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from transcript_store._log.sealed_records import RecordSealer, plain_members
 
 
 def begins_at(now: Stamp, entries: Iterable[Entry | Copied]) -> Stamp:
-    """The time of a transcript that begins now with these records: that of the first of them, if its caller gave it one."""
+    """The time of a transcript that starts now with these records: the first record's time, if its caller gave one."""
     first = entries[0] if isinstance(entries, Sequence) and entries else None
     given_us = None if first is None or isinstance(first, Copied) else first[2]
     return now if given_us is None else stamp_of(given_us, now, before_us=min(given_us, now[0]))
 
 
 class Image:
-    """The bytes of a transcript, made as they are written: memory holds a piece of them at a time."""
+    """The bytes of a new transcript, produced while they are written: memory holds one chunk at a time."""
 
     def __init__(
         self,
@@ -51,22 +51,22 @@ class Image:
         self.last_at_us = begins[0]
         """The time of the last record, or of the header: the next record is not before it."""
         self.sealer = sealer
-        """What seals its records; None if they are plain, or were sealed elsewhere and are copied as they are."""
+        """What seals its records; None if they are plaintext, or were sealed elsewhere and are copied unchanged."""
         self._line = line
         self._now = now
         self._entries = entries
 
     @cached_property
     def header(self) -> Header:
-        """What the first line says, read when somebody asks: many transcripts that are made together are closed at once."""
+        """The parsed first line, decoded on first use: a group of many transcripts is closed without reading it."""
         found = read_header(self._line)
         assert not isinstance(found, NotAHeader)
         return found[0]
 
     def pieces(self) -> Iterator[bytes | bytearray]:
-        """The file's bytes; iterate once. After the last of them, ``end`` and ``cache`` are those of the file.
+        """Yields the file's bytes; iterate once. Afterwards ``end`` and ``cache`` describe the written file.
 
-        Those of a short transcript are one piece: each piece is a write.
+        A short transcript is one chunk, because each chunk is one write.
         """
         first: bytes = self._line
         begin, lines = self.begin, bytearray()
@@ -76,7 +76,7 @@ class Image:
         renumbering = Renumbering()
         for seq, entry in enumerate(self._entries, 1):
             if isinstance(entry, Copied):
-                # Its members as they are, behind a number of its own; but one that names others names them by their new numbers.
+                # Its members are unchanged after a new number; a retraction names the new numbers of its records.
                 members = renumbering.members_of(entry, seq) if self.header.can_retract else entry.members
                 body = (b'{"seq":%d' % seq, members) if sealer is None else sealer.body_of_copy(seq, members)
             else:
@@ -100,6 +100,6 @@ class Image:
             self.cache.put(CachedLines(begin, lines, self.end))
         if first or lines:
             yield first + lines
-        # Records that were copied keep their times: the last of them may be later than the header.
+        # Copied records keep their times: the last of them may be later than the header.
         if isinstance(entry, Copied) and (at_us := record_time_us(b"".join(body)[:RECORD_HEAD_BYTES])) is not None:
             self.last_at_us = max(self.last_at_us, at_us)

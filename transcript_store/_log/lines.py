@@ -1,6 +1,7 @@
-"""The lines of a log, as bytes: the newest from memory, older ones from the file, where they are verified again.
+"""How are the lines of a log read as bytes? The newest from memory, older ones from the file, which are verified again.
 
-A line was verified before anybody reads it. So a line that does not verify now was damaged since, and the error says how.
+Every line was verified once before a caller reads it. So a line that does not verify now was damaged since, and the
+error says how.
 """
 
 from __future__ import annotations
@@ -24,17 +25,15 @@ from transcript_store.errors import CorruptTranscriptError, KeyNeededError
 from transcript_store.hints import Hint
 
 # ---- cache ----
-#
-# The newest lines of a log in memory, up to a bound: the very bytes that were read or appended, never a copy.
-#
-# A call may be interrupted between any two lines here (Ctrl-C). What is held is in order even then.
+# The newest lines of a log in memory, up to a limit: the bytes that were read or appended, never a copy. A call may be
+# interrupted (Ctrl-C) between any two lines of this code; the cache is consistent even then.
 
 OVERHEAD_BYTES = 336
-"""What a block takes beside its bytes: its objects, those of a position, and a place in the queue."""
+"""What a block takes besides its bytes: its objects, those of a position, and an entry in the queue."""
 
 
 class CachedLines(NamedTuple):
-    """Whole lines, and where they stand."""
+    """Whole lines and their positions."""
 
     begin: Position
     lines: bytes | bytearray
@@ -42,7 +41,9 @@ class CachedLines(NamedTuple):
 
 
 class Cache:
-    """Holds the lines of a log from ``begin`` to its end. If there is no room, it holds none, and ``begin`` is the end."""
+    """Holds the lines of a log from ``begin`` to its end. When one append exceeds the limit it is empty and ``begin ==
+    end``.
+    """
 
     def __init__(self, limit_bytes: int, begin: Position) -> None:
         self._limit_bytes = limit_bytes
@@ -52,11 +53,11 @@ class Cache:
 
     @property
     def begin(self) -> Position:
-        """Where the first line begins that is held."""
+        """Where the first cached line starts."""
         return self._blocks[0].begin if self._blocks else self._end
 
     def put(self, block: CachedLines) -> None:
-        """Hold what stands behind all that is held. If there is no room for all, the oldest blocks go."""
+        """Add the lines that follow the cached ones. If they exceed the limit, the oldest blocks are dropped."""
         self._blocks.append(block)
         self._end = block.end
         self._bytes += len(block.lines) + OVERHEAD_BYTES
@@ -64,7 +65,7 @@ class Cache:
             self._bytes -= len(self._blocks.popleft().lines) + OVERHEAD_BYTES
 
     def until(self, end: Position) -> Cache:
-        """A cache of what stands before ``end``, where a block begins or ends."""
+        """A cache of the lines before ``end``, a boundary of blocks."""
         cache = Cache(self._limit_bytes, min(self.begin, end))
         for begin, lines, block_end in self._blocks:
             if block_end.offset_bytes <= end.offset_bytes:
@@ -72,7 +73,7 @@ class Cache:
         return cache
 
     def skip_to(self, end: Position) -> None:
-        """Hold nothing of what stands before a place."""
+        """Drop everything before a position."""
         self._blocks.clear()
         self._bytes = 0
         self._end = end
@@ -81,7 +82,7 @@ class Cache:
         return iter(self._blocks)
 
     def newest_first(self, before: int | None = None) -> Iterator[CachedLines]:
-        """The blocks from the end of the log on; or from the last one on that begins behind fewer records than ``before``."""
+        """The blocks from the end of the log, or from the last block that starts after fewer records than ``before``."""
         passed_over = 0
         if before is not None:
             passed_over = len(self._blocks) - bisect_left(self._blocks, before, key=attrgetter("begin.seq"))
@@ -91,36 +92,38 @@ class Cache:
 # ---- lines ----
 
 Place = tuple[int, int]
-"""Between two lines: so many records, and so many bytes of the file, stand before it. Of a ``Position`` the first two."""
+"""A position between two lines: how many records and how many bytes precede it. The first two members of a
+``Position``.
+"""
 
 
 class Tail(NamedTuple):
-    """A stretch of a log in which no message counts."""
+    """A range of a log in which no message is live."""
 
     begin: Place
     place: Position
-    """The end of the block of lines in which it begins."""
+    """The end of the block in which the range starts."""
     through_seq: int
     """The number of its last record."""
     taken_back: TakenBack
-    """What the records in it take back, there and before it."""
+    """What the records in it retract, in the range and before it."""
 
 
 class LineRun(NamedTuple):
-    """Whole lines that stand one behind the other, to be decoded together, and the numbers of the records before them and last in them."""
+    """Consecutive whole lines to decode together, with the record numbers before the first and of the last."""
 
     after_seq: int
     parts: list[bytes | bytearray]
-    """As they are held: nothing is copied that need not be."""
+    """As they are cached: nothing is copied that need not be."""
     through_seq: int
 
     @property
     def line_count(self) -> int:
-        """How many lines there are."""
+        """The number of lines."""
         return self.through_seq - self.after_seq
 
     def lines(self) -> list[bytes]:
-        """The lines. Where each part is one, they are the very bytes that are held, and keep their LF."""
+        """The lines. Where each part is one line, they are the cached bytes themselves and keep their LF."""
         if len(self.parts) == self.line_count:
             return [*map(bytes, self.parts)]
         return b"".join(self.parts).split(b"\n")[:-1]
@@ -131,21 +134,21 @@ class LineRun(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """A stretch of complete appends that this process verified line by line, and does not hold."""
+    """A range of complete appends that this process verified line by line and does not cache."""
 
     begin: Position
     end: Position
     checksum: int
-    """Of its bytes: to read it again, they are compared with this one value."""
+    """The checksum of its bytes: to read them again, this one value is compared."""
 
 
 _NOT_READ_YET = Header(conversation="", generation=0, at="", metadata={}, members={})
 GATHERED_BYTES = 1 << 16
-"""So much is decoded at a time; it stays in the processor's cache."""
+"""How much is decoded at a time; it stays in the processor's cache."""
 
 
 class VerifiedLines:
-    """What a transcript holds from ``begin``, behind its header, to ``end``, the end of its last complete append."""
+    """A transcript from ``begin``, after its header, to ``end``, the end of its last complete append."""
 
     def __init__(self, folder: Folder, name: str, cache_bytes: int) -> None:
         self.folder = folder
@@ -159,11 +162,11 @@ class VerifiedLines:
         """Every line from here on was verified since the load."""
         self.cache = Cache(cache_bytes, self.end)
         self.verified: list[Verified] = []
-        """What was verified of the file, stretch by stretch from ``begin`` on, without a gap. It never reaches behind what was verified."""
+        """The verified ranges of the file, from ``begin`` without a gap. They never cover unverified bytes."""
         self.sealer: RecordSealer | None = None
         """What opens the records, if they are sealed and the key was given."""
         self.is_current = False
-        """Whether the file is known to be what memory says: nothing was interrupted, and no read found damage."""
+        """True if the file is known to match memory: no call was interrupted, and no read found damage."""
 
     # ---- the file ------------------------------------------------------------------------------------------------
 
@@ -172,15 +175,15 @@ class VerifiedLines:
         return self.files.read(self.handle, offset, length)
 
     def size_bytes(self) -> int:
-        """The length of the file now; it may hold more than whole appends."""
+        """The current length of the file; it may exceed the complete appends."""
         return self.files.handle_status(self.handle).st_size
 
     def hard_links(self) -> int:
-        """How many names the file has."""
+        """The number of names that the file has."""
         return self.files.handle_status(self.handle).st_nlink
 
     def begins_with(self, source: OpenFile) -> bool:
-        """Whether a file holds the beginning of this one, or all of it."""
+        """True if another file holds the start of this one, or all of it."""
         if identity(source.status) == self.inode:
             return True
         if source.size > self.end.offset_bytes:
@@ -196,13 +199,13 @@ class VerifiedLines:
     # ---- sealed records ------------------------------------------------------------------------------------------
 
     def sealer_to_write(self) -> RecordSealer | None:
-        """What seals the next record; None if records are plain here. Raises ``KeyNeededError``."""
+        """What seals the next record; None if records are plaintext. Raises ``KeyNeededError``."""
         if self.sealer is None and self.header.is_sealed:
             raise KeyNeededError(path=self.path)
         return self.sealer
 
     def opened(self, seq: int, line: bytes | bytearray) -> bytes | bytearray:
-        """A line that can be decoded: the line itself, or what is sealed in it."""
+        """A line that can be decoded: the line itself, or its unsealed form."""
         if (sealer := self.sealer_to_write()) is None:
             return line
         opened = sealer.opened(line, seq, self.header.kept_sealed)
@@ -211,7 +214,9 @@ class VerifiedLines:
         return opened
 
     def require_kept_in_order(self) -> None:
-        """Raise unless every record opens, and each was sealed behind the one in front of it: what a repair without the key may leave."""
+        """Raise unless every record unseals and was sealed after the one before it: what a repair without the key may
+        leave.
+        """
         sealer = self.sealer_to_write()
         last = (-1, 0)
         for block in self.blocks():
@@ -219,28 +224,30 @@ class VerifiedLines:
                 self.opened(seq, line)
                 place = sealed_place(line) or (0 if sealer is None else sealer.generation, seq)
                 if place <= last:
-                    raise self.not_genuine(seq, "it was sealed before the record in front of it, or is that one again")
+                    raise self.not_genuine(
+                        seq, "it was sealed before the record that precedes it, or repeats that record"
+                    )
                 last = place
 
     def shown(self, block: CachedLines) -> Iterator[bytes | bytearray]:
-        """The lines of a block as far as they can be read: sealed ones if the key is not there."""
+        """The lines of a block as far as they are readable; without the key, sealed lines stay sealed."""
         can_open = self.sealer is not None
         return (self.opened(seq, line) if can_open else line for seq, line in numbered(block))
 
     def not_genuine(self, seq: int, reason: str) -> CorruptTranscriptError:
-        """The error for a record that verifies, and was not written with the key."""
+        """The error for a record that verifies but was not written with the key."""
         return self.corrupt("not-genuine", reason, Hint.RESTORE, line_number=seq + 1)
 
     # ---- blocks --------------------------------------------------------------------------------------------------
 
     def contents(self) -> Iterator[bytes | bytearray]:
-        """The file's bytes up to ``end``, in pieces."""
+        """The file's bytes up to ``end``, in chunks."""
         yield self.read(0, self.begin.offset_bytes)
         for block in self.blocks():
             yield block.lines
 
     def place_after(self, seq: int) -> Position:
-        """Where the record with this number ends; for 0 where the header does."""
+        """The position after the record with this number; for 0 the one after the header."""
         if seq == self.end.seq:
             return self.end
         block = next(block for block in self.blocks() if seq < block.end.seq)
@@ -248,14 +255,16 @@ class VerifiedLines:
         return VerifiedChunk(block.begin, block.lines, starts, block.end).boundary(seq - block.begin.seq)
 
     def append_behind(self, seq: int) -> Position:
-        """Where an append begins, at or before the end of the record with this number, which is not the last one.
+        """Where an append starts, at or before the end of the record with this number, which is not the last one.
 
-        Only what stands behind that is read.
+        Only what follows that position is read.
         """
         return self.begin if seq == 0 else next(b.begin for b in self.newest_blocks_first() if b.begin.seq <= seq)
 
     def block_after(self, place: Position) -> CachedLines:
-        """What follows the end of an append that is not the last one: lines in memory, or a piece of the file, verified again."""
+        """What follows the end of an append that is not the last one: cached lines, or a range of the file, verified
+        again.
+        """
         until = self.cache.begin
         if place.offset_bytes < until.offset_bytes:
             with refusals(self.path, "read it"):
@@ -267,8 +276,8 @@ class VerifiedLines:
         return CachedLines(place, block.lines[place.offset_bytes - block.begin.offset_bytes :], block.end)
 
     def blocks(self) -> Iterator[CachedLines]:
-        """All lines in order: those that are not in memory are read, and verified again (L1)."""
-        # The block behind the end is of an append that was interrupted. Nobody was told that it is stored.
+        """All lines in order: those that are not cached are read and verified again (L1)."""
+        # The block after the end belongs to an interrupted append. No caller was told that it is stored.
         end = self.end.seq
         held = [block for block in self.cache if block.begin.seq < end]
         if (held[0].begin if held else self.end) == self.begin:
@@ -296,12 +305,12 @@ class VerifiedLines:
         self.verified_from = self.begin
 
     def note_verified(self, piece: VerifiedChunk) -> None:
-        """Remember that a piece was verified: its lines need not be hashed one by one again."""
+        """Remember that a range was verified: its lines need not be hashed one by one again."""
         if piece.begin == (self.verified[-1].end if self.verified else self.begin):
             self.verified.append(Verified(piece.begin, piece.end, checksum(piece.data)))
 
     def newest_blocks_first(self, passed_over: Tail | None = None) -> Iterator[CachedLines]:
-        """The same, the newest first, as far back as somebody asks; without the lines of a tail that is passed over."""
+        """The blocks from the newest on, as far back as the caller iterates; the lines of a skipped tail are left out."""
         held = self.cache.newest_first()
         if passed_over is not None:
             first, last = passed_over.place.seq, passed_over.through_seq
@@ -319,16 +328,16 @@ class VerifiedLines:
                 block = CachedLines(
                     begin, self.read(begin.offset_bytes, place.offset_bytes - begin.offset_bytes), place
                 )
-                # The end is known, and its hash covers what is read here, down to the hash that it begins with.
+                # The end is known, and its hash covers the bytes read here, down to the hash that they start with.
                 if scan(block.lines, begin).end != place:
                     raise self.why_not(place)
             yield block
             place, length = begin, min(2 * length, 4 * PIECE_BYTES)
 
     def blocks_before(self, seq: int) -> Iterator[CachedLines]:
-        """Those that hold records before the one with this number, the newest first.
+        """The blocks that hold records before the one with this number, the newest first.
 
-        Where this process verified the file, only they are read, whatever stands behind them; elsewhere what does is read too.
+        Where this process verified the file, only those are read; elsewhere everything after them is read too.
         """
         if self.verified and seq <= min(self.verified[-1].end.seq, self.cache.begin.seq):
             with refusals(self.path, "read it"):
@@ -346,30 +355,32 @@ class VerifiedLines:
 
     @property
     def is_fully_verified(self) -> bool:
-        """Whether every line was verified since the load; not so if only the tail was looked at."""
+        """True if every line was verified since the load; False if only the tail was."""
         return self.verified_from == self.begin
 
     def complete(self) -> None:
-        """Verify what a load of the tail left; raises ``CorruptTranscriptError``."""
+        """Verify what a load of the tail skipped; raises ``CorruptTranscriptError``."""
         if not self.is_fully_verified:
-            with refusals(self.path, "read what stands before its tail"):
+            with refusals(self.path, "read the lines before its tail"):
                 self.require_chain(self.begin, self.verified_from)
             self.verified_from = self.begin
 
     def require_chain(self, begin: Position, end: Position) -> None:
-        """Verify what stands between two places; raises ``CorruptTranscriptError`` if the first does not lead to the second."""
+        """Verify the lines between two positions; raises ``CorruptTranscriptError`` if the first does not lead to the
+        second.
+        """
         if Walk(self.read, begin, end.offset_bytes).to_the_end() != end:
             raise self.why_not(end)
 
     def why_not(self, place: Position) -> CorruptTranscriptError:
-        """What is wrong with a transcript that was known to lead through this place, and does not."""
+        """What is wrong with a transcript that was known to lead through this position and no longer does."""
         self.verified.clear()
-        self.is_current = False  # a writer looks at what it chains to before it goes on
-        self.verified_from = self.end  # and verifies all of it anew before that goes into the archive
+        self.is_current = False  # a writer checks what it chains to before it continues
+        self.verified_from = self.end  # and verifies all of it again before it is archived
         damage, _ = check(self.read, self.size_bytes(), self.begin, place)
         if damage is not None:
             return self.damaged(damage)
-        reason = "it was not whole when it was read, and is now: a disk or a memory that fails"
+        reason = "it was damaged when it was read and is whole now: a disk or memory is failing"
         return self.corrupt("damaged-line", reason)
 
     def damaged(self, damage: Damage) -> CorruptTranscriptError:
@@ -378,7 +389,7 @@ class VerifiedLines:
         return self.corrupt(damage.kind, damage.reason, line_number=damage.line_number, offset_bytes=offset)
 
     def corrupt(self, kind: str, reason: str, hint: Hint | None = None, **place: int) -> CorruptTranscriptError:
-        """An error that names the file, and the ``line_number`` and ``offset_bytes`` in it."""
+        """An error that names the file, ``line_number`` and ``offset_bytes``."""
         return CorruptTranscriptError(path=self.path, kind=kind, reason=reason, hint=hint, **place)
 
 
@@ -388,16 +399,17 @@ def split_lines(block: CachedLines) -> Sequence[bytes | bytearray]:
 
 
 def numbered(block: CachedLines) -> list[tuple[int, bytes | bytearray]]:
-    """The same, each with its number."""
+    """The lines of a block without their line feeds, each with its number."""
     return list(enumerate(split_lines(block), block.begin.seq + 1))
 
 
 def newest_lines_first(
     block: CachedLines, before: Place | None = None
 ) -> Iterator[tuple[int, bytes | bytearray, Place]]:
-    """The same from the end on, each line when it is asked for: of a block of 256 KB mostly the last few are wanted. With where it begins.
+    """The lines of a block from its end, each with its start; found one at a time, because mostly the last few of 256
+    KB are wanted.
 
-    Or from a place ``before`` that on, which is in the block.
+    With ``before``, from that position in the block.
     """
     seq, stop = block.end[:2] if before is None else before
     end = stop - block.begin.offset_bytes - 1
@@ -408,7 +420,7 @@ def newest_lines_first(
 
 
 def gathered(blocks: Iterable[CachedLines]) -> Iterator[LineRun]:
-    """Blocks that stand one behind the other, so many together: an append makes a short one, and each costs a call or ten."""
+    """Consecutive blocks, joined: an append makes a short block, and each block costs several calls."""
     parts: list[bytes | bytearray] = []
     length = first = last = 0
     for begin, lines, end in blocks:
@@ -424,19 +436,19 @@ def gathered(blocks: Iterable[CachedLines]) -> Iterator[LineRun]:
 
 
 class FromTheEnd:
-    """The lines of blocks that come from the end on, as many at a time as are asked for."""
+    """Lines from the end of the log, in chunks of the requested size."""
 
     def __init__(self, blocks: Iterator[CachedLines]) -> None:
         self._blocks = blocks
         self._block: CachedLines | None = None
-        """What is taken from; the next one is read when a line of it is asked for."""
+        """The blocks; the next one is read when one of its lines is needed."""
         self._seq = self._stop = 0
-        """Of that block: the number of its last record that is left, and where that one ends; 0 if nothing is left."""
+        """Of the current block: the number of its last remaining record, and where that ends; 0 if none remains."""
 
     def take(self, count: int) -> LineRun | None:
-        """The next so many lines in their order, fewer if they are long or what stands before them is passed over; None for the end.
+        """The next lines in file order: fewer if they are long or a skipped range precedes them; None at the end.
 
-        Each line is looked for when it is asked for: of a block of 256 KB mostly the last few are wanted.
+        Lines are found one at a time, because mostly the last few of a 256 KB block are wanted.
         """
         parts: list[bytes | bytearray] = []
         after_seq = through_seq = length = 0

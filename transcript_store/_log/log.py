@@ -1,16 +1,16 @@
-"""One append-only file: opened, recovered, appended to. What it holds is read through :class:`Messages`.
+"""How is the append-only file opened, recovered and appended to? Read it through :class:`Messages`.
 
 Invariants, which the tests name:
 
 L1  ``end`` is the end of the last complete append. The cache holds the newest lines up to it, verified. The file holds the
-    rest, which is verified when it is read: line by line, or by the sum of bytes that this process verified before.
-L2  ``synced`` is at or before ``end``; everything up to it is on the medium.
+    rest, which is verified when it is read: line by line, or by the checksum of bytes that this process verified before.
+L2  ``synced`` is at or before ``end``; everything up to it is on disk.
 L3  Nothing is written unless the file is what memory says: the same inode, the same size, and no call was interrupted.
-    After an interruption the file is looked at from ``synced`` on, as after a crash.
+    After an interruption the file is read from ``synced`` on, as after a crash.
 L4  A call returns only when L1 and, if it was asked for, the sync hold for what it stored.
 
-Together: what was acknowledged is never overwritten, and never glued to. It is never believed because a cache shows it
-that holds what the disk does not.
+Together: what was acknowledged is never overwritten, and nothing is glued to it. Nothing is trusted because the page
+cache shows it: the disk may not hold it.
 """
 
 from __future__ import annotations
@@ -65,9 +65,10 @@ logger = logging.getLogger("transcript_store.log")
 
 
 class AppendResult(NamedTuple):
-    """What an append stored: sequence number, time, and where its line stands in transcript.jsonl (LF included).
+    """What an append stored: sequence number, time, and the range of its line in transcript.jsonl (LF included).
 
-    ``head`` is the line's own hash, the transcript's fingerprint up to here; ``previous_head`` is that of the line before.
+    ``head`` is the line's own hash, which names the whole transcript up to it; ``previous_head`` is the hash of the
+    line before.
     """
 
     seq: int
@@ -80,10 +81,10 @@ class AppendResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What recovery did to a torn tail, on the last load or after a call that was interrupted."""
+    """What recovery did to a torn tail, on the last load or after an interrupted call."""
 
     messages_kept: int
-    """Messages in the conversation afterwards."""
+    """The number of messages in the conversation afterwards."""
     torn_bytes: int
     """How many bytes were cut from the end of the transcript; 0 if it only lacked its last line feed."""
     quarantine: str | None
@@ -93,7 +94,7 @@ class Recovery:
 
 
 class Prepared(NamedTuple):
-    """What an append writes, what it returns, and where the transcript ends and the time of its last record then."""
+    """What an append writes and returns, and the end of the transcript and the time of its last record after it."""
 
     data: bytes
     stored: list[AppendResult]
@@ -102,23 +103,25 @@ class Prepared(NamedTuple):
 
 
 TAIL_BYTES = 64 * 1024
-"""How much is read at first of what stands before a place, to verify what leads to it."""
+"""How much is read at first before a position, to verify what leads to it."""
 _LONGEST_FRAME_BYTES = 256
-"""More than a record has beside its message and its extra members. What fits with it need not be made to be measured."""
+"""More than a record has besides its message and its extra members. A message that fits with it need not be encoded to
+be measured.
+"""
 
 _new = tuple.__new__
 """Makes a named tuple in 0.1 µs, where its class takes 0.35: an append of 13 µs makes four."""
 
 
 class CannotCutBackError(OSError):
-    """A write was refused, and the part of it that was written could not be taken back."""
+    """A write was refused, and the part that was written could not be cut off."""
 
 
 class Log(Messages):
     """The transcript in a folder, open.
 
-    With ``tail_only`` a load looks only at an append before the mark and at what follows. What stands before leads to the
-    mark's hash, or it is not what was synced: it is verified when it is read.
+    With ``tail_only`` a load verifies only the last append before the mark and what follows. Earlier lines must lead to
+    the mark's hash; they are verified when they are read.
     """
 
     def __init__(
@@ -136,11 +139,11 @@ class Log(Messages):
         self.synced = self.end
         self.recovery: Recovery | None = None
         self.torn_tail: Gap | None = None
-        """What a reader passed over behind the last complete append."""
+        """What a reader skipped after the last complete append."""
         self._name = name
         self._writable = writable
         self._from_medium = writable or from_medium
-        """Whether what is read has to be what the medium holds: a writer appends to it, and a reader may be copying it."""
+        """True if only what is on disk may be read: a writer appends to it, and a reader may be copying it."""
         self._max_line_bytes = max_line_bytes
         self._cache_bytes = cache_bytes
         self._tail_only = tail_only
@@ -157,7 +160,7 @@ class Log(Messages):
     # ---- open ----------------------------------------------------------------------------------------------------
 
     def open(self, mark: Mark | None) -> None:
-        """Open the transcript and read its header; verify nothing else yet.
+        """Open the transcript and read its header; verify nothing else.
 
         A writer, and a reader that copies, sync it first.
         """
@@ -173,13 +176,14 @@ class Log(Messages):
             self.folder.sync_to_copy(self.handle)
         status = self.files.handle_status(self.handle)
         self.inode = identity(status)
-        # After a failed sync the system's cache shows bytes that the disk does not have (measured on ext4 and btrfs). A writer that
-        # trusts them loses a *later* message. A file that ends at its mark was synced; any other is read from the disk.
+        # After a failed sync the page cache shows bytes that the disk does not have (measured on ext4 and btrfs). A
+        # writer that trusts them loses a *later* message. A file that ends at its mark was synced; any other is read
+        # from the disk.
         if self._from_medium and (mark is None or mark.position.offset_bytes != status.st_size):
             self.files.drop_cache(self.handle)
         self._read_header(status.st_size)
         if self._from_medium and mark is not None and mark.generation != self.header.generation:
-            # The mark is of another file; if its length was this one's, that was a coincidence.
+            # The mark belongs to another file; an equal length is a coincidence.
             self.files.drop_cache(self.handle)
             self._read_header(status.st_size)
 
@@ -194,7 +198,7 @@ class Log(Messages):
         self._last_at_us = parse_time(self.header.at)
 
     def verify(self, mark: Mark | None) -> None:
-        """Verify what is there. A writer recovers a torn tail, a reader passes over it; any other damage is refused."""
+        """Verify the file. A writer recovers a torn tail, a reader skips it; any other damage raises."""
         begin, place = self.begin, self.begin if mark is None else mark.position
         if self._tail_only and place.offset_bytes <= self.size_bytes():
             begin = append_before(self.read, begin, place.offset_bytes, TAIL_BYTES)
@@ -206,27 +210,30 @@ class Log(Messages):
         self.is_current = True
 
     def _take_in(self, begin: Position, stop: int, cache: Cache) -> Walk:
-        """Verify a stretch of the file, and hold as much of its end as there is room for."""
+        """Verify a range of the file, and cache as much of its end as fits."""
         walk = Walk(self.read, begin, stop)
         is_sealed = self.header.is_sealed
         for piece in walk:
             if is_sealed and (index := first_plain(piece.data, piece.starts)) is not None:
-                raise self.not_genuine(piece.begin.seq + 1 + index, "it is not sealed, and all records here are")
+                raise self.not_genuine(
+                    piece.begin.seq + 1 + index, "it is not sealed, but all records of this generation must be"
+                )
             if piece.end.offset_bytes > stop - self._cache_bytes:
                 cache.put(CachedLines(piece.begin, bytes(piece.data), piece.end))
             else:
                 cache.skip_to(piece.end)
                 self.note_verified(piece)
             last_at_us = record_time_us(piece.data[piece.starts[-1] :][:RECORD_HEAD_BYTES])
-            # The next record is not before the last one, nor before what was the last one until now.
+            # The next record's time is not before the last one's, nor before that of the record that was last until
+            # now.
             if last_at_us is not None:
                 self._last_at_us = max(self._last_at_us, last_at_us)
         return walk
 
     def _accept(self, begin: Position, mark: Position, cache: Cache) -> None:
-        """Take in what stands from ``begin`` to the end of the file. What was known stays until all of that is verified."""
+        """Verify the bytes from ``begin`` to the end of the file. The old state stays until all of them are verified."""
         while self.verified and self.verified[-1].end.offset_bytes > begin.offset_bytes:
-            self.verified.pop()  # what an attempt before this one noted
+            self.verified.pop()  # noted by an earlier attempt
         size = self.size_bytes()
         walk = self._take_in(begin, size, cache)
         damage = judge(self.read, size, walk, mark)
@@ -235,10 +242,12 @@ class Log(Messages):
         end, quarantined = walk.end, None
         if damage is not None and self._writable:
             quarantined = self._recover(damage, size)
-            # A last record that got its line feed back is taken in too.
+            # A last record that got its line feed back counts too.
             end = self._take_in(end, self.size_bytes(), cache).end
             if end.offset_bytes != self.size_bytes():
                 raise AssertionError("R3: what recovery leaves is whole")
+        # `end` and `cache` change only here, after everything up to them was verified. An interruption above leaves the
+        # old ones and `is_current` == False, so the next call starts over (L1, L3).
         self.cache, self.end, self.torn_tail = cache, end, None
         if self._writable:
             self.synced = end
@@ -249,7 +258,7 @@ class Log(Messages):
             self.torn_tail = Gap(offset_bytes=end.offset_bytes, length_bytes=length, reason=damage.reason)
 
     def _recover(self, torn: Damage, size: int) -> str | None:
-        """Cut a torn tail, or give a whole last record its line feed. The bytes are in quarantine before they are cut."""
+        """Cut a torn tail, or give a whole last record its line feed. The bytes are in quarantine before they are cut off."""
         cut_at, quarantined = torn.cut_at_bytes, None
         if cut_at < size:
             with refusals(self.path, "keep its torn tail in quarantine/", "So it was not cut", Hint.OPEN_TO_READ):
@@ -263,6 +272,8 @@ class Log(Messages):
                 )
         with refusals(self.path, "recover its torn tail", "Nothing that was acknowledged was touched"):
             if cut_at < size:
+                # keep() has synced the bytes under a name made of offset and hash. Killed before this line, the next
+                # load finds the same tail and the same name; killed after it, the bytes are in quarantine/.
                 self.files.truncate(self.handle, cut_at)
             if torn.line_feed_missing:
                 self.folder.write_all(self.handle, b"\n")
@@ -285,7 +296,7 @@ class Log(Messages):
     # ---- append --------------------------------------------------------------------------------------------------
 
     def prepare(self, entries: Sequence[Entry]) -> Prepared:
-        """The lines that would append these entries as one batch; nothing is written."""
+        """The lines that append these entries as one batch; nothing is written."""
         at_us, now_us = self._last_at_us, self.files.now_us()
         second, microseconds = divmod(now_us, 1_000_000)
         if second == self._second[0] and now_us >= at_us:
@@ -297,7 +308,8 @@ class Log(Messages):
         seq, count = first, len(entries)
         lines: list[bytes] = []
         stored: list[AppendResult] = []
-        # Here, with the lock held: a record is sealed with its number and time, which are not known earlier. 6 µs of an append.
+        # Sealed here, with the lock held, because the record's number and time are not known earlier. It takes 6 µs of
+        # an append.
         sealer = self.sealer_to_write() if self.header.is_sealed else None
         for message, extra, given_us in entries:
             seq += 1
@@ -326,7 +338,7 @@ class Log(Messages):
         return _new(Prepared, (b"".join(lines), stored, _new(Position, (seq, offset, head)), at_us))
 
     def prepare_retraction(self, first: int, last: int) -> Prepared:
-        """The line that would take back what stands between these records, themselves included; nothing is written."""
+        """The line that retracts these records, first and last included; nothing is written."""
         at_us, at, clock = self.stamp()
         seq, offset, previous = self.end.seq + 1, self.end.offset_bytes, self.end.head
         sealer, named = self.sealer_to_write(), (first, last)
@@ -339,10 +351,10 @@ class Log(Messages):
         return Prepared(line, [stored], Position(seq, offset + len(line), head), at_us)
 
     def append(self, prepared: Prepared, *, sync: bool) -> None:
-        """Append what was prepared for this very end.
+        """Append what was prepared for exactly this end.
 
         Raises ``SyncFailedError`` if it was written but not synced, ``CannotCutBackError`` if a part was written and is
-        still there, and the plain ``OSError`` if nothing of it is there.
+        still there, and the plain ``OSError`` if nothing of it was stored.
         """
         data, _, end, at_us = prepared
         # L3. A signal may interrupt this between any two lines. Then it stays False, and the next call reads the file.
@@ -374,7 +386,7 @@ class Log(Messages):
         self.is_current = True
 
     def sync(self) -> None:
-        """Put on the medium what was appended since the last sync; raises ``SyncFailedError``."""
+        """Sync to disk what was appended since the last sync; raises ``SyncFailedError``."""
         if self.synced != self.end:
             self._sync()
             self.synced = self.end
@@ -388,7 +400,8 @@ class Log(Messages):
     def stamp(self, now: int | None = None) -> Stamp:
         """The time of a record that is written now, or at this reading of the clock; it is never before the last record's.
 
-        If the clock is a day or more before the last record, what it said is kept: it may be the last record that is wrong.
+        If the clock is a day or more before the last record, its reading is stored too: the last record may be the
+        wrong one.
         """
         now = self.files.now_us() if now is None else now
         last = self._last_at_us
@@ -403,11 +416,11 @@ class Log(Messages):
         return last, format_time(last), format_time(now).encode()
 
     def holds(self, position: Position) -> bool:
-        """Whether the transcript leads through this position: its hash covers every byte before."""
+        """True if the transcript leads through this position: its hash covers every byte before it."""
         return position.seq <= self.end.seq and self._ends_in(position)
 
     def _ends_in(self, position: Position) -> bool:
-        """Whether a line with this hash ends at this place of the file."""
+        """True if a line with this hash ends at this position of the file."""
         suffix = HASH_MEMBER + position.head + b'"}\n'
         return self.read(position.offset_bytes - len(suffix), len(suffix)) == suffix
 
@@ -432,7 +445,7 @@ class Log(Messages):
         if isinstance(entries, Sequence):
             for k, entry in enumerate(entries):
                 if isinstance(entry, Copied):
-                    continue  # it was stored once, and is taken whatever its length
+                    continue  # it was stored once, so any length is accepted
                 message, extra, _ = entry
                 carried = len(message or b"") + len(extra or b"")
                 if (carried if sealer is None else carried * 4 // 3) + _LONGEST_FRAME_BYTES >= self._max_line_bytes:
@@ -454,9 +467,9 @@ class Log(Messages):
         return InvalidMessageError(member=name, reason=reason)
 
     def adopt(self, image: Image, handle: int, inode: tuple[int, int]) -> None:
-        """Become what stands in place now: an image that was written, synced and renamed. Nothing here can fail.
+        """Switch to the new transcript: an image that was written, synced and renamed. Nothing here can fail.
 
-        An image is verified by its making, so all of it counts as verified.
+        Writing an image verifies it, so all of it counts as verified.
         """
         with suppress(OSError):
             self.close()
@@ -477,17 +490,17 @@ class Log(Messages):
         try:
             status = self.files.status(self.folder.handle, self._name)
         except FileNotFoundError:
-            raise self.corrupt("replaced", "the transcript is gone", hint=Hint.SAVE_AND_RELOAD) from None
+            raise self.corrupt("replaced", "the transcript was removed", hint=Hint.SAVE_AND_RELOAD) from None
         if status.st_ino != self.inode[1] or status.st_dev != self.inode[0]:
             what = "another file" if stat.S_ISREG(status.st_mode) else kind_of(status)
-            raise self.corrupt("replaced", f"{what} stands in the place of the transcript that was loaded")
+            raise self.corrupt("replaced", f"{what} replaced the transcript that was loaded")
         return self.is_current and status.st_size == self.end.offset_bytes
 
     def look_again(self) -> None:
-        """Read the file from the last sync on, as after a crash: a call was interrupted, or somebody else wrote.
+        """Read the file from the last sync on, as after a crash: a call was interrupted, or another process wrote.
 
-        If this is interrupted too, the next call looks again: ``is_current`` is still False, or the size is still another one. Or
-        all is taken in, and only the report of what was cut is not made.
+        If this call is interrupted too, the next one reads again: ``is_current`` is still False, or the size still
+        differs. At worst everything was read and only the report of what was cut is missing.
         """
         acknowledged, begin = self.end, self.synced
         self._sync()
@@ -496,13 +509,13 @@ class Log(Messages):
         if size < begin.offset_bytes:
             what = f"the transcript has {many(size, 'byte')}, and {acknowledged.offset_bytes:,} were stored"
             raise self.corrupt("truncated", what, hint=Hint.RELOAD)
-        # What the next record is chained to may not be whole any more.
+        # The line that the next record is chained to may be damaged now.
         self.require_chain(append_before(self.read, self.begin, begin.offset_bytes, TAIL_BYTES), begin)
         self._accept(begin, acknowledged, self.cache.until(begin))
         self.is_current = True
 
     def read_on(self) -> bool:
-        """For a reader: take in what follows the last record; False if what was read before is not there any more."""
+        """For a reader: read what follows the last record; False if what was read before is no longer in the file."""
         if not self._ends_in(self.end):
             return False
         try:

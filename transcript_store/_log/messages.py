@@ -1,7 +1,7 @@
-"""What the lines of a log say: messages, records, copies of them; and which messages count, where some were taken back.
+"""Which messages and records do the lines of a log hold, and which messages are live?
 
-Every line that comes from :class:`VerifiedLines` is verified. If it still cannot be decoded, a program wrote it that
-knows the format; the error says ``foreign``.
+Every line that comes from :class:`VerifiedLines` is verified. If it still cannot be decoded, another program that knows
+the format wrote it; the error says ``foreign``.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from transcript_store.errors import CorruptTranscriptError
 from transcript_store.hints import Hint
 
 NOTHING = TakenBack()
-"""Where nothing can be taken back; it is never changed."""
+"""Where nothing can be retracted; it is never changed."""
 
 
 class Messages(VerifiedLines):
-    """A transcript whose lines are decoded when somebody asks for what they say."""
+    """A transcript whose lines are decoded when their contents are needed."""
 
     def __init__(self, folder: Folder, name: str, cache_bytes: int) -> None:
         super().__init__(folder, name, cache_bytes)
         self._known_taken_back = (0, TakenBack())
-        """What the records up to one with this number take back."""
+        """What the records up to one with this number retract."""
         self._passed_over: Tail | None = None
 
     # ---- messages ------------------------------------------------------------------------------------------------
@@ -76,11 +76,11 @@ class Messages(VerifiedLines):
         from_the_end, at_least = FromTheEnd(self.newest_blocks_first(self._passed_over)), 1
         while (missing := last - len(found)) > 0 and (some := from_the_end.take(max(missing, at_least))):
             found[:0] = self._messages_of(some, taken_back)
-            at_least *= 2  # more than once if some carry no message; it may be many that carry none
+            at_least *= 2  # several rounds if some carry no message; there may be many of those
         return found[max(0, len(found) - last) :]
 
     def _messages_of(self, stretch: LineRun, taken_back: TakenBack) -> list[dict[str, Any]]:
-        """The messages of a stretch that count. What its own records take back, which stands before them, is noted in ``taken_back``."""
+        """The live messages of a range. What its own records retract before it is added to ``taken_back``."""
         after_seq, parts, through_seq = stretch
         if (
             self.header.can_retract
@@ -100,11 +100,11 @@ class Messages(VerifiedLines):
         return found
 
     def _messages_together(self, stretch: LineRun, taken_back: TakenBack) -> list[dict[str, Any]] | None:
-        """The same, of lines that are decoded together, as one array: what every reader waits for.
+        """The same for lines that are decoded together, as one array: every reader waits for this.
 
-        That takes two thirds of the time of one line after the other. None where lines are unusual: then each line is decoded by itself,
-        which also says what is wrong with one. (Whoever forges lines that verify, and that are records only together, can as well forge
-        a record.)
+        It takes two thirds of the time of one line after the other. None if a line is unusual: then each line is
+        decoded by itself, which also shows what is wrong with it. (An attacker who can forge lines that verify, and are
+        records only together, can also forge a record.)
         """
         after_seq, parts, through_seq = stretch
         sealer = self.sealer_to_write() if self.header.is_sealed else None
@@ -123,7 +123,7 @@ class Messages(VerifiedLines):
                 return None
             if (sealer is not None or self.header.can_retract) and any("retracts" in record for record in records):
                 if sealer is not None:
-                    return None  # which has to be in sight, too
+                    return None  # which must be in plaintext, too
                 for record, (seq, line) in zip(records, stretch.numbered(), strict=True):
                     if "retracts" in record and (named := self._retracts_in(seq, line)):
                         taken_back.add(*named)
@@ -150,8 +150,8 @@ class Messages(VerifiedLines):
     # ---- which messages count ---------------------------------------------------------------------------------------
 
     def last_messages(self, count: int) -> tuple[list[int], list[bytes | bytearray], Tail]:
-        """The numbers of the last so many messages that count, the newest first, fewer if there are not so many; their lines; and what
-        begins with the first of them.
+        """The numbers of the last live messages, the newest first, and fewer if there are not enough; their lines; and
+        what starts with the first of them.
         """
         found: list[int] = []
         lines: list[bytes | bytearray] = []
@@ -172,7 +172,9 @@ class Messages(VerifiedLines):
         return found
 
     def pass_over(self, tail: Tail) -> None:
-        """Note that no message counts in a tail, so that whoever takes back again and again need not look at it again."""
+        """Note that no message of a tail is live, so that a caller that retracts again and again need not read it
+        again.
+        """
         self._passed_over = tail
 
     def _has_message(self, line: bytes | bytearray) -> bool:
@@ -182,9 +184,9 @@ class Messages(VerifiedLines):
         return (head is not None and head.has_message) or self._record_of(0, line).message is not None
 
     def _in_force_newest_first(self, taken_back: TakenBack) -> Iterator[tuple[int, bytes | bytearray, Place, Position]]:
-        """The records that are not taken back, from the end on: number, line, where it begins, and the end of the block that it is in.
+        """The records that are not retracted, from the end: number, line, where it starts, and the end of its block.
 
-        What takes a record back stands behind it, and is met before it: ``taken_back`` grows on the way.
+        A retraction follows the records that it names, so it is met before them: ``taken_back`` grows on the way.
         """
         can_retract, passed_over, is_plain = self.header.can_retract, self._passed_over, self.sealer_to_write() is None
         if passed_over is not None:
@@ -206,14 +208,14 @@ class Messages(VerifiedLines):
                     yield seq, line if is_plain else self.opened(seq, line), begin, block.end
 
     def _retracts_in(self, seq: int, line: bytes | bytearray) -> Retracts | None:
-        """What a record takes back. Of a sealed one that can be opened, what is sealed says so too."""
+        """What a record retracts. A sealed record that can be unsealed must say the same inside."""
         named = retracts_of(seq, line, line.index(b","))
         if named is not None and self.sealer is not None:
-            self.opened(seq, line)  # raises if somebody else wrote it
+            self.opened(seq, line)  # raises if another program wrote it
         return named
 
     def taken_back(self, after_seq: int = 0, through_seq: int | None = None) -> TakenBack:
-        """What the records behind one number take back, up to another number; it is not changed by what is appended later."""
+        """What the records after one number retract, up to another number; later appends do not change it."""
         if not self.header.can_retract:
             return TakenBack()
         through = self.end.seq if through_seq is None else min(through_seq, self.end.seq)
@@ -247,12 +249,12 @@ class Messages(VerifiedLines):
         for seq, line in islice(self._newest_first(), last):
             record = self._record_in(seq, line, taken_back)
             if record.retracts:
-                taken_back.add(*record.retracts)  # it stands behind what it takes back, and is met before it
+                taken_back.add(*record.retracts)  # it follows what it retracts, and is met before it
             found.append(record)
         return found[::-1]
 
     def each_record(self) -> Iterator[Record]:
-        """The records in order, each decoded when it is asked for. The log must not change meanwhile."""
+        """The records in order, each decoded on iteration. The log must not change meanwhile."""
         taken_back = self.taken_back()
         return (self._record_in(seq, line, taken_back) for block in self.blocks() for seq, line in numbered(block))
 
@@ -285,23 +287,23 @@ class Messages(VerifiedLines):
                     yield seq, line
 
     def copies(self, count: int) -> Iterator[Copied]:
-        """The first so many records, to be put into another transcript."""
+        """The first so many records, for another transcript."""
         if self.header.is_sealed:
             opened = (self.opened(seq, line) for block in self.blocks() for seq, line in numbered(block))
             found = islice((copied(line[:-1]) for line in opened), count)
         else:
             found = islice((copy for block in self.blocks() for copy in copies(block.lines)), count)
-        # Where nothing can be taken back no record names others, whatever it says, nor does its copy.
+        # In a generation without `retract` no record names others, whatever it says, nor does its copy.
         return found if self.header.can_retract else (copy._replace(seq=0) for copy in found)
 
     def copies_of(self, seqs: Container[int], changed: Mapping[int, Entry]) -> Iterator[Copied]:
-        """The records with these numbers, in their order, to be put into another transcript; what is ``changed`` with its contents."""
+        """The records with these numbers, in their order, for another transcript; those in ``changed`` with new contents."""
         for seq, copy in enumerate(self.copies(self.end.seq), 1):
             if seq in seqs:
                 yield with_contents(copy, *changed[seq][:2]) if seq in changed else copy
 
     def _not_a_record(self, line: bytes | bytearray) -> CorruptTranscriptError:
-        reason = "the line verifies, but is not a record: a program that knows the format wrote something else"
-        seq = int(line[len(b'{"seq":') : line.index(b",")])  # a line verifies only if it begins with its number
+        reason = "the line verifies but is not a record: another program that knows the format wrote it"
+        seq = int(line[len(b'{"seq":') : line.index(b",")])  # a line verifies only if it starts with its number
         offset = self.place_after(seq - 1).offset_bytes
         return self.corrupt("foreign", reason, Hint.RESTORE_OR_REPAIR, line_number=seq + 1, offset_bytes=offset)

@@ -1,7 +1,7 @@
-"""The folder that keeps the bytes that were taken out of a transcript, each with a note that says why.
+"""Where are the bytes kept that were removed from a transcript? In a folder, each with a note that says why.
 
-``quarantine/g<generation>-o<offset>-<first 16 hex of SHA-256>`` holds the bytes: the name says where they stood. The same
-name with ``.json`` holds the note. The store never deletes them by itself.
+``quarantine/g<generation>-o<offset>-<first 16 hex of SHA-256>`` holds the bytes: the name says where they were. The
+same name with ``.json`` holds the note. The store never deletes them by itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from transcript_store._os.names import QUARANTINE, is_temporary, quarantine_name
 
 
 def purge(folder: Folder) -> int:
-    """Remove what is kept, durably; returns how many pieces there were."""
+    """Remove all quarantined bytes, durably; returns how many files there were."""
     if folder.status(QUARANTINE) is None:
         return 0
     with folder.subfolder(QUARANTINE) as quarantine:
@@ -38,10 +38,10 @@ def keep(
     kind: str,
     reason: str,
 ) -> str:
-    """Keep bytes that are about to be taken out of a conversation's transcript; returns the path of the file.
+    """Keep bytes that are about to be removed from a transcript; returns the path of the file.
 
-    When it returns they are on the medium. ``pieces`` reads them, each time from their beginning: they may be larger than
-    memory. The same bytes kept twice are one file, so a recovery that was cut off can be done again.
+    On return they are on disk. ``pieces`` reads them from their start each time: they may be larger than memory. The
+    same bytes kept again are one file, so an interrupted recovery can be repeated.
     """
     name, digest, length = named(pieces, generation=generation, offset_bytes=offset_bytes)
     note = {
@@ -71,7 +71,7 @@ def keep(
 def named(
     pieces: Callable[[], Iterable[bytes | bytearray]], *, generation: int, offset_bytes: int
 ) -> tuple[str, str, int]:
-    """What the file is called that keeps these bytes, their SHA-256, and how many they are."""
+    """The name of the file that keeps these bytes, their SHA-256, and their number."""
     digest, length = sha256(), 0
     for piece in pieces():
         digest.update(piece)

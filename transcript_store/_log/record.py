@@ -1,4 +1,4 @@
-"""One line of a transcript: its grammar, its sequence number, its hash chain.
+"""What is one line of a transcript: its grammar, its sequence number, its hash chain?
 
 ::
 
@@ -9,7 +9,7 @@
 
 Every line ends in the 43 bytes ``,"hash":"<32 hex>"}``. The hash is the first 128 bits, in lower-case hex, of SHA-256
 over the previous line's hash (32 ASCII characters, 32 zeros before the header) followed by the line's bytes before
-those 43, its *body*. So a line vouches for its own bytes, for its place, and for every line before it. Checking it needs
+those 43, its *body*. So a line vouches for its own bytes, its position, and every line before it. Checking it needs
 no JSON parser. docs/format.md has a worked example.
 
 Nothing here does I/O.
@@ -32,7 +32,7 @@ RETRACT = "retract"
 SEALED = "sealed"
 ENABLED_BY_USERS = frozenset({RETRACT})
 FEATURES = ENABLED_BY_USERS | {SEALED}
-"""What a header may require: whoever does not know a feature must not read the file."""
+"""What a header may require: a program that does not know a feature must not read the file."""
 
 FORMAT = b'{"format":"transcript-store",'
 VERSION = 1
@@ -46,7 +46,7 @@ SUFFIX_BYTES = 43
 """The length of ``,"hash":"<32 hex>"}``, the end of every line before its LF."""
 
 LONGEST_METADATA_BYTES = 64 * 2**20
-"""The most that metadata.json may take, and a first line, which holds the same. One that is longer is not read."""
+"""The maximum length of metadata.json, and of a first line, which holds the same. A longer one is not read."""
 
 RECORD_HEAD_BYTES = 128
 """More than the longest ``{"seq":…,"at":…,"clock":…,"message":``."""
@@ -57,7 +57,7 @@ _TIME = rb'"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)"'
 _RECORD_START = re.compile(rb'\{"seq":([1-9]\d{0,18}),"at":' + _TIME + rb'(?:,"clock":' + _TIME + rb")?")
 _RETRACTS = b',"retracts":['
 _HEAD = re.compile(rb',"at":"[^"]*"(?:,"clock":"[^"]*")?(?:,"retracts":\[[0-9,]*\])?')
-"""What stands in front of a record's message."""
+"""The bytes before a record's message."""
 _RETRACTION = re.compile(
     rb',"at":'
     + _TIME
@@ -70,7 +70,9 @@ _LONGEST_BATCH = len(',"batch":[999999999,999999999]')
 
 
 class Position(NamedTuple):
-    """A place between two lines: ``seq`` records before it, ``offset_bytes`` into the file, after the line with hash ``head``."""
+    """A position between two lines: ``seq`` records before it, ``offset_bytes`` into the file, after the line with hash
+    ``head``.
+    """
 
     seq: int
     offset_bytes: int
@@ -88,19 +90,19 @@ SINGLE = Batch(1, 1)
 
 
 Retracts = tuple[int, int] | tuple[()]
-"""The numbers of the first and the last record that a retraction names; empty if it names none any more."""
+"""The numbers of the first and the last record that a retraction names; empty if it no longer names any."""
 
 
 Entry = tuple[bytes | None, bytes | None, int | None]
-"""What a record carries, an encoded message and an encoded extra, and when it says that it was: microseconds, None for now."""
+"""What a record carries: an encoded message, an encoded extra, and its time in microseconds (None for now)."""
 
 
 Stamp = tuple[int, str, bytes | None]
-"""A record's time: in microseconds, as text, and what the clock said if that is a day or more before."""
+"""A record's time: in microseconds, as text, and the clock's reading if that is a day or more earlier."""
 
 
 def stamp_of(given_us: int | None, now: Stamp, before_us: int) -> Stamp:
-    """The stamp of a record: the time that was given, but not later than now, and not before the record before it."""
+    """The time of a record: the given time, but never later than now, nor before the previous record's."""
     if given_us is None:
         return now
     at_us = max(min(given_us, now[0]), before_us)
@@ -132,10 +134,11 @@ class Record:
     message: dict[str, Any] | None
     extra: dict[str, Any] | None
     retracts: Retracts | None = None
-    """Of a record that takes messages back: the numbers of the first and the last record that it names. Empty if none of them was
-    copied with it. None for any other record."""
+    """For a retraction: the numbers of the first and the last record that it names; empty if none of them was copied
+    with it. None for any other record.
+    """
     is_retracted: bool = False
-    """Whether a later record took the message back: ``get_messages()`` leaves it out."""
+    """True if a later record retracted the message: ``get_messages()`` leaves it out."""
 
     @property
     def at_datetime(self) -> datetime:
@@ -158,9 +161,9 @@ class Header:
     features: tuple[str, ...] = field(init=False)
     """What the generation requires of its readers."""
     is_sealed: bool = field(init=False)
-    """Whether the records of this generation are sealed."""
+    """True if the records of this generation are sealed."""
     can_retract: bool = field(init=False)
-    """Whether messages can be taken back in this generation. If not, no record takes one back, whatever it says."""
+    """True if messages can be retracted in this generation. If not, no record retracts one, whatever it says."""
 
     def __post_init__(self) -> None:
         features = tuple(self.members.get("requires") or ())
@@ -185,7 +188,7 @@ class Header:
 
 
 def check_of(body: bytes) -> tuple[bytes, bytes] | None:
-    """The bytes that the keyed check at the end of a body covers, and the check; None if it ends in none."""
+    """The bytes that the keyed check at the end of a body covers, and the check; None if the body has no check."""
     found = _CHECK.search(body, max(0, len(body) - 80))
     return None if found is None else (body[: found.start()], found[1])
 
@@ -256,7 +259,8 @@ class Copied(NamedTuple):
 
     members: bytes
     seq: int | None
-    """The number that it had. 0 if it had none, or if nothing can be taken back where it comes from; None for a note of a repair."""
+    """The number that it had. 0 if it had none, or if its generation has no ``retract``; None for a note of a repair.
+    """
 
 
 def copied(body: bytes | bytearray) -> Copied:
@@ -277,15 +281,15 @@ def retracts_member(named: Retracts) -> bytes:
 
 
 def retracts_of(seq: int, members: bytes | bytearray, start: int = 0) -> Retracts | None:
-    """What a record takes back; None if it is no retraction.
+    """What a record retracts; None if it is not a retraction.
 
-    Only one form is one: ``"retracts"`` stands right behind the record's time, and no message behind it; it is empty, or two
-    numbers of records before this one, the smaller one first. Any other member of that name says nothing.
+    Only one form is one: ``"retracts"`` directly follows the record's time, and no message follows it; it is empty, or
+    two numbers of records before this one, the smaller one first. Any other member of that name is ignored.
 
     Args:
         seq: the number of the record.
-        members: the record's line, or what stands behind its number.
-        start: where what stands behind its number begins.
+        members: the record's line, or the part after its number.
+        start: the start of the part after its number.
     """
     found = _RETRACTION.match(members, start)
     if found is None:
@@ -297,12 +301,12 @@ def retracts_of(seq: int, members: bytes | bytearray, start: int = 0) -> Retract
 
 
 def may_retract(lines: bytes | bytearray) -> bool:
-    """Whether there may be a retraction among these lines; a look at each would take much longer."""
+    """True if these lines may contain a retraction; a check of each line would take much longer."""
     return _RETRACTS in lines
 
 
 def with_retracts(members: bytes, named: Retracts) -> bytes:
-    """The members of a record with other numbers where it names records; as they are if it has no place for any."""
+    """The members of a record with other numbers where it names records; unchanged if it names none."""
     found = _RETRACTION.match(members)
     if found is None:
         return members
@@ -310,10 +314,10 @@ def with_retracts(members: bytes, named: Retracts) -> bytes:
 
 
 def with_contents(copy: Copied, message: bytes | None, extra: bytes | None) -> Copied:
-    """The record at its time, taking back what it took back, with another message and another extra.
+    """The record with its time and its retraction, but another message and another extra.
 
     Raises:
-        ValueError: it does not begin as records do, with its time.
+        ValueError: it does not start with its time, as records do.
     """
     head = _HEAD.match(copy.members)
     if head is None:
@@ -331,7 +335,7 @@ def with_contents(copy: Copied, message: bytes | None, extra: bytes | None) -> C
 def as_record(
     members: dict[str, Any], retracts: Retracts | None = None, *, is_retracted: bool = False
 ) -> Record | None:
-    """The value users see, from a decoded line; None if the line is no record of ours."""
+    """The public value of a decoded line; None if the line is not a record of this format."""
     seq, at, message, extra = members.get("seq"), members.get("at"), members.get("message"), members.get("extra")
     if (
         type(seq) is not int
@@ -345,7 +349,7 @@ def as_record(
 
 
 class RecordHead(NamedTuple):
-    """What the beginning of a record says. ``at`` has the form of a time; its day may not exist."""
+    """What the start of a record says. ``at`` has the form of a time; its day may not exist."""
 
     seq: int
     at: str
@@ -372,8 +376,8 @@ def record_time_us(line: bytes | bytearray) -> int | None:
 def body_batch(buffer: bytes | bytearray, start: int, end: int) -> Batch:
     """Which part of which batch a body is, read from its last bytes without a parser.
 
-    ``buffer[start:end]`` is the body. Nothing else can look like a batch mark at a body's end: ``"batch":`` is a member, so
-    what closes right behind it is the line's own object, and not an array or a string within it.
+    ``buffer[start:end]`` is the body. Nothing else can look like a ``batch`` member at a body's end: what closes
+    directly after it is the line's own object, not an array or a string within it.
     """
     if buffer[end - 1] != 0x5D:  # the closing bracket: no other member that we write ends in one
         return SINGLE

@@ -1,13 +1,13 @@
-"""Damaged bytes → the records that a repair keeps.
+"""Which records of a damaged transcript does a repair keep?
 
 Three answers to "what of this is the conversation?":
 
-* *prefix*: what stands before the first damage. Nothing after it, whole or not.
-* *salvage*: every record that verifies, wherever it stands, as :func:`damage.parts` finds them. What lies between is a gap,
-  and is recorded as one.
-* *accept-edits*: every line that is a record by its form. For a transcript that a person edited, whose edits are wanted.
+* *prefix*: the records before the first damage. Nothing after it, whole or not.
+* *salvage*: every record that verifies, wherever it stands, as :func:`damage.parts` finds them. The bytes between them
+  are gaps, and are recorded.
+* *accept-edits*: every line that is a record by its form. For a transcript with wanted edits by a person.
 
-A record that is kept gets a new number and a new place in a new chain. Its other bytes stay as they are, unless the line
+A kept record gets a new number and a new position in a new chain. Its other bytes stay as they are, unless the line
 itself was edited. Nothing here does I/O.
 """
 
@@ -62,7 +62,7 @@ class Salvaged:
     offset_bytes: int
     length_bytes: int
     record: Record | None
-    """None if what stands here cannot be read. Its ``seq`` is the one that the line states, or the next."""
+    """None if these bytes cannot be read. Its ``seq`` is the one that the line states, or the next."""
     damage: str | None
     """Why it does not verify, in a sentence. None if it is as it was stored."""
 
@@ -71,9 +71,9 @@ class RepairPlan(NamedTuple):
     """What a repair keeps of a transcript."""
 
     records: Callable[[], Iterator[Copied]]
-    """Reads them, in their order. Where ``salvage`` and ``accept-edits`` leave a gap, there is a record that says so."""
+    """Reads the kept records in order. A gap of ``salvage`` and ``accept-edits`` is a record that says so."""
     kept: int
-    """How many of them were records of the damaged transcript."""
+    """How many of them come from the damaged transcript."""
     left_out: int
     """How many records that verify are not kept."""
     gaps: tuple[Gap, ...]
@@ -101,7 +101,7 @@ def plan(read: Read, size: int, mode: Mode, *, at: str, original: str) -> Repair
         else:
             kept += 1
             if features is None and retracts_of(item[1].seq or 0, item[1].members) is not None:
-                needed.add(RETRACT)  # with the header it is lost that this counts
+                needed.add(RETRACT)  # the header, which says so, is lost
 
     def records() -> Iterator[Copied]:
         return _with_gaps(_kept(read, size, at, accepts_edits=accepts_edits), at, original)
@@ -112,8 +112,8 @@ def plan(read: Read, size: int, mode: Mode, *, at: str, original: str) -> Repair
 def sealed_plan(read: Read, size: int, mode: Mode, generation: int, *, at: str) -> RepairPlan:
     """The same for a sealed transcript of this generation, without its key.
 
-    Whole records are kept as they are, with the place where they were sealed. What is not sealed is never kept, nor is what was
-    edited; and no record tells of a gap, since it could not be sealed: the numbers of the others leave it out.
+    Whole records are kept unchanged, with the position where they were sealed. Records that are not sealed, or were
+    edited, are never kept. No record describes a gap, since it could not be sealed: the other records' numbers skip it.
     """
     whole = _prefix(read, size) if mode == "prefix" else None
     features = (whole.features if whole else None) or _features(read, size) or (SEALED,)
@@ -139,10 +139,10 @@ def _features(read: Read, size: int) -> tuple[str, ...] | None:
 
 
 def contents(read: Read, size: int, *, at: str) -> Iterator[Salvaged]:
-    """Everything behind the header of a transcript, in its order: what verifies, what only reads, and what does neither.
+    """Everything after the header of a transcript, in order: what verifies, what is only readable, and what is neither.
 
-    ``at`` is the time for a record whose own is lost before any is known. No record is marked as taken back: what takes it back
-    stands behind it.
+    ``at`` is the time for a record whose own is lost before any is known. No record is marked as retracted: its
+    retraction follows it.
     """
     seq, can_retract = 0, _may_have_retractions(read, size)
     for item in _kept(read, size, at, accepts_edits=True):
@@ -158,13 +158,13 @@ def contents(read: Read, size: int, *, at: str) -> Iterator[Salvaged]:
 
 
 def _may_have_retractions(read: Read, size: int) -> bool:
-    """Whether a record may take others back: the header says so, or cannot be read."""
+    """True if records may retract others: the header says so, or cannot be read."""
     features = _features(read, size)
     return features is None or RETRACT in features
 
 
 def _record(read: Read, start: int, end: int, copy: Copied, next_seq: int, *, can_retract: bool) -> Record | None:
-    """A record with the number that it states; None if a program that knows the format wrote something else."""
+    """A record with the number that it states; None if another program that knows the format wrote something else."""
     head = record_head(read(start, min(RECORD_HEAD_BYTES, end - start)))
     seq = next_seq if head is None else head.seq
     named = retracts_of(seq, copy.members) if can_retract else None
@@ -199,7 +199,7 @@ def _prefix(read: Read, size: int) -> RepairPlan:
     for part in parts(read, size):
         whole += sum(stretch.whole is not None for stretch in part.stretches)
         ends_at = part.end  # without its line feed, as a gap of ``salvage`` ends
-    # Behind the records that are kept there may be blank lines only, or copies of those records: then nothing is lost.
+    # After the kept records only blank lines may follow, or copies of those records: then nothing is lost.
     lost = Gap(offset_bytes=end, length_bytes=ends_at - end, reason=damage.reason) if ends_at > end else None
     return RepairPlan(records, kept, max(0, whole - kept), (lost,) if lost else (), features)
 
@@ -248,7 +248,7 @@ def _copied(read: Read, stretch: ByteRange) -> Copied:
 
 
 def _edited(read: Read, start: int, end: int, at: str, *, can_retract: bool) -> Copied | None:
-    """A record as somebody edited it, known by its form alone; None if it does not have that form."""
+    """A record that a person edited, recognized by its form alone; None if it does not have that form."""
     if end - start > _EDITED_BYTES:
         return None
     line = bytes(read(start, end - start))
@@ -263,15 +263,13 @@ def _edited(read: Read, start: int, end: int, at: str, *, can_retract: bool) -> 
         retracts = can_retract and type(named) is list and "message" not in carried
         if not carried and not retracts:
             return None
-        limit = 6 * len(line) + 64  # no JSON text is longer than that once it is encoded anew
+        limit = 6 * len(line) + 64  # no JSON text is longer than that once it is encoded again
         stated = members.get("at")
         if type(stated) is str and is_time(stated) and format_time(parse_time(stated)) == stated:
             at = stated
         content = [b',"at":"%b"' % at.encode()]
         if retracts:
-            content.append(
-                b',"retracts":' + orjson.dumps(named)
-            )  # where it stands in a record; its form is asked there
+            content.append(b',"retracts":' + orjson.dumps(named))  # where it is in a record; its form is checked there
         content += (b',"%b":%b' % (key.encode(), encode(value, key, limit)) for key, value in carried.items())
         others = {key: value for key, value in members.items() if key not in _REPLACED}
         if retracts:
@@ -290,7 +288,7 @@ def _time_of(record: Copied) -> str | None:
 
 
 def _with_gaps(found: Iterator[tuple[ByteRange, Copied] | Gap], at: str, original: str) -> Iterator[Copied]:
-    """The records, and for each gap one without a message that tells of it."""
+    """The records, and for each gap one without a message that describes it."""
     for item in found:
         if isinstance(item, Gap):
             told = {

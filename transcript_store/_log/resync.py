@@ -1,9 +1,10 @@
-"""The one reader of a damaged file: which records in it are whole, wherever they stand, and what lies between them.
+"""Which records of a damaged file are whole? The only reader of damaged files: it finds every whole record, wherever it
+is, and the gaps between.
 
-``load``, ``verify``, ``show`` and ``repair`` all ask :func:`parts`, so they agree. Nothing here does I/O: a
-:data:`Read` is given.
+``load``, ``verify``, ``show`` and ``repair`` all use :func:`parts`, so they agree. Nothing here does I/O: the caller
+passes a :data:`Read`.
 
-R4  The work is linear in the bytes, and memory holds a piece of them, whatever they hold. (R1 to R3 are ``damage``'s.)
+R4  The work is linear in the bytes, and memory holds one chunk of them, whatever they hold. (R1 to R3 are ``damage``'s.)
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _HEADER = re.compile(rb'(?:\xef\xbb\xbf)?\{\s*"format"\s*:\s*"transcript-store"'
 
 
 class Whole(NamedTuple):
-    """What is known of a record that verifies, wherever it stands."""
+    """What is known of a record that verifies, wherever it is."""
 
     seq: int
     batch: Batch
@@ -50,7 +51,7 @@ class ByteRange(NamedTuple):
 
 
 class DamagedLine(NamedTuple):
-    """A line of a file, or the part of it up to where a record ends: its stretches in order, without blank ones."""
+    """A line of a file, or the part of it up to where a record ends: its ranges in order, without blank ones."""
 
     line_number: int
     stretches: list[ByteRange]
@@ -65,12 +66,13 @@ class DamagedLine(NamedTuple):
 
 
 def parts(read: Read, size: int, begin: Position | None = None) -> Iterator[DamagedLine]:
-    """Take a file apart, from ``begin`` or from behind its header on: what is a record, and what is not.
+    """Split a file, from ``begin`` or from the end of its header, into records and other bytes.
 
-    A record is looked for where a line begins (space around it, that an editor put there, does not count), right behind a
-    record, and where on a line that is not one record something begins like one. It is whole if its hash verifies against
-    the hash at the end of the line before it, against that line's hash recomputed (the hash may be what was damaged), or
-    against the last record that was whole. A whole record that stands there twice is given once.
+    A record is looked for where a line begins (space around it, that an editor put there, does not count), directly
+    after a record, and where something on a line that is not one record starts like one. It is whole if its hash
+    verifies against the hash at the end of the line before it, against that line's hash recomputed (the hash may be
+    what was damaged), or against the last record that was whole. A whole record that occurs a second time is yielded
+    once.
     """
     if begin is not None:
         reader = _Reader(read, [begin.head], begin.offset_bytes, begin.seq + 2)
@@ -86,17 +88,17 @@ def stretches(read: Read, size: int, begin: Position | None = None) -> Iterator[
 
 
 def is_ours(read: Read, size: int) -> bool:
-    """Whether a file was a transcript once: it begins with a header, edited or damaged, or holds a record that verifies."""
+    """True if a file was once a transcript: it starts with a header, edited or damaged, or holds a record that verifies."""
     return bool(_HEADER.match(first_line(read, size))) or any(one.whole for one in stretches(read, size))
 
 
 def count_whole(read: Read, size: int) -> int:
-    """How many records of a file verify, wherever they stand: what a repair with ``salvage`` keeps."""
+    """How many records of a file verify, wherever they are: what a repair with ``salvage`` keeps."""
     return sum(stretch.whole is not None for stretch in stretches(read, size))
 
 
 def _behind_header(read: Read, size: int) -> tuple[int, list[bytes]]:
-    """Where the header ends, edited or damaged, and what its hash is: as it stands there, and as it ought to be."""
+    """Where the header ends, edited or damaged, and its hash: as stored, and as recomputed."""
     line = bytes(first_line(read, size))
     match = _HEADER.match(line)
     if match is None:
@@ -113,7 +115,7 @@ def _behind_header(read: Read, size: int) -> tuple[int, list[bytes]]:
 
 
 class _Candidate:
-    """Bytes that may be a record: where they begin, and their hash so far, chained to each hash that may come before."""
+    """Bytes that may be a record: where they start, and their hash so far, chained to each hash that may precede them."""
 
     __slots__ = ("_before", "_hashed", "_hashers", "_pieces", "seq", "start")
 
@@ -129,7 +131,7 @@ class _Candidate:
 
     def chained_to(self, stated: bytes, end: int) -> bytes | None:
         """The hash that it is chained to, if the bytes up to ``end`` have the hash ``stated``; None if they have another."""
-        if not self._hashers:  # not before: a hostile file may hold a million beginnings, and no end
+        if not self._hashers:  # not before: a hostile file may hold a million starts and no end
             self._hashers = [(head, sha256(head)) for head in dict.fromkeys(self._before)]
         # R4. Each byte is hashed once, however many ends are tried.
         start, self._hashed = self._hashed, end
@@ -143,27 +145,27 @@ class _Candidate:
 
 
 class _Reader:
-    """Reads a file once, a piece at a time, from one token to the next.
+    """Reads a file once, chunk by chunk, from one token to the next.
 
-    Two candidates are followed on a line. ``_outer`` begins where the line does, or where something first begins like a
-    record. ``_inner`` is the latest such place behind it. So a record that holds another one (a transcript that a tool has
-    read) is found whole, and one behind garbage too, while each byte is hashed a few times at most.
+    Two candidates are followed on a line. ``_outer`` starts where the line does, or where something first looks like a
+    record. ``_inner`` is the latest such position after it. So a record that holds another one (a transcript that a
+    tool has read) is found whole, and so is one after garbage, while each byte is hashed a few times at most.
     """
 
     def __init__(self, read: Read, before: list[bytes], offset: int, line_number: int) -> None:
         self._read = read
         self._window, self._base = bytearray(), offset
-        """A piece of the file, and where it begins there."""
+        """A chunk of the file, and its offset."""
         self._line_number = line_number
         self._before = before
-        """The hash of the line before: as it stands there, and as recomputed."""
+        """The hash of the line before: as stored, and as recomputed."""
         self._last_whole = before[0]
         self._seen: dict[bytes, tuple[int, int]] = {}
-        """Where the whole record with this hash stands."""
+        """The position of the whole record with this hash."""
         self._begin_part()
 
     def _begin_part(self) -> None:
-        self._start: int | None = None  # where its first byte that is not blank stands
+        self._start: int | None = None  # the position of its first byte that is not blank
         self._end: int  # and where the last one ends, if there is one
         self._outer: _Candidate | None = None
         self._inner: _Candidate | None = None
@@ -202,7 +204,7 @@ class _Reader:
         return read_chunks(self._read, start, end)
 
     def _pass_over(self, start: int, end: int) -> None:
-        """Note where what stands between two tokens begins and ends; space does not count, an editor may have put it there."""
+        """Note where the bytes between two tokens start and end; space does not count, an editor may have added it."""
         between = self._window[start - self._base : end - self._base]
         if (first := _NOT_BLANK.search(between)) is not None:
             if self._start is None:
@@ -236,7 +238,9 @@ class _Reader:
         self._end = end
 
     def _end_candidate(self, token: re.Match[bytes]) -> list[DamagedLine] | None:
-        """Something ends like a record: returns the part that ends here, if it began with that record; None if it goes on."""
+        """Something ends like a record: returns the part that ends here, if it started with that record; None if it
+        continues.
+        """
         start, end, stated = self._base + token.start(), self._base + token.end(), bytes(token[2])
         for candidate in (self._outer, self._inner):
             if candidate is None or (previous := candidate.chained_to(stated, start)) is None:
@@ -270,7 +274,7 @@ class _Reader:
         if self._found and self._found[-1].end == end:
             self._before = [self._last_whole]
         elif stated:
-            # Either may be what the next record is chained to: the hash itself may be what was damaged.
+            # The next record may be chained to either: the hash itself may be damaged.
             self._before = [stated, chain_hash(self._before[0], read_chunks(self._read, start, end - SUFFIX_BYTES))]
         if stretches := self._stretches(start, end):
             yield DamagedLine(self._line_number, stretches)
@@ -285,7 +289,7 @@ class _Reader:
         return stretches
 
     def _once(self, stretch: ByteRange) -> list[ByteRange]:
-        """A stretch, if there is anything in it and it is not the copy of a whole record."""
+        """A range, if it is not empty and not the copy of a whole record."""
         start, end, whole = stretch
         head = self._stated_at(start, end) if whole is None else whole.head
         if start == end or self._is_there_already(head, start, end):
@@ -295,11 +299,11 @@ class _Reader:
         return [stretch]
 
     def _stated_at(self, start: int, end: int) -> bytes:
-        """What stands where a record has its hash."""
+        """The bytes where a record has its hash."""
         return bytes(self._read(end - 34, 32)) if end - start > SUFFIX_BYTES else b""
 
     def _is_there_already(self, head: bytes, start: int, end: int) -> bool:
-        """Whether these bytes are those of the record that has this hash."""
+        """True if these bytes equal the record that has this hash."""
         first, last = self._seen.get(head, (0, -1))
         if last - first != end - start:
             return False

@@ -1,12 +1,12 @@
-"""Which messages are taken back: one value, :class:`TakenBack`, and what becomes of it in a copy that is numbered anew.
+"""Which messages are retracted? One value, :class:`TakenBack`, and its form in a copy with new numbers.
 
-A *retraction* is a record that names records before it, from a first number to a last one (``record.retracts_of`` says which form
-counts). Each message among those is taken back: it counts for nobody who reads the messages, and is read as a record still. A
-record without a message cannot be taken back, nor can a retraction.
+A *retraction* is a record that names records before it, from a first number to a last one (``record.retracts_of`` says
+which form counts). Each message among those is retracted: readers of messages skip it, readers of records still see it.
+A record without a message cannot be retracted, nor can a retraction.
 
-T1  What is taken back is a function of the bytes up to a record. Nothing but an append changes it.
+T1  What is retracted is a function of the bytes up to a record. Nothing but an append changes it.
 T2  A retraction names records before it only. So a reader from the end meets it before what it names.
-T3  No copy takes back a message that its original did not.
+T3  No copy retracts a message that its original did not.
 
 Nothing here does I/O.
 """
@@ -31,7 +31,7 @@ class TakenBack:
         self._lasts: list[int] = [] if other is None else other._lasts[:]
 
     def add(self, first: int, last: int) -> None:
-        """Take back what stands from one number to another."""
+        """Retract the records from one number to another."""
         begin = bisect_left(self._lasts, first - 1)
         end = bisect_right(self._firsts, last + 1)
         if begin < end:  # these ranges touch the new one
@@ -39,17 +39,17 @@ class TakenBack:
         self._firsts[begin:end], self._lasts[begin:end] = [first], [last]
 
     def add_all(self, other: TakenBack) -> None:
-        """Take back what another value says."""
-        if not self._firsts:  # an agent that takes back again and again has a range for each time
+        """Retract what another value retracts."""
+        if not self._firsts:  # an agent that retracts again and again has a range for each time
             self._firsts, self._lasts = other._firsts[:], other._lasts[:]
             return
         for first, last in zip(other._firsts, other._lasts, strict=True):
             self.add(first, last)
 
     def read(self, lines: bytes | bytearray, before: int, through: int | None = None) -> None:
-        """Take back what the retractions among whole lines name; ``before`` records stand before the lines.
+        """Retract what the retractions among whole lines name; ``before`` records precede the lines.
 
-        Records with a number greater than ``through`` are passed over.
+        Records with a number greater than ``through`` are skipped.
         """
         if may_retract(lines):
             whole: Sequence[bytes | bytearray] = lines.split(b"\n")[:-1]
@@ -58,7 +58,7 @@ class TakenBack:
                     self.add(*named)
 
     def leave_out(self, records: list[Any], before: int) -> None:
-        """Take what is taken back out of a list of records; ``before`` records stand before its first one."""
+        """Remove the retracted ones from a list of records; ``before`` records precede its first one."""
         begin = bisect_left(self._lasts, before + 1)
         end = bisect_right(self._firsts, before + len(records))
         for number in reversed(range(begin, end)):
@@ -71,32 +71,32 @@ class TakenBack:
         return self.meets(seq, seq)
 
     def meets(self, first: int, last: int) -> bool:
-        """Whether one of these numbers is taken back."""
+        """True if one of these numbers is retracted."""
         at = bisect_left(self._lasts, first)
         return at < len(self._firsts) and self._firsts[at] <= last
 
     def covers(self, first: int, last: int) -> bool:
-        """Whether all numbers from one to another are taken back."""
+        """True if all numbers from one to another are retracted."""
         at = bisect_left(self._lasts, first)
         return at < len(self._firsts) and self._firsts[at] <= first and last <= self._lasts[at]
 
 
 class Renumbering:
-    """Copies of records in their order → what is written of each, so that a retraction names the same records by their new numbers.
+    """Renumbers copies of records in order, so that a retraction names the same records by their new numbers.
 
-    Of what a retraction named it names what was copied; if that is nothing, it names nothing. A record that is out of its order (a
-    person put it there) may stand between two that were named together. So nothing before such a record can be named behind it: a
-    message may come back, but none is taken back that was not.
+    A copied retraction names those of its records that were copied, perhaps none. A record that is out of order (a
+    person put it there) may come between two that were named together. So no retraction after such a record names one
+    before it: a message may become live again, but none is retracted that was not.
     """
 
     def __init__(self) -> None:
         self._old, self._new = array("Q"), array("Q")
 
     def members_of(self, copy: Copied, seq: int) -> bytes:
-        """What follows the number of the copied record, which is ``seq`` now."""
+        """What follows the number of the copied record, whose number is now ``seq``."""
         members, old = copy
         if old is None:
-            return members  # a note of a repair: nobody names it, and it has no message
+            return members  # a note of a repair: no record names it, and it has no message
         named = retracts_of(old, members)
         if old > (self._old[-1] if self._old else 0):
             self._old.append(old)
@@ -104,7 +104,7 @@ class Renumbering:
         else:
             del self._old[:], self._new[:]
         if not named:
-            # What named nothing there, because of its form or its place, must not begin to name something here.
+            # A member that named nothing there, because of its form or its position, must not name something here.
             return with_retracts(members, ())
         begin, end = bisect_left(self._old, named[0]), bisect_right(self._old, named[1])
         return with_retracts(members, (self._new[begin], self._new[end - 1]) if begin < end else ())

@@ -1,7 +1,7 @@
-"""Bytes → the records that verify, from a place whose hash is known.
+"""Which records verify, from a position whose hash is known?
 
-:func:`scan` looks at bytes in memory, :class:`Walk` at a stretch of a file, a piece at a time. Neither says what is wrong
-with the rest: ``damage`` does. Nothing here does I/O: a :data:`Read` is given.
+:func:`scan` looks at bytes in memory, :class:`Walk` at a range of a file, chunk by chunk. Neither says what is wrong
+with the rest: ``damage`` does. Nothing here does I/O: the caller passes a :data:`Read`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Read = Callable[[int, int], bytearray]
 """Reads from an offset up to so many bytes; fewer only at the end of the file. The bytes may come from anywhere."""
 
 PIECE_BYTES = 1 << 18
-"""This fits into a processor's cache, so that what was read is hashed and decoded while it is there."""
+"""This fits into a processor's cache, so a chunk is hashed and decoded while it is there."""
 
 NO_BATCH = Batch(0, 0)
 _MARK = b',"batch":[%d,%d]'
@@ -38,22 +38,24 @@ _CLOSING_BRACKET = 0x5D
 
 
 class Scan(NamedTuple):
-    """What bytes hold: where each record that verified begins in them, and where the complete appends end in the file."""
+    """The result of a scan: where each verified record starts in the bytes, and where the complete appends end in the
+    file.
+    """
 
     starts: array[int]
-    """Of every record up to ``stopped``. Those behind ``end`` belong to an unfinished batch."""
+    """The starts of all records up to ``stopped``. Those after ``end`` belong to an unfinished batch."""
     end: Position
     """The end of the last complete append."""
     stopped: Position
-    """The end of the last record that verified: behind ``end`` in the middle of a batch."""
+    """The end of the last record that verified: after ``end`` in the middle of a batch."""
     batch: Batch
     """The last record of that unfinished batch; ``NO_BATCH`` if there is none."""
 
 
 def scan(buffer: bytes | bytearray, begin: Position, open_batch: Batch = NO_BATCH) -> Scan:
-    """Verify the lines in ``buffer``, whose first byte stands at ``begin`` in the file, up to the first that is not whole.
+    """Verify the lines in ``buffer``, whose first byte is at ``begin`` in the file, up to the first that is not whole.
 
-    ``open_batch`` is the last record before ``begin``, if that is in the middle of a batch.
+    ``open_batch`` is the last record before ``begin`` if it is in the middle of a batch.
     """
     return resume(buffer, begin.offset_bytes, Scan(array("Q"), begin, begin, open_batch))
 
@@ -77,8 +79,9 @@ def resume(buffer: bytes | bytearray, base: int, before: Scan) -> Scan:
             found = digest.hexdigest()[:32].encode()
             if not startswith(b',"hash":"%b"}' % found, body_end) or not startswith(b'{"seq":%d,' % (seq + 1), start):
                 break  # the hash vouches for the bytes and for all lines before; the number, for a person, must agree
-            # Most lines have no batch mark and are passed by their last byte. A batch counts only when its last record is here:
-            # a crash may have left the first of them, and appended together means all or none.
+            # Most lines have no ``batch`` member and are recognized by their last byte. A batch counts only when its
+            # last record is here: a crash may have left its first records, and a batch is stored completely or not at
+            # all.
             if due:
                 if not endswith(due, start, body_end):
                     break
@@ -96,12 +99,12 @@ def resume(buffer: bytes | bytearray, base: int, before: Scan) -> Scan:
 
 
 def continues(open_batch: Batch, batch: Batch) -> bool:
-    """Whether a record may follow the last one of an unfinished batch, or of none."""
+    """True if a record may follow the last one of an unfinished batch, or of none."""
     return batch.k == open_batch.k + 1 and (open_batch.k == 0 or batch.n == open_batch.n)
 
 
 class VerifiedChunk(NamedTuple):
-    """A stretch of complete appends that verify: the bytes from ``begin`` to ``end``, and where each record begins in them."""
+    """A range of complete appends that verify: the bytes from ``begin`` to ``end``, and where each record starts in them."""
 
     begin: Position
     data: bytes | bytearray
@@ -109,7 +112,7 @@ class VerifiedChunk(NamedTuple):
     end: Position
 
     def boundary(self, index: int) -> Position:
-        """Where the record with this index begins; for the number of records, where the last one ends."""
+        """Where the record with this index starts; for the number of records, where the last one ends."""
         if index == len(self.starts):
             return self.end
         start = self.starts[index]
@@ -120,7 +123,8 @@ class VerifiedChunk(NamedTuple):
 
 
 class Walk:
-    """Verifies a file from ``begin`` up to the offset ``stop``; iterate once. Memory holds a piece, or the longest append.
+    """Verifies a file from ``begin`` up to the offset ``stop``; iterate once. Memory holds one chunk, or the longest
+    append.
 
     ``begin`` is where an append ends, or in the middle of ``open_batch``: that is its last record before ``begin``.
     Afterwards ``end`` is where the last complete append ends, ``stopped`` and ``batch`` are as in :class:`Scan`.
@@ -133,7 +137,7 @@ class Walk:
         self._stop = stop
 
     def to_the_end(self) -> Position:
-        """Go all the way; returns where the last complete append ends."""
+        """Walk to the end; returns where the last complete append ends."""
         for _ in self:
             pass
         return self.end
@@ -142,7 +146,7 @@ class Walk:
         data = bytearray()
         starts = array("Q")
         while (at := self.end.offset_bytes + len(data)) < self._stop:
-            # At least as much as there is already, so that a line or a batch of any length is looked at in linear time.
+            # At least as much as is held already, so that a line or a batch of any length is verified in linear time.
             more = self._read(at, min(max(PIECE_BYTES, len(data)), self._stop - at))
             if not more:
                 return
@@ -161,7 +165,7 @@ class Walk:
                 return
 
     def _goes_on(self, rest: bytearray) -> bool:
-        """Whether what is left may be the beginning of the next append, which more bytes would complete."""
+        """True if the rest may be the start of the next append, which more bytes would complete."""
         line = self.stopped.offset_bytes - self.end.offset_bytes
         if rest.count(b"\n", line):
             return False  # a whole line, and it did not verify
@@ -172,7 +176,9 @@ class Walk:
 
 
 def batch_before(read: Read, offset: int) -> Batch:
-    """The last record before an offset, if it and the next one are of one batch; else ``NO_BATCH``. Nothing is verified."""
+    """The last record before an offset, if it and the next one belong to one batch; else ``NO_BATCH``. Nothing is
+    verified.
+    """
     start = max(0, offset - RECORD_HEAD_BYTES)
     stretch = read(start, offset - start)
     end = len(stretch) - SUFFIX_BYTES - 1
@@ -181,7 +187,7 @@ def batch_before(read: Read, offset: int) -> Batch:
 
 
 def first_line(read: Read, size: int, length: int = 16 * 1024) -> bytearray:
-    """The beginning of a file, up to its first line feed at least. Of a line that is too long for a header, only a beginning."""
+    """The start of a file, at least up to its first line feed. Of a line that is too long for a header, only the start."""
     while True:
         start = read(0, min(length, size))
         if b"\n" in start or len(start) < length or length >= LONGEST_METADATA_BYTES:
@@ -190,14 +196,14 @@ def first_line(read: Read, size: int, length: int = 16 * 1024) -> bytearray:
 
 
 def read_chunks(read: Read, start: int, end: int) -> Iterator[bytearray]:
-    """The bytes of a file between two offsets, a piece at a time; fewer if it ends before."""
+    """The bytes of a file between two offsets, in chunks; fewer if it ends before."""
     while start < end and (piece := read(start, min(PIECE_BYTES, end - start))):
         yield piece
         start += len(piece)
 
 
 def has_bytes(read: Read, size: int, pieces: Iterable[bytes | bytearray]) -> bool:
-    """Whether a file of this size has the bytes that these pieces have together."""
+    """True if a file of this size has exactly the bytes of these chunks."""
     offset = 0
     for piece in pieces:
         if read(offset, len(piece)) != piece:
@@ -207,10 +213,10 @@ def has_bytes(read: Read, size: int, pieces: Iterable[bytes | bytearray]) -> boo
 
 
 def append_before(read: Read, begin: Position, offset: int, length: int) -> Position:
-    """Where the first append begins of those in the ``length`` bytes before an offset; ``begin`` if none does.
+    """The start of the first append in the ``length`` bytes before an offset; ``begin`` if none starts there.
 
-    If none begins there, four times as many bytes are looked at, and so on. Nothing is verified: the position says what
-    stands there, and its hash is that of the line before.
+    If none starts there, four times as many bytes are read, and so on. Nothing is verified: the position is what the
+    file claims, with the hash of the line before.
     """
     while begin.offset_bytes + length < offset:
         place = _first_append(read(offset - length, length))
@@ -231,11 +237,10 @@ def _first_append(stretch: bytes | bytearray) -> Position | None:
 
 
 # ---- tail ----
-#
-# The end of a file → its last complete append: what a list says of a conversation, without reading the rest.
+# The end of a file → its last complete append: what a listing shows of a conversation without reading the rest.
 
 LONGEST_TAIL_BYTES = 256 * 2**20
-"""How far back the last whole record is looked for: a tail of NULs can have any size."""
+"""How far back the last whole record is searched for: a tail of NULs can have any size."""
 
 _NEAR_BYTES = 4096
 """How much of the end is read at once: most often the whole last record is in it."""
@@ -253,10 +258,11 @@ class LastRecord(NamedTuple):
 
 
 def last_record(file: Read, size: int) -> LastRecord | None:
-    """The last record that verifies and completes an append. None if there is none, or if it ends too far back.
+    """The last record that verifies and completes an append. None if there is no such record within the last bytes that
+    are searched.
 
-    A record verifies against the hash at the end of the line before it. What stands before that is not read, so this is no
-    verification: a list of ten thousand conversations reads the last 4 KiB of each.
+    A record verifies against the hash at the end of the line before it. Nothing before that is read, so this is not a
+    verification: a listing of ten thousand conversations reads the last 4 KiB of each.
     """
     floor, near = max(0, size - LONGEST_TAIL_BYTES), max(0, size - _NEAR_BYTES)
     rest = file(near, size - near)
@@ -267,8 +273,8 @@ def last_record(file: Read, size: int) -> LastRecord | None:
     end = _line_feed_before(read, size, floor)
     while end is not None and (before := _line_feed_before(read, end, floor)) is not None:
         start = before + 1
-        # A line that does not verify, or that begins a batch whose rest is missing, is a torn tail or damage. Either way
-        # the last append ends before it.
+        # A line that does not verify, or that starts a batch whose rest is missing, is a torn tail or damage. Either
+        # way the last append ends before it.
         if start > SUFFIX_BYTES:
             line = read(start - 35, end - start + 35)
             previous, body, suffix = bytes(line[:32]), line[35:-SUFFIX_BYTES], line[-SUFFIX_BYTES:]

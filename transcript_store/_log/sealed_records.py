@@ -1,13 +1,14 @@
-"""A record that is sealed: its line, and the plain line that it stands for.
+"""How is a record sealed, and how is its line turned back into the plaintext line?
 
 ::
 
     record := {"seq":N,"at":TIME[,"retracts":[[first,last]]],"sealed":BASE64[,"sealed_at":[generation,seq]][,"batch":[k,n]],"hash":HASH}
 
-What is sealed is a JSON object with the other members of the record, as a plain line has them: ``clock``, ``retracts``, ``message``,
-``extra``. ``retracts`` stands in sight too, so that a record keeps its meaning when it is copied without the key; it counts only
-if what is sealed says the same. ``sealed_at`` is where the record was sealed, if it stands elsewhere now: a repair without the key
-copied it. It counts only among the first ``kept_sealed`` records, which the header states.
+The sealed part is a JSON object with the record's other members, as a plaintext line has them: ``clock``, ``retracts``,
+``message``, ``extra``. ``retracts`` is in plaintext too, so that a record keeps its meaning when it is copied without
+the key; it counts only if the sealed part says the same. ``sealed_at`` is where the record was sealed, if it was moved
+since: a repair without the key copied it. It counts only among the first ``kept_sealed`` records, which the header
+states.
 
 Nothing here does I/O.
 """
@@ -27,7 +28,7 @@ _BEFORE_AT = len(b',"at":"')
 _SEALED = b'","sealed":"'
 _RETRACTS = re.compile(rb'","retracts":\[(?:[1-9]\d{0,18},[1-9]\d{0,18})?\],"sealed":"')
 _USUAL = frozenset({b',"hash', b',"batc'})
-"""How what stands behind a sealed text begins, unless it was sealed elsewhere."""
+"""The bytes that follow a sealed text, unless it was sealed elsewhere."""
 _AFTER = re.compile(
     rb'"(?:,"sealed_at":\[(0|[1-9]\d{0,18}),([1-9]\d{0,18})\])?(?:,"batch":\[[1-9]\d{0,8},[1-9]\d{0,8}\])?(?:,"hash":"[0-9a-f]{32}"\})?\Z'
 )
@@ -38,7 +39,7 @@ _COPIED = re.compile(
 
 
 class RecordSealer:
-    """Seals the records of one generation, and opens them: one for a log, so that nothing is derived for each record."""
+    """Seals and unseals the records of one generation: one object for a log, so that nothing is derived for each record."""
 
     __slots__ = ("_key", "_place", "_random_bytes", "generation")
 
@@ -51,19 +52,19 @@ class RecordSealer:
     def body(
         self, seq: int, at: bytes, members: bytes, batch: bytes = b"", retracts: Retracts | None = None
     ) -> list[bytes]:
-        """The body of a record, in parts; ``members`` is what is sealed, a JSON object, and ``batch`` the member of that name."""
+        """The body of a record, in parts; ``members`` is the JSON object to seal, and ``batch`` the member of that name."""
         sealed = self._key.seal(self._random_bytes(NONCE_BYTES), members, b"%b%d/%b" % (self._place, seq, at))
         named = b"" if retracts is None else in_sight(retracts)
         return [b'{"seq":%d,"at":"%b"%b,"sealed":"' % (seq, at, named), sealed, b'"' + batch]
 
     def body_of_copy(self, seq: int, members: bytes) -> list[bytes]:
-        """The same, of the members of a plain record that is copied."""
+        """The same for a copy of a plaintext record, from its members."""
         at_end = _BEFORE_AT + _TIME_BYTES
-        rest = members[at_end + 2 :]  # behind the quotation mark and the comma
+        rest = members[at_end + 2 :]  # after the quotation mark and the comma
         return self.body(seq, members[_BEFORE_AT:at_end], b"{%b}" % rest, retracts=retracts_of(seq, members))
 
     def opened(self, line: bytes | bytearray, seq: int, kept_sealed: int) -> bytes | None:
-        """The plain line of a sealed one; None if that is not what was sealed with this key for its place."""
+        """The plaintext line of a sealed one; None if it was not sealed with this key for this position."""
         at_start = len(b'{"seq":%d,"at":"' % seq)
         at_end = at_start + _TIME_BYTES
         named = None
@@ -93,9 +94,10 @@ class RecordSealer:
         return self._retraction(opened, bytes(line), seq, is_copy=is_copy)
 
     def all_opened(self, lines: list[bytes], first_seq: int) -> list[bytes] | None:
-        """What is sealed in each of these lines, JSON objects; None if one of them is not as most are: then each is opened by itself.
+        """The unsealed JSON objects of these lines; None if one line is unusual: then each is unsealed by itself.
 
-        One call for a stretch of records, and as few steps of Python for each as there can be: what a reader of everything waits for.
+        One call for a range of records, with as few Python steps per record as possible: a reader of everything waits
+        for this.
         """
         place, decrypt = self._place, self._key.decrypt
         try:
@@ -105,24 +107,28 @@ class RecordSealer:
             places = [b"%b%d/%b" % (place, seq, part[5]) for seq, part in enumerate(parts, first_seq)]
             sealed = [*map(self._key.from_base64, [part[9] for part in parts], repeat(None), repeat(True))]
             return [*map(decrypt, [one[:NONCE_BYTES] for one in sealed], [one[NONCE_BYTES:] for one in sealed], places)]
-        except Exception:  # whatever it is, opening each by itself says what is wrong with which
+        except Exception:  # whatever it is, unsealing each by itself finds the faulty record
             return None
 
     @staticmethod
     def _retraction(opened: bytes, line: bytes, seq: int, *, is_copy: bool) -> bytes | None:
-        """A plain line that takes records back, if it says in sight what it says sealed, or names them by their new numbers."""
+        """The plaintext line of a retraction, if its plaintext and sealed parts agree, or it names the records by new
+        numbers.
+        """
         start = opened.index(b",")
         seen = retracts_of(seq, line, start)
         if not is_copy:
             return opened if retracts_of(seq, opened, start) == seen else None
-        # The numbers that it was sealed with may be any, also greater than its own number is now.
+        # It may have been sealed with any numbers, also greater than its own number is now.
         if (retracts_of(2**62, opened, start) is None) != (seen is None):
             return None
         return opened[:start] + with_retracts(opened[start:], seen) if seen is not None else opened
 
 
 def first_plain(data: bytes | bytearray, starts: Iterable[int]) -> int | None:
-    """Which of the lines that begin at these places is not sealed; None if all are. Only their form is looked at."""
+    """The first of the lines starting at these positions that is not sealed; None if all are. Only their form is looked
+    at.
+    """
     startswith = data.startswith
     for index, start in enumerate(starts):
         at_end = data.find(b'"at":"', start, start + 64) + 6 + _TIME_BYTES
@@ -132,7 +138,7 @@ def first_plain(data: bytes | bytearray, starts: Iterable[int]) -> int | None:
 
 
 def sealed_place(line: bytes | bytearray) -> tuple[int, int] | None:
-    """The generation and the number with which a record was sealed that says so; None if it was sealed where it stands."""
+    """The generation and the number that a moved record was sealed with; None if it was sealed where it is."""
     found = _COPIED.match(line, line.index(b","))
     return None if found is None or found[1] is None else (int(found[1]), int(found[2]))
 
@@ -145,7 +151,7 @@ def batch_member(batch: Batch) -> bytes:
 def plain_members(
     message: bytes | None, extra: bytes | None, clock: bytes | None, retracts: Retracts | None = None
 ) -> bytes:
-    """What of a record is sealed, from members that are encoded already."""
+    """The part of a record that is sealed, from encoded members."""
     parts = []
     if clock is not None:
         parts.append(b'"clock":"%b"' % clock)
@@ -159,9 +165,10 @@ def plain_members(
 
 
 def still_sealed(records: Iterable[Copied], generation: int) -> Iterator[Copied]:
-    """Sealed records of a generation, to be copied without the key: each says where it was sealed, in ascending order.
+    """Sealed records of a generation, to be copied without the key: each states where it was sealed, in ascending order.
 
-    What is not sealed is left out, and what says that it was sealed before the record in front of it.
+    Records that are not sealed are left out, and so are those that claim to be sealed before the record that precedes
+    them.
     """
     last = (-1, 0)
     for members, seq in records:

@@ -281,7 +281,7 @@ def test_what_cannot_be_synced_is_not_copied(copy: object) -> None:
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
 
         disk.on_call = refuse
-        with pytest.raises(StorageError, match="sync what is to be copied"):
+        with pytest.raises(StorageError, match="sync before the copy"):
             copy(store)  # type: ignore[operator]
         disk.on_call = None
         with pytest.raises(PoisonedError):

@@ -107,7 +107,7 @@ def test_metadata_is_written_up_to_what_is_read_of_it(monkeypatch: pytest.Monkey
     monkeypatch.setattr(metadata, "LONGEST_METADATA_BYTES", takes)
     metadata.require_to_fit(members, document)
     monkeypatch.setattr(metadata, "LONGEST_METADATA_BYTES", takes - 1)
-    with pytest.raises(InvalidMetadataError, match=f"would have {takes:,}, and may have {takes - 1:,}"):
+    with pytest.raises(InvalidMetadataError, match=f"would have {takes:,}; at most {takes - 1:,} fit"):
         metadata.require_to_fit(members, document)
 
 

@@ -43,7 +43,7 @@ def test_a_read_that_differs_from_the_file_blames_the_disk(tmp_path: Path, last:
     with ConversationStore(tmp_path / "c", cache_bytes=0, file_system=files) as store:
         store.initialize(messages=SAID)
         files.lies = True
-        with pytest.raises(CorruptTranscriptError, match="was not whole when it was read, and is now"):
+        with pytest.raises(CorruptTranscriptError, match="was damaged when it was read and is whole now"):
             store.get_messages(last=last)
         assert store.get_messages(last=last) == SAID
         store.append_message({"role": "user", "content": "on"})
@@ -79,7 +79,7 @@ def test_a_record_with_a_wrong_number_behind_the_last_one_is_never_cut(tmp_path:
     path.write_bytes(content + line)
     with (
         ConversationStore(tmp_path / "c") as store,
-        pytest.raises(CorruptTranscriptError, match="out of its order") as caught,
+        pytest.raises(CorruptTranscriptError, match="out of order") as caught,
     ):
         store.load()
     assert caught.value.kind == "hole"

@@ -137,7 +137,7 @@ def test_a_file_that_is_put_where_the_folder_is_to_be_is_left_alone() -> None:
     disk.on_call = put_a_file
     with (
         ConversationStore(CHAT, file_system=disk) as store,
-        pytest.raises(ConversationExistsError, match="a file stands where a conversation's folder should be"),
+        pytest.raises(ConversationExistsError, match="a file is in the place of a conversation's folder"),
     ):
         store.initialize(messages=SAID)
     assert disk.tree()[CHAT] == b"mine"

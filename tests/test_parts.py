@@ -65,7 +65,7 @@ def read_apart(data: bytes) -> Found:
     ("lines", "expected"),
     [
         pytest.param([HEADER, *RECORDS, b""], whole(*enumerate(RECORDS, 2)), id="nothing is wrong"),
-        pytest.param([HEADER, *RECORDS], whole(*enumerate(RECORDS, 2)), id="the last line feed is gone"),
+        pytest.param([HEADER, *RECORDS], whole(*enumerate(RECORDS, 2)), id="the last line feed is missing"),
         pytest.param([HEADER, b"", b" \t", ONE, b"", TWO], whole((4, ONE), (6, TWO)), id="blank lines"),
         pytest.param([HEADER, b"  " + ONE + b" \r", b"\t" + TWO], whole((2, ONE), (3, TWO)), id="indented"),
         pytest.param(

@@ -449,7 +449,7 @@ def test_a_disk_that_is_full_on_the_way_says_what_stands_there() -> None:
                 break
         else:
             is_as_before = files_in(disk, FOLDER) == before
-            assert "state that the conversation had" in told.consequence or is_as_before
+            assert "earlier state of the conversation" in told.consequence or is_as_before
             assert told.hint is Hint.FREE_SPACE
             later += not is_as_before
         disk.on_call = None

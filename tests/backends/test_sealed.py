@@ -462,8 +462,8 @@ def test_a_rotation_tells_a_key_that_is_gone_from_one_that_never_was(place: Simu
         done = new.rotate_key(names)
         assert (done.rotated, done.already_current) == ((), ())
         told = dict(done.skipped)
-        assert "the key beside it is gone" in told[ID]
-        assert "put that back from a backup" in told[ID]
+        assert "key.json, without which it cannot be read, is missing" in told[ID]
+        assert "restore that file from a backup" in told[ID]
         assert told[OTHER_ID] == "it is not sealed"
 
 

@@ -703,7 +703,7 @@ def delete_again(store: ConversationStore) -> None:
 
     disk.on_call = refuse
     try:
-        with pytest.raises(StorageError, match="It is gone, or comes back whole"):
+        with pytest.raises(StorageError, match="It is deleted, or comes back whole"):
             delete(store)
     finally:
         disk.on_call = on_call

@@ -295,7 +295,7 @@ def accept(store: ConversationStore) -> None:
 
 def rotate(of: ConversationLibrary) -> None:
     for one, why in of.rotate_key().skipped:
-        insist("closes it to this user" in why, f"left alone: {one}: {why}")
+        insist("this user may not access it" in why, f"left alone: {one}: {why}")
         raise StorageError(
             path=one, doing="rotate it", errno=errno.EACCES, strerror=why
         )  # told, as what else is refused

@@ -515,7 +515,7 @@ def test_what_a_turn_that_reads_finds_out_takes_the_statement_away() -> None:
             raise OSError(errno.EIO, "injected")
 
     two.disk.on_call = refuse
-    with pytest.raises(TranscriptStoreError, match="sync what is to be copied"):
+    with pytest.raises(TranscriptStoreError, match="sync before the copy"):
         two.first.state()
     two.disk.on_call = None
     assert not _lines(two)[1]
@@ -644,9 +644,9 @@ def test_a_conversation_that_was_deleted_between_two_turns() -> None:
     with store_on(other) as another:
         another.initialize(messages=[PROBE])
     for _ in range(2):
-        with pytest.raises(ConversationNotFoundError, match="another one stands in its place"):
+        with pytest.raises(ConversationNotFoundError, match="its path leads to another one"):
             append(two.first)
-        with pytest.raises(ConversationNotFoundError, match="another one stands in its place"):
+        with pytest.raises(ConversationNotFoundError, match="its path leads to another one"):
             two.first.get_messages()
     with store_on(other) as another:
         another.load()

@@ -239,8 +239,8 @@ DAMAGES = {
     _directory_in_its_place: "transcript.jsonl: a directory stands where",
     _link_in_its_place: "transcript.jsonl: a symbolic link stands where",
     _directory_in_metadatas_place: "metadata.json: a directory stands where",
-    _damage_last_record: "the last record that was stored is not there, or not whole",
-    _lose_last_record: "the last record that was stored is not there, or not whole",
+    _damage_last_record: "the last stored record is missing, or not whole",
+    _lose_last_record: "the last stored record is missing, or not whole",
     _later_version: "this program reads version 1",
 }
 

@@ -54,7 +54,7 @@ def test_without_one_it_is_not(conversation: Path) -> None:
     for name in ("metadata.json", "transcript.jsonl"):
         (conversation / name).write_bytes(b"nothing of ours\n")
     for look in (salvage, repair):
-        with pytest.raises(CorruptTranscriptError, match="none of its files is ours") as refused:
+        with pytest.raises(CorruptTranscriptError, match="none of its files is recognizable as ours") as refused:
             look(conversation)
         assert refused.value.kind == "foreign"
 

@@ -78,7 +78,7 @@ def test_a_turn_is_taken_back_whole(conversation, turn):
     conversation.retract_turn()
     assert conversation.get_messages() == []
     before = conversation.record_count
-    with pytest.raises(ValueError, match="no turn to take back"):
+    with pytest.raises(ValueError, match="no turn to retract"):
         conversation.retract_turn()
     assert conversation.record_count == before
 

@@ -178,8 +178,8 @@ def test_a_key_that_is_gone_is_told_from_one_that_never_was() -> None:
     disk.close(folder)
     disk.make_directory(disk.open_directory("/library"), nothing)
     told = dict(library("/library", OTHER_KEY, [KEY], disk).rotate_key().skipped)
-    assert "the key beside it is gone" in told[one]
-    assert "put that back from a backup" in told[one]
+    assert "key.json, without which it cannot be read, is missing" in told[one]
+    assert "restore that file from a backup" in told[one]
     assert told[stranger] == "it is not sealed"
     assert told[nothing] not in ("it is not sealed", "")
 

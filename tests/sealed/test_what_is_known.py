@@ -20,7 +20,7 @@ def test_a_generation_whose_end_nobody_states_any_more_is_not_genuine(tmp_path: 
         (tmp_path / "c" / "archive" / "transcript-000001.jsonl").unlink()
         first, live = store.generations()
         assert (first.number, live.number, live.damage) == (0, 2, None)
-        assert first.damage == "nothing that was written with the key states where it ended"
+        assert first.damage == "nothing written with the key states where it ended"
         with pytest.raises(CorruptTranscriptError) as refused:
             list(store.iter_records(generation=0))
         assert refused.value.kind == "not-genuine"

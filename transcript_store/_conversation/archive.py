@@ -1,7 +1,7 @@
-"""``archive/``: the earlier generations of a transcript, one file for each replace.
+"""How are earlier generations kept? ``archive/`` holds one file for each replace.
 
-A generation is linked into the archive before the replace that ends it commits, and its entry is never changed. So an entry
-with the live generation's number belongs to a replace that never committed.
+A generation is linked into the archive before the replace that ends it commits, and its entry is never changed. So an
+entry with the live generation's number belongs to a replace that never committed.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One whole life of a transcript: from its beginning, or a replace, to the next replace or until now."""
+    """One life of a transcript: from its start, or a replace, to the next replace or until now."""
 
     number: int
     is_live: bool
     began_at: str | None = None
-    """When it began: RFC 3339 in UTC. This and what follows is None where damage hides it."""
+    """When it started: RFC 3339 in UTC. This and the following members are None where damage hides them."""
     record_count: int | None = None
     head: str | None = None
     """The hash of its last record."""
@@ -58,14 +58,16 @@ def archive_live(folder: Folder, live: Log) -> None:
                 raise
             archive.replace_file(name, live.contents())
         else:
+            # Must be durable before writer._put_in_place() renames over the live name: after that the link is the only
+            # name of the old generation, and a power cut could lose it.
             archive.sync()
 
 
 def tidy(folder: Folder, live: Log) -> None:
-    """Take out of the archive the entries that are not older than the live generation.
+    """Remove from the archive the entries that are not older than the live generation.
 
-    A copy of the live transcript's beginning belongs to a replace that never committed. Anything else belongs to another line
-    of history (a backup was restored). It goes to quarantine, because its messages may stand nowhere else.
+    A copy of the live transcript's start belongs to a replace that never committed. Any other entry belongs to another
+    line of history (a backup was restored). It goes to quarantine, because its messages may exist nowhere else.
     """
     if folder.status(ARCHIVE) is None:
         return
@@ -93,7 +95,7 @@ def tidy(folder: Folder, live: Log) -> None:
 def generations(
     folder: Folder, live: Log, members_now: Callable[[], dict[str, Any]], sealing: Sealing | None = None
 ) -> list[Generation]:
-    """Every generation that there is, the oldest first, the live one last; each archived one is read and verified."""
+    """Every existing generation, the oldest first, the live one last; each archived one is read and verified."""
     found = []
     for number in _earlier(folder, live):
         try:
@@ -122,11 +124,12 @@ def _describe(number: int, log: Log, *, is_live: bool) -> Generation:
 def open_archived(
     folder: Folder, live: Log, members_now: Callable[[], dict[str, Any]], number: int, sealing: Sealing | None = None
 ) -> Iterator[Log]:
-    """An archived generation, to read: whole, of this conversation, and what its successor says it replaced.
+    """Open an archived generation to read. It must be whole, of this conversation, and what its successor says it
+    replaced.
 
-    ``members_now`` gives the conversation's metadata. It is called if the successor does not state the end. The successor may have
-    been deleted just now, and then the metadata says what it said. With ``sealing`` sealed records can be opened. Then a generation
-    is refused if nothing that was written with the key states where it ended.
+    ``members_now`` gives the conversation's metadata. It is called if the successor does not state the end. If the
+    successor was deleted just now, the metadata has what it stated. With ``sealing`` sealed records can be unsealed.
+    Then a generation is refused unless something written with the key states where it end
     """
     if number >= live.header.generation or folder.status(ARCHIVE) is None:
         raise _not_found(folder, live, number)
@@ -148,10 +151,8 @@ def open_archived(
                 replaced = consistency.end_of(number, conversation, None, members_now())
             if sealing is not None and replaced is None:
                 if archive.status(name) is None:
-                    raise _not_found(folder, live, number)  # removed just now, and with it what was noted of it
-                raise _corrupt(
-                    folder, number, "not-genuine", "nothing that was written with the key states where it ended"
-                )
+                    raise _not_found(folder, live, number)  # removed just now, and with it the note about its end
+                raise _corrupt(folder, number, "not-genuine", "nothing written with the key states where it ended")
             _require(folder, number, consistency.of_end(number, log.end, replaced))
             yield log
         finally:
@@ -180,7 +181,7 @@ def reading(folder: Folder, number: int) -> Iterator[OpenFile]:
 
 
 def without(folder: Folder, members: dict[str, Any], number: int) -> dict[str, Any]:
-    """The metadata for when an archived generation is deleted: with what its header says of the generation before it."""
+    """The metadata after an archived generation is deleted: it keeps what that header says of the generation before it."""
     if folder.status(ARCHIVE) is None:
         return members
     with folder.subfolder(ARCHIVE) as archive:
@@ -202,7 +203,7 @@ def remove_archived(folder: Folder, live: Log, number: int) -> None:
     with folder.subfolder(ARCHIVE) as archive:
         is_there = archive.status(archive_name(number)) is not None
         archive.remove_tree(archive_name(number))
-        archive.sync()  # also if it is gone already: the call that removed it may have been interrupted before this
+        archive.sync()  # also if it was removed earlier: that call may have been interrupted before this
     if not is_there:
         raise _not_found(folder, live, number)
 
@@ -216,7 +217,7 @@ def numbers(folder: Folder) -> list[int]:
 
 
 def last_sealed(folder: Folder) -> Header | None:
-    """The first line of the newest earlier generation that is sealed; None if there is none that can be read."""
+    """The first line of the newest sealed earlier generation; None if none can be read."""
     if folder.status(ARCHIVE) is None:
         return None
     with folder.subfolder(ARCHIVE) as archive:

@@ -1,8 +1,9 @@
-"""What callers give, checked before anything is touched.
+"""What may a caller pass, and what is stored of it? Arguments are checked before anything is changed.
 
-A wrong type is a ``TypeError``, a wrong value a ``ValueError``. Where a count or one of several words is expected, anything else is a
-wrong value, of whatever type. A message or a metadata field that cannot be stored is an error
-of ours, which names the place in it. :class:`Storable` also sends them through the caller's ``redact``, if there is one.
+A wrong type is a ``TypeError``, a wrong value a ``ValueError``. Where a count or one of several words is expected,
+anything else is a wrong value, of whatever type. A message or a metadata field that cannot be stored raises an error of
+ours, which names the member at fault. :class:`Storable` also passes them through the caller's ``redact``, if there is
+one.
 """
 
 from __future__ import annotations
@@ -33,16 +34,18 @@ _T = TypeVar("_T")
 
 
 class NewConversation(TypedDict, total=False):
-    """What a conversation can begin with. Every member may be left out."""
+    """What a conversation can start with. Every member is optional."""
 
     provider: str | None
-    """Whose form the messages have: ``claude``, ``openai``, ``openai-compatible``, ``gemini``, or a name of your own."""
+    """The provider whose form the messages have: ``claude``, ``openai``, ``openai-compatible``, ``gemini``, or a name
+    of your own.
+    """
     model: str | None
     system_prompt: str | None
     tools: Sequence[Mapping[str, Any]] | None
     """JSON objects with ``name``, ``description`` and ``parameters`` (a JSON schema)."""
     title: str | None
-    """What the conversation is called. It is the label ``title``."""
+    """The conversation's name. It is stored as the label ``title``."""
     labels: dict[str, str] | None
     """Texts of your own; ``ConversationLibrary.list()`` shows ``labels["title"]`` as the title."""
     messages: Iterable[Mapping[str, Any] | EncodedMessage | None]
@@ -52,8 +55,9 @@ class NewConversation(TypedDict, total=False):
     times: Iterable[str | datetime | None] | None
     """One for each message, as in :meth:`ConversationStore.append_messages`. The conversation was created at the first of them."""
     features: Sequence[Feature] | None
-    """What the conversation can besides, which earlier versions of this library do not know; so they refuse to read it.
-    ``retract``: messages can be taken back (:meth:`ConversationStore.retract`)."""
+    """Optional abilities. Versions of this library that do not know one refuse to read the conversation. ``retract``:
+    messages can be retracted (:meth:`ConversationStore.retract`).
+    """
 
 
 def require_count(name: str, number: object, *, least: int = 0) -> None:
@@ -63,9 +67,10 @@ def require_count(name: str, number: object, *, least: int = 0) -> None:
 
 
 def record_numbers(seqs: Iterable[int]) -> frozenset[int] | range:
-    """Numbers of records; raises ``TypeError`` for no list, ``ValueError`` for anything else. Which ones there are, the log knows.
+    """Record numbers; raises ``TypeError`` if this is not a list, ``ValueError`` for other values. The log checks which
+    ones exist.
 
-    A range stays one: it may be longer than the memory that its numbers would take.
+    A range stays a range: its numbers might not fit in memory.
     """
     if isinstance(seqs, range):
         for end in ends_of(seqs):
@@ -78,14 +83,14 @@ def record_numbers(seqs: Iterable[int]) -> frozenset[int] | range:
 
 
 def ends_of(numbers: Collection[int]) -> Collection[int]:
-    """The numbers among which are the least and the greatest: of a range its two ends, of anything else all."""
+    """Numbers that include the least and the greatest: the two ends of a range, otherwise all numbers."""
     if isinstance(numbers, range):
         return (numbers[0], numbers[-1]) if numbers else ()
     return numbers
 
 
 def require_one_of(name: str, choice: object, choices: Sequence[str]) -> None:
-    """Raise ``ValueError`` for a choice that there is not."""
+    """Raise ``ValueError`` for an unknown choice."""
     if choice not in choices:
         raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {choice!r}")
 
@@ -97,9 +102,9 @@ def require_bool(name: str, choice: object) -> None:
 
 
 def require_redact(redact: object) -> None:
-    """Raise ``TypeError`` unless this can be called, and a call gives a message: of a class it gives an object, of a coroutine a wait."""
+    """Raise ``TypeError`` unless this is a function that returns a message (not a class, not an async function)."""
     if isinstance(redact, type) and hasattr(redact, "redact"):
-        raise TypeError(f"redact must be a function from message to message, not a class: give {redact.__name__}()")
+        raise TypeError(f"redact must be a function from message to message, not a class: pass {redact.__name__}()")
     if iscoroutinefunction(redact):
         raise TypeError("redact must be a function from message to message, not an async one: nothing awaits it")
     if not callable(redact):
@@ -107,7 +112,7 @@ def require_redact(redact: object) -> None:
 
 
 def require_timeout(name: str, seconds: Any) -> None:
-    """Raise unless this is a number of seconds from 0; NaN is none."""
+    """Raise unless this is a number of seconds, 0 or more, and not NaN."""
     try:
         is_a_timeout = seconds >= 0
     except TypeError:
@@ -117,7 +122,7 @@ def require_timeout(name: str, seconds: Any) -> None:
 
 
 def require_head(name: str, head: object) -> None:
-    """Raise ``TypeError`` unless this is text, as ``ConversationStore.head`` is; whether it is the head, the log knows."""
+    """Raise ``TypeError`` unless this is text, as ``ConversationStore.head`` is; the log compares it with the head."""
     if type(head) is not str:
         raise TypeError(f"{name} must be a str, as head is, not {type(head).__name__}")
 
@@ -125,11 +130,13 @@ def require_head(name: str, head: object) -> None:
 def new_conversation(
     contents: Mapping[str, Any], max_bytes: int
 ) -> tuple[dict[str, Any], list[Entry], tuple[str, ...]]:
-    """The metadata, the records and the features of a conversation that begins so; raises if it cannot, or there are others."""
+    """The metadata, records and features of a new conversation; raises for an unknown name or a value that cannot be
+    stored.
+    """
     if unknown := contents.keys() - NewConversation.__annotations__.keys():
         known = ", ".join(NewConversation.__annotations__)
         names = ", ".join(map(repr, sorted(unknown)))
-        raise TypeError(f"a conversation cannot begin with {names}; it can begin with {known}")
+        raise TypeError(f"a conversation cannot start with {names}; it can start with {known}")
     given = {**contents}
     if (title := given.pop("title", None)) is not None:
         given["labels"] = {**_labels_in({"labels": given.get("labels") or {}}), TITLE: _checked_title(title)}
@@ -139,7 +146,7 @@ def new_conversation(
 
 
 def features(names: Iterable[str] | None) -> tuple[str, ...]:
-    """Names of features, each once; raises ``ValueError`` for one that there is not."""
+    """Feature names without repeats; ``ValueError`` for an unknown one."""
     if isinstance(names, str):
         raise TypeError("features must be a list of names, not str")
     found = tuple(dict.fromkeys(names or ()))
@@ -154,14 +161,16 @@ def entries(
     times: Iterable[str | datetime | None] | None,
     max_bytes: int,
 ) -> list[Entry]:
-    """Messages with their extras and times, encoded; without extras no message has one, without times each has now's."""
+    """Messages with their extras and times, encoded; without extras no message has one, without times each has the
+    current time.
+    """
     messages = _listed("messages", messages, "JSON objects")
     extras = [None] * len(messages) if extras is None else _listed("extras", extras, "JSON objects")
     if len(extras) != len(messages):
-        raise ValueError(f"there are {len(messages)} messages and {len(extras)} extras; give one for each")
+        raise ValueError(f"there are {len(messages)} messages and {len(extras)} extras; pass one for each")
     times = [None] * len(messages) if times is None else _listed("times", times, "times")
     if len(times) != len(messages):
-        raise ValueError(f"there are {len(messages)} messages and {len(times)} times; give one for each")
+        raise ValueError(f"there are {len(messages)} messages and {len(times)} times; pass one for each")
     return [
         (
             _message(message, extra, f"messages[{k}]", max_bytes),
@@ -173,17 +182,17 @@ def entries(
 
 
 def _listed(name: str, values: Iterable[_T], what: str) -> list[_T]:
-    """The values that a caller's iterable gives; raises ``TypeError`` for a single one, which may be iterable too."""
+    """The values of a caller's iterable; raises ``TypeError`` for a single value, which may be iterable too."""
     wrong = TypeError(f"{name} must be a list of {what}, not {type(values).__name__}")
     if isinstance(values, (dict, str, bytes)):
         raise wrong
-    if is_of_a_reply(values):  # which is iterable, and gives its fields
+    if is_of_a_reply(values):  # which is iterable too, over its fields
         raise TypeError(f"{wrong}; {FROM_REPLY}")
     try:
         given = iter(values)
     except TypeError:
         raise wrong from None
-    return list(given)  # what the caller's own iterator raises is not ours to explain
+    return list(given)  # an error of the caller's own iterator passes unchanged
 
 
 def _message(
@@ -210,11 +219,11 @@ def _microseconds(time: object, member: str) -> int:
 
 
 class MetadataChanges(NamedTuple):
-    """What a caller changes of the metadata, checked."""
+    """A caller's changes of the metadata, checked."""
 
     fields: dict[str, Any]
     removed_labels: frozenset[str] | None = None
-    """The labels that are removed, if those in ``fields`` are merged with what is on record; None if they replace that."""
+    """The labels to remove, if those in ``fields`` are merged with the stored ones; None if they replace those."""
 
 
 def changes(given: dict[str, Any], max_bytes: int) -> MetadataChanges:
@@ -227,7 +236,7 @@ def changes(given: dict[str, Any], max_bytes: int) -> MetadataChanges:
     fields = {name: value for name, value in given.items() if name not in _OF_LABELS}
     named = [name for name in ("labels", "replace_labels") if name in given]
     if len(named) == 2:
-        raise TypeError("labels are merged with those on record, and replace_labels replaces them: give one of the two")
+        raise TypeError("labels are merged with the stored ones, and replace_labels replaces them: pass one of the two")
     labels = _labels_in(given, *named)
     if "title" in given:
         labels[TITLE] = _checked_title(given["title"])
@@ -243,7 +252,7 @@ _OF_LABELS = ("labels", *_LABEL_CHANGES)
 
 
 def _labels_in(given: Mapping[str, Any], name: str = "labels") -> dict[str, Any]:
-    """A copy of the labels that are given under this name; a text may be None."""
+    """A copy of the labels in this argument; a text may be None."""
     labels = given.get(name, {})
     if labels is None:
         raise InvalidMetadataError(
@@ -263,8 +272,8 @@ def _checked_title(title: object) -> Any:
 def changed(members: dict[str, Any], changes: MetadataChanges, *, with_messages: bool = False) -> dict[str, Any]:
     """The metadata with these changes.
 
-    A provider that is set changes only within its family, because the messages have its form; to any other one only
-    ``with_messages``, when all of them are replaced in the same commit.
+    Once set, the provider changes only within its family, because the messages have its form. It changes to any other
+    one only ``with_messages``, when the same commit replaces all messages.
     """
     recorded = members.get("provider")
     provider = changes.fields.get("provider", recorded)
@@ -280,7 +289,7 @@ def changed(members: dict[str, Any], changes: MetadataChanges, *, with_messages:
 
 
 class NewContents(NamedTuple):
-    """What a conversation begins with."""
+    """What a new conversation starts with, checked."""
 
     fields: dict[str, Any]
     entries: list[Entry]
@@ -288,7 +297,9 @@ class NewContents(NamedTuple):
 
 
 class Storable:
-    """One store's way from arguments to what may be stored. Each method raises for what cannot be; nothing is written then."""
+    """Turns one store's arguments into what is stored: checked, encoded, redacted. Raises for what cannot be stored;
+    nothing is written then.
+    """
 
     def __init__(self, redact: Callable[[dict[str, Any]], dict[str, Any]] | None, path: str, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -300,7 +311,7 @@ class Storable:
             self.redacting = Redacting(redact, path, max_bytes)
 
     def contents(self, given: Mapping[str, Any]) -> NewContents:
-        """What a conversation begins with."""
+        """What a new conversation starts with, checked, encoded and redacted."""
         fields, entries, features = new_conversation(given, self._max_bytes)
         if self.redacting is not None:
             fields, entries = self.redacting.fields(fields), self.redacting.entries(entries)
@@ -332,30 +343,30 @@ class Storable:
 
 
 # ---- redacting ----
+# What a caller's ``redact`` removes from everything that is about to be stored.
 #
-# What a caller's ``redact`` takes out of everything that is about to be stored.
+# It runs after the checks and before the log: it gets values that could be stored, and returns values that may be. So
+# no code that writes to a transcript or to metadata.json has to call it itself, and the function gets its own copies,
+# which it may change.
 #
-# It stands behind the checks and in front of the log: it gets bytes that could be stored, and gives bytes that may be. So no way into
-# a transcript or into metadata.json has to remember it, and the function gets values of its own, which it may change.
-#
-# Where it took something out, the record's ``extra`` says how much: ``redacted``, an object of kinds and counts. It is the function's
-# own account if it is a ``SecretRedactor``; of any other, the marks ``[redacted:kind]`` that were not there before are counted, and a
-# change without such a mark is one ``changed``. The log says the same. Neither ever has the text.
+# Where it removed something, the record's ``extra`` says how much: ``redacted``, an object of kinds and counts. A
+# ``SecretRedactor`` counts by itself; for any other function the new marks ``[redacted:kind]`` are counted, and a
+# change without such a mark is one ``changed``. The same counts are logged. Neither ever contains the text.
 
 logger = logging.getLogger("transcript_store.redaction")
 
 MEMBER = "redacted"
-"""Where an extra has the counts."""
+"""The member of an extra that has the counts."""
 _MARK = re.compile(rb"\[redacted:([a-z0-9-]{1,40})\]")
 _NOT_LOOKED_AT = frozenset({"provider", "compaction_count"})
-"""Fields of the metadata that hold no text of anybody's: a name that decides the form of the messages, and a number."""
+"""Fields of the metadata without a user's text: the name that decides the form of the messages, and a number."""
 
 
 class Redacting:
-    """A ``redact`` at the door of one conversation.
+    """Applies ``redact`` to everything that enters one conversation.
 
-    Every method raises ``RedactionError`` if the function raises, or does not give what can be stored in the place of what it got.
-    The error has neither the text nor the function's own error, whose message may have it.
+    Every method raises ``RedactionError`` if the function raises, or returns a value that cannot be stored instead of
+    its argument. The error contains neither the text nor the function's own error, whose message may contain it.
     """
 
     def __init__(self, redact: Callable[[dict[str, Any]], dict[str, Any]], path: str, max_bytes: int) -> None:
@@ -367,7 +378,7 @@ class Redacting:
     def entries(
         self, entries: Sequence[Entry], message: str = "messages[{}]", extra: str = "extras[{}]"
     ) -> list[Entry]:
-        """Records without what must not be stored. ``message`` and ``extra`` are what errors call their halves, by number."""
+        """Redacted records. ``message`` and ``extra`` give the names of their halves, by number, for errors."""
         total: Counter[str] = Counter()
         done = [
             self._entry(entry, message.format(number), extra.format(number), total)
@@ -377,14 +388,14 @@ class Redacting:
         return done
 
     def fields(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Fields of the metadata, checked already, without what must not be stored."""
+        """Redacted fields of the metadata, which were checked already."""
         given = {name: value for name, value in fields.items() if value and name not in _NOT_LOOKED_AT}
         if not given:
             return fields
         counts: Counter[str] = Counter()
         now = decode(self._object(encode(given, "metadata", self._max_bytes), "metadata", counts))
         if now.keys() != given.keys():
-            raise RedactionError(member="metadata", reason="redact gave other fields than it got")
+            raise RedactionError(member="metadata", reason="redact returned other fields than it got")
         try:
             checked = checked_fields(now, self._max_bytes)
         except InvalidMetadataError as error:
@@ -392,7 +403,7 @@ class Redacting:
         else:
             self._log(counts)
             return {**fields, **checked}
-        raise RedactionError(member=problem, reason="redact gave a value that this field cannot hold")
+        raise RedactionError(member=problem, reason="redact returned a value that this field cannot hold")
 
     def _entry(self, entry: Entry, message_name: str, extra_name: str, total: Counter[str]) -> Entry:
         message, extra, at = entry
@@ -414,13 +425,17 @@ class Redacting:
         return fitted(encode({**members, MEMBER: dict(sorted(both.items()))}, name, self._max_bytes))
 
     def _object(self, encoded: bytes, name: str, counts: Counter[str]) -> bytes:
-        """One JSON object without what must not be stored, and what was taken out of it added to ``counts``."""
+        """One redacted JSON object; what was removed is added to ``counts``."""
         now, found = self._called(encoded, name)
         try:
             again = encode(now, name, self._max_bytes)
         except InvalidMessageError as error:
-            # Of what is within it, a reason may name a member, whose name may be the secret.
-            reason = f"gave what {error.reason}" if error.member == name else "gave a value that is not plain JSON"
+            # A reason about its contents may name a member, whose name may be the secret.
+            reason = (
+                f"returned a value that {error.reason}"
+                if error.member == name
+                else "returned a value that is not plain JSON"
+            )
         else:
             if again == encoded:
                 return encoded
@@ -431,7 +446,7 @@ class Redacting:
         raise RedactionError(member=name, reason=f"redact {reason}")
 
     def _called(self, encoded: bytes, name: str) -> tuple[Any, Mapping[str, int] | None]:
-        """What the function gives for an object; and what it took out, if it is one that tells."""
+        """The function's result for an object; and what it removed, if it reports that."""
         try:
             if isinstance(self._redact, SecretRedactor):
                 value, counts = self._redact.redact(decode(encoded))
@@ -439,20 +454,20 @@ class Redacting:
             return self._redact(decode(encoded)), None
         except Exception as error:
             problem = f"redact raised {type(error).__name__}{_where(error)}"
-        # Outside of the handler: the error below must not carry that one along.
+        # Outside of the handler: the error below must not carry that one as its context.
         raise RedactionError(member=name, reason=problem)
 
     def _log(self, counts: Counter[str]) -> None:
         if counts:
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()))
-            logger.info("%s: taken out before it was stored: %s", self._path, kinds)
+            logger.info("%s: removed before it was stored: %s", self._path, kinds)
 
 
 def _require_counts(members: Mapping[str, Any], name: str) -> dict[str, int]:
-    """What an extra says that was taken out before; raises if it says something else there, which a note of ours would replace."""
+    """The counts that an extra has already; raises if that member holds something else, which our note would replace."""
     there = members.get(MEMBER, {})
     if type(there) is not dict or not all(type(count) is int for count in there.values()):
-        reason = "must be an object of counts: a store with redact= notes there what it took out"
+        reason = "must be an object of counts: a store with redact= notes there what it removed"
         raise InvalidMessageError(member=f'{name}["{MEMBER}"]', reason=reason)
     return there
 
@@ -462,7 +477,7 @@ def _where(error: Exception) -> str:
     ours = error.__traceback__
     at = None if ours is None else ours.tb_next
     if at is None:
-        return " when it was called with one JSON object"  # it takes more, say: none of its lines was reached
+        return " when it was called with one JSON object"  # for example it takes more arguments: none of its lines was reached
     while at.tb_next is not None:
         at = at.tb_next
     return f" in {at.tb_frame.f_code.co_filename}, line {at.tb_lineno}"

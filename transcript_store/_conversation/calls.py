@@ -1,4 +1,4 @@
-"""The calls of a store that read, and what they give. Nothing here writes."""
+"""Which calls of a store read or write a loaded conversation, and what do they return?"""
 
 from __future__ import annotations
 
@@ -25,23 +25,21 @@ from transcript_store.errors import ConversationChangedError
 from transcript_store.hints import Hint
 
 # ---- iteration ----
-#
-# The records of a conversation one after the other, read a piece at a time, while the conversation goes on.
-#
-# A piece is 256 KB of the file, or the longest append. Between two pieces nothing is held but a place in the transcript, so other
-# calls come in between. Each piece is verified from the hash at that place on, up to a hash that is known.
+# Yields the records of a conversation one by one, reading chunk by chunk, while the conversation may grow. A chunk is
+# 256 KB of the file, or the longest append. Between two chunks only a position is kept, so other calls may come in
+# between. Each chunk is verified from the hash at that position to a known hash.
 
 Reading = Callable[[], AbstractContextManager[Storage]]
-"""Gives the loaded storage, and holds the conversation still while it is used; raises if it is not loaded."""
+"""Returns the loaded storage and freezes the conversation while it is used; raises if it is not loaded."""
 
 
 def each_record(reading: Reading, after_seq: int, through_seq: int | None, generation: int | None) -> Iterator[Record]:
-    """The records behind ``after_seq``, up to ``through_seq``, that a generation has when the first of them is asked for."""
+    """The records after ``after_seq``, up to ``through_seq``, that a generation has when iteration starts."""
     with ExitStack() as archive:
         with reading() as storage:
             live = storage.log.header.generation
             is_live = generation is None or generation == live
-            # An archived file is never changed, so it is verified once, and stays open to its end.
+            # An archived file is never changed, so it is verified once and stays open until the end.
             archived = storage.log if generation is None else archive.enter_context(storage.archived(generation))
             end = archived.end
             last = end.seq if through_seq is None else min(through_seq, end.seq)
@@ -59,7 +57,7 @@ def each_record(reading: Reading, after_seq: int, through_seq: int | None, gener
 
 
 def _unchanged(storage: Storage, generation: int, end: Position) -> Messages:
-    """The live log, which may have been loaded anew meanwhile; raises if it is not the one that is being read."""
+    """The live log, which may have been loaded again meanwhile; raises if it is not the one that is being read."""
     log = storage.log
     with refusals(storage.path, "read it"):
         if log.holds(end):  # its hash covers the header too: another generation has another
@@ -88,13 +86,13 @@ class TranscriptPosition(NamedTuple):
 
 
 class ConversationState(NamedTuple):
-    """A conversation at one moment: no append and no change of the metadata comes between its parts."""
+    """A conversation at one moment: no append or change of the metadata comes between its parts."""
 
     metadata: ConversationMetadata
     records: list[Record]
     position: TranscriptPosition
     at_start: ConversationMetadata
-    """The metadata when the live generation began, as the transcript's first line has it."""
+    """The metadata when the live generation started, as the transcript's first line has it."""
 
 
 class FrozenConversation(NamedTuple):
@@ -108,7 +106,7 @@ class FrozenConversation(NamedTuple):
 
 
 class Reads:
-    """What a store shows of the conversation that it has loaded."""
+    """The reading calls of a store, on the conversation that it has loaded."""
 
     _guard: StorageGuard
 
@@ -120,14 +118,15 @@ class Reads:
     def get_messages(self, *, last: int | None = None, before_seq: int | None = None) -> list[dict[str, Any]]:
         """The messages in order, or only the ``last`` so many: fresh copies, which you may change.
 
-        What was taken back (:meth:`retract`) is not among them.
+        Retracted messages (:meth:`retract`) are left out.
 
         Only the messages that are returned are decoded. Lines that are not in memory are read and verified again.
 
         Args:
-            last: how many messages, from the end; events and what was taken back do not count. None for all.
-            before_seq: only messages of records before the one with this number: the page before a page. (:meth:`get_records` has the
-                numbers.) What was taken back later is left out as well. None for no such limit.
+            last: how many messages, from the end; events and retracted messages do not count. None for all.
+            before_seq: only messages of records before the one with this number: the page before a page.
+                (:meth:`get_records` has the numbers.) Messages that were retracted later are left out as well. None for
+                no such limit.
 
         Raises:
             CorruptTranscriptError: older lines were damaged since the load. Newer messages can still be read with ``last``.
@@ -143,17 +142,18 @@ class Reads:
     ) -> list[Record]:
         """The records in order, or only the ``last`` so many: seq, time, message and extra; fresh copies.
 
-        A message that was taken back is there too, with ``is_retracted``, and the record that took it back, with ``retracts``.
+        It contains retracted messages too, with ``is_retracted``, and the records that retracted them, with
+        ``retracts``.
 
         Args:
             last: how many records, from the end, events included; None for all.
             before_seq: only records before the one with this number; None for no such limit.
-            generation: an earlier generation, with the records that it had when it was replaced: what a compaction left out,
-                or an undo dropped. Its file is read. None for the live one.
+            generation: an earlier generation, with the records that it had when it was replaced: those that a
+                compaction left out, or an undo dropped. Its file is read. None for the live one.
 
         Raises:
-            GenerationNotFoundError: there is no such generation; the message lists those that there are.
-            CorruptTranscriptError: the lines that are read, or the archived file, are damaged.
+            GenerationNotFoundError: there is no such generation; the message lists the existing ones.
+                CorruptTranscriptError: the lines that are read, or the archived file, are damaged.
             StorageError: the system refuses to read them.
         """
         if generation is not None:
@@ -172,22 +172,22 @@ class Reads:
     ) -> Iterator[Record]:
         """The records in order, one at a time, however long the conversation is; verified as :meth:`get_records` does.
 
-        Memory holds a piece of the file (256 KB, or the longest append). Between two pieces other calls may come in:
+        Memory holds one chunk of the file (256 KB, or the longest append). Between two chunks other calls may come:
 
-        * An append changes nothing here: what is read ends where the transcript ended when the first record was asked for.
-        * After a replace, ``ConversationChangedError``. What was replaced is read with ``generation``.
-        * After ``close()``, ``ConversationNotLoadedError``. After a new ``load()`` it goes on.
+        * An append changes nothing here: the iteration ends where the transcript ended when it started.
+        * After a replace, ``ConversationChangedError``. Read the replaced records with ``generation``.
+        * After ``close()``, ``ConversationNotLoadedError``. After a new ``load()`` it continues.
 
         Args:
-            after_seq: begin behind the record with this number; what stands before it is not read. If there is nothing
-                behind it, there are no records.
-            through_seq: end behind the record with this number, as if nothing stood behind it: what was taken back later is not
+            after_seq: start after the record with this number; nothing before it is read. If no record follows it, the
+                result is empty.
+            through_seq: end after the record with this number, as if it were the last: later retractions are not
                 marked. None for all.
             generation: as in :meth:`get_records`.
 
         Raises:
-            ConversationChangedError: while the records are read; the transcript was replaced, or is no longer the one that
-                was read. Begin anew.
+            ConversationChangedError: while the records are read; the transcript was replaced, or is no longer the one
+                that was read. Start again.
             TranscriptStoreError: while the records are read, as :meth:`get_records`.
         """
         arguments.require_count("after_seq", after_seq)
@@ -198,11 +198,11 @@ class Reads:
         return each_record(self._reading, after_seq, through_seq, generation)
 
     def generations(self) -> list[Generation]:
-        """Every generation that there is, the oldest first and the live one last: number, when, records, head.
+        """Every existing generation, the oldest first and the live one last: number, time, records, head.
 
-        ``replace_transcript`` ends a generation. It stays in ``archive/`` until :meth:`delete_generation`. The whole archive is
-        read, and its SHA-256 computed; a damaged generation says so in ``damage``. A number is missing where the generation
-        was deleted, or where it was damaged and repaired (then the damaged file is in ``quarantine/``).
+        ``replace_transcript`` ends a generation. It stays in ``archive/`` until :meth:`delete_generation`. The whole
+        archive is read, and its SHA-256 computed; a damaged generation says so in ``damage``. A number is missing where
+        the generation was deleted, or where it was damaged and repaired (then the damaged file is in ``quarantine/``).
 
         Raises:
             StorageError: the system refuses to read the archive.
@@ -211,15 +211,16 @@ class Reads:
             return self._guard.reader().generations()
 
     def usage(self) -> TokenUsage:
-        """The tokens of all replies that are on record, by day and model, whatever client asked; what a client's ``usage`` counts
-        ends with the client.
+        """The tokens of all stored replies, by day and model, from any client. (A client's own ``usage`` ends with the
+        client.)
 
-        They are read from the ``usage`` in each record's extra, where the chat clients, imports and ``messages.from_reply`` put it, also in
-        earlier generations and of what was taken back: those tokens were paid for. A reply that was copied (``keep_records``, a fork)
-        counts once. All records are read.
+        They are read from the ``usage`` in each record's extra, where the chat clients, imports and
+        ``messages.from_reply`` put it, also in earlier generations and of retracted messages: those tokens were paid
+        for. A reply that was copied (``keep_records``, a fork) counts once. All records are read.
 
         Raises:
-            CorruptTranscriptError: the live transcript is damaged. (An earlier generation that is damaged is in ``skipped``.)
+            CorruptTranscriptError: the live transcript is damaged. (An earlier generation that is damaged is in
+                ``skipped``.)
             TranscriptStoreError: as :meth:`get_records`.
         """
         count = UsageCount()
@@ -227,9 +228,9 @@ class Reads:
         return count.result()
 
     def get_metadata(self, *, at_start: bool = False) -> ConversationMetadata:
-        """What the conversation is: a frozen value and a fresh copy.
+        """The conversation's metadata: a frozen value and a fresh copy.
 
-        With ``at_start`` the metadata when the live generation began, as the first line of the transcript has it.
+        With ``at_start`` the metadata when the live generation started, as the first line of the transcript has it.
         """
         with self._guard.locked():
             storage = self._guard.reader()
@@ -239,8 +240,8 @@ class Reads:
     def id(self) -> str:
         """The conversation's id, a canonical lower-case UUID. Every generation and every copy has it; a fork has another.
 
-        It is what was loaded or created last, and waits for no call: it can be read within a call of another thread, and after
-        ``close()``.
+        It belongs to what was loaded or created last. Reading it waits for no call: it can be read during a call of
+        another thread, and after ``close()``.
 
         Raises:
             ConversationNotLoadedError: nothing was loaded or created yet.
@@ -249,7 +250,7 @@ class Reads:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """What the live generation can besides: the features that it began with. See :class:`NewConversation`."""
+        """The optional abilities of the live generation, which it started with. See :class:`NewConversation`."""
         with self._guard.locked():
             return self._guard.reader().log.header.features
 
@@ -257,8 +258,8 @@ class Reads:
     def position(self) -> TranscriptPosition:
         """How many records the live generation has, and the hash of the last one, in one call; costs nothing.
 
-        It stays equal until somebody appends or replaces. ``AppendResult.previous_head`` tells whether an append stands
-        directly behind a position.
+        It stays equal until an append or a replace. ``AppendResult.previous_head`` shows whether an append directly
+        follows a position.
         """
         with self._guard.locked():
             return _position(self._guard.reader())
@@ -270,36 +271,37 @@ class Reads:
 
     @property
     def head(self) -> str:
-        """The hash of the last record, 32 hex digits: a fingerprint of the whole transcript.
+        """The hash of the last record, 32 hex digits: it identifies the whole transcript.
 
-        Keep it elsewhere, and it shows any later change of the history. It is not keyed: anyone who can write the file can
-        compute it.
+        A copy kept elsewhere reveals any later change of the history. It is not keyed: anyone who can write the file
+        can compute it.
         """
         return self.position.head
 
     def state(self) -> ConversationState:
-        """Metadata, records and position of one moment, whatever other threads append: what a copy is made of.
+        """Metadata, records and position of one moment, whatever other threads append: enough to make a copy.
 
-        As :meth:`held`, with all records in memory.
+        As :meth:`frozen`, with all records in memory.
 
         Raises:
-            TranscriptStoreError: as :meth:`held`.
+            TranscriptStoreError: as :meth:`frozen`.
         """
         with self.frozen() as (metadata, records, position, at_start):
             return ConversationState(metadata, list(records), position, at_start)
 
     @contextmanager
     def frozen(self) -> Iterator[FrozenConversation]:
-        """Hold the conversation still and read it record by record, however long it is; use ``with``.
+        """Freeze the conversation and read it record by record, however long it is; use ``with``.
 
-        Other threads wait for the end of the block. Within it, a call on this store raises ``RuntimeError``. Memory holds one
-        record at a time, and what the block keeps.
+        Other threads wait for the end of the block. Within it, a call on this store raises ``RuntimeError``. Memory
+        holds one record at a time, and what the block itself keeps.
 
-        All of it is on the medium. Appends that were not synced are synced now. A reader is refreshed from the medium: after
+        All of it is on disk. Appends that were not synced are synced now. A reader is refreshed from the disk: after
         a failed sync of the writer, it may have seen messages that the disk does not have.
 
         Raises:
-            TranscriptStoreError: as :meth:`get_records`, also while the records are read; of a reader also as :meth:`refresh`.
+            TranscriptStoreError: as :meth:`get_records`, also while the records are read; of a reader also as
+                :meth:`refresh`.
         """
         with self._guard.locked():
             storage = self._guard.reader()
@@ -316,29 +318,31 @@ class Reads:
 
     @property
     def is_fully_verified(self) -> bool:
-        """Whether every line was verified since the load: False after ``load(verify="tail")``, until one call read all of it."""
+        """True if every line was verified since the load: False after ``load(verify="tail")``, until one call reads all
+        of it.
+        """
         with self._guard.locked():
             return self._guard.reader().log.is_fully_verified
 
     @property
     def torn_tail(self) -> Gap | None:
-        """For a reader: the bytes behind the last whole record, which it passed over; None if there are none.
+        """For a reader: the bytes after the last whole record, which it skipped; None if there are none.
 
-        A crash left them, or a writer is writing them now. The next load that may write cuts them, and keeps them in
+        A crash left them, or a writer is writing them now. The next load that may write cuts them off and keeps them in
         ``quarantine/``. For a writer this is None: ``recovery`` says what it cut.
         """
         with self._guard.locked():
             return self._guard.reader().log.torn_tail
 
     def refresh(self) -> RefreshResult:
-        """For a reader: read what a writer added since, the metadata too. A writer is always up to date.
+        """For a reader: read what a writer has added, the metadata included. A writer is always up to date.
 
         Returns:
             How many records were added, and whether the transcript was read from its start again. That happens after a
             replace, or when lines that were read before have changed; then ``records_added`` counts all records.
 
         Raises:
-            TranscriptStoreError: as :meth:`load`. What was read before can still be read.
+            TranscriptStoreError: as :meth:`load`. The records read before stay readable.
         """
         with self._guard.locked():
             storage = self._guard.reader()
@@ -360,12 +364,12 @@ def _position(storage: Storage) -> TranscriptPosition:
 
 
 # ---- writes ----
-#
-# The calls of a store that write to the conversation that it has loaded; ``conversation`` has those that begin and end.
+# The calls of a store that write to the conversation that it has loaded; ``conversation`` has those that open and close
+# it.
 
 
 class Writes:
-    """What a store changes of the conversation that it has loaded."""
+    """The writing calls of a store, on the conversation that it has loaded."""
 
     _guard: StorageGuard
     _options: StorageOptions
@@ -376,28 +380,28 @@ class Writes:
     ) -> AppendResult:
         """Append one message; on return it is as durable as the store was opened for.
 
-        The cost is one write and one sync, however long the conversation is. With each thousandth record that is synced,
-        metadata.json is written too. If the call is interrupted (Ctrl-C), the message is stored whole or not at all, and the
-        next call finds out which.
+        The cost is one write and one sync, however long the conversation is. With each thousandth record that is
+        synced, metadata.json is written too. If the call is interrupted (Ctrl-C), the message is stored whole or not at
+        all, and the next call finds out which.
 
         Args:
             message: a JSON object (a ``dict``, a ``TypedDict``) in the provider's own form; it is copied.
             extra: a JSON object of yours that belongs to the message and is not sent (usage, response id); it is copied.
-            if_head: append only if ``head`` is still this one, so directly behind what was read when it was. If the call is
-                interrupted, give the same again: then the message is never stored twice.
+            if_head: append only if ``head`` is still this one, so directly after what you read. If the call is
+                interrupted, pass the same again: then the message is never stored twice.
 
         Returns:
             The record's seq, time, offset and length in bytes, its hash, and the hash of the record before it.
 
         Raises:
-            ConversationChangedError: the transcript does not end in ``if_head``. Nothing was written; read what came, and
-                give the head that it ends in.
-            InvalidMessageError: JSON, or ``max_line_bytes``, cannot carry it. Nothing was written.
-            RedactionError: the store's ``redact`` raised, or gave no message. Nothing was written.
-            StorageError: the system refused; the message says what holds and what to do.
+            ConversationChangedError: the transcript does not end in ``if_head``. Nothing was written; read the new
+                records, and pass the new head.
+            InvalidMessageError: it is not JSON, or is longer than ``max_line_bytes``. Nothing was written.
+            RedactionError: the store's ``redact`` raised, or returned no message. Nothing was written.
+            StorageError: the system refused; the message says what is still intact and what to do.
             PoisonedError: a sync failed before; ``load()`` shows what the disk holds.
             ReadOnlyError: the store was opened with ``read_only=True``.
-            CorruptTranscriptError: another file took the transcript's place (``kind`` is ``replaced``), or somebody cut it
+            CorruptTranscriptError: another file replaced the transcript (``kind`` is ``replaced``), or it was cut
                 (``truncated``). Call ``load()`` again.
         """
         limit = self._options.max_line_bytes
@@ -415,16 +419,18 @@ class Writes:
         times: Iterable[str | datetime | None] | None = None,
         if_head: str | None = None,
     ) -> tuple[AppendResult, ...]:
-        """Append several messages as one: after a crash all of them are there or none is. One write, one sync.
+        """Append several messages as one: after a crash all of them are stored or none. One write, one sync.
 
         An empty batch writes nothing.
 
         Args:
-            messages: JSON objects in the provider's own form. None is a record without a message, an event: it has an extra.
-                An ``EncodedMessage`` (``transcript_store.messages``), here and in ``extras``, is not checked and encoded again.
+            messages: JSON objects in the provider's own form. None is a record without a message, an event: it has an
+                extra. An ``EncodedMessage`` (``transcript_store.messages``), here and in ``extras``, is not checked and
+                encoded again.
             extras: one entry for each message, or None for no extras.
-            times: when each message was, or None for now: one entry for each message. A time is text of RFC 3339 or an aware
-                ``datetime``, and None is now. A record's time is never later than now, nor before the record before it.
+            times: when each message was, or None for now: one entry for each message. A time is text of RFC 3339 or an
+                aware ``datetime``, and None is now. A record's time is never later than now, nor before the record
+                before it.
             if_head: as in :meth:`append_message`.
 
         Raises:
@@ -447,30 +453,31 @@ class Writes:
         return self._append(self._storable.one(entry), if_head)[0]
 
     def retract(self, n: int = 1, *, if_head: str | None = None) -> AppendResult:
-        """Take back the last ``n`` messages; on return that is as durable as an append.
+        """Retract the last ``n`` messages; on return that is as durable as an append.
 
-        It is an append, and costs as much: a record that says that those messages do not count. ``get_messages()``, snapshots,
-        forks, pages, exports and searches leave them out. Nothing is removed: ``get_records()`` shows the messages, marked
-        (``is_retracted``), and the record that took them back (``retracts``); so does ``jq``. Events among the messages stay.
-        (To remove a secret, see :meth:`delete_generation`.)
+        It appends one record, which says that those messages do not count, and costs as much as any append.
+        ``get_messages()``, snapshots, forks, pages, exports and searches leave them out. Nothing is removed:
+        ``get_records()`` shows the messages, marked (``is_retracted``), and the record that retracted them
+        (``retracts``); so does ``jq``. Events among the messages stay. (To remove a secret, see
+        :meth:`delete_generation`.)
 
-        If the call is interrupted (Ctrl-C), the messages are taken back or not; the next call finds out. With ``if_head`` the
-        same call can be made again then: it never takes back more.
+        If the call is interrupted (Ctrl-C), the messages are retracted or not; the next call finds out. With
+        ``if_head`` the same call can then be repeated: it never retracts more.
 
         Args:
-            n: how many messages that were not taken back yet, from the end. If a call of a tool stays and its result is taken back, the
-                log says so (``transcript_store.storage``): providers refuse such a history until the result is there again.
-                :meth:`retract_turn` keeps calls and results together.
-            if_head: as in :meth:`append_message`. It says that the messages are those that you have seen.
+            n: how many live messages, from the end. If a tool call stays and its result is retracted, a warning is
+                logged (``transcript_store.storage``): providers refuse such a history until the result is appended
+                again. :meth:`retract_turn` keeps calls and results together.
+            if_head: as in :meth:`append_message`. It makes sure that you have seen the messages.
 
         Returns:
             What was appended, as :meth:`append_message`.
 
         Raises:
-            FeatureNotEnabledError: the live generation cannot take messages back: it did not begin with
+            FeatureNotEnabledError: messages of the live generation cannot be retracted: it did not start with
                 ``features=["retract"]``. Nothing was written; the next generation can have it.
-            ValueError: there are not so many messages. Nothing was written.
-            TranscriptStoreError: as :meth:`append_message`, and as :meth:`get_messages`, since the messages are looked for.
+            ValueError: there are fewer messages. Nothing was written.
+            TranscriptStoreError: as :meth:`append_message`, and as :meth:`get_messages`, since the messages are read.
         """
         arguments.require_count("n", n, least=1)
         if if_head is not None:
@@ -482,9 +489,9 @@ class Writes:
             return storage.retract(n)
 
     def retract_turn(self, *, if_head: str | None = None) -> AppendResult:
-        """Take back the last turn: the last prompt of the user, and all replies, calls and results that follow it.
+        """Retract the last turn: the user's last prompt, and all replies, calls and results that follow it.
 
-        It is :meth:`retract` of so many messages: one append, and nothing is removed. What was said before the prompt stays as it is.
+        It is :meth:`retract` for those messages: one append, and nothing is removed. Messages before the prompt stay.
 
         Args:
             if_head: as in :meth:`append_message`.
@@ -494,7 +501,7 @@ class Writes:
 
         Raises:
             FeatureNotEnabledError: as :meth:`retract`.
-            ValueError: there is no prompt: no message of a user that is more than results of tools. Nothing was written.
+            ValueError: there is no prompt: every user message holds only results of tools. Nothing was written.
             TranscriptStoreError: as :meth:`retract`.
         """
         if if_head is not None:
@@ -516,7 +523,8 @@ class Writes:
         features: Sequence[Feature] | None = None,
         **metadata_changes: Any,
     ) -> None:
-        """Replace all messages, and change metadata, in one commit: after a crash the old ones are there or the new ones.
+        """Replace all messages, and change metadata, in one commit: after a crash either the old ones are stored or the
+        new ones.
 
         Compaction: ``replace_transcript(shorter, compaction_count=n)``. Rewind (undo):
         ``replace_transcript(conversation.get_messages()[:n])``. The old messages stay readable in ``archive/``
@@ -526,15 +534,15 @@ class Writes:
         Args:
             messages: JSON objects in the provider's own form, or None for an event, as in :meth:`append_messages`.
             extras: one entry for each message, or None: then the new records have no extras.
-            times: as in :meth:`append_messages`, or None: then the new records have the time of the replace. The new
-                generation began at the first of them.
-            if_head: as in :meth:`append_message`: a message that came since you read would be replaced too.
-            features: what the new generation can besides, as in :class:`NewConversation`. It can all that the old one can.
-            metadata_changes: as in :meth:`update_metadata`. ``provider`` may be any other one too: the new messages have
-                its form.
+            times: as in :meth:`append_messages`, or None: then the new records have the time of the replace. The first
+                time is when the new generation started.
+            if_head: as in :meth:`append_message`: a message appended since you read would be replaced too.
+            features: more features for the new generation, as in :class:`NewConversation`. It keeps those of the old one.
+            metadata_changes: as in :meth:`update_metadata`. ``provider`` may also change to any other one: the new
+                messages have its form.
 
         Raises:
-            TranscriptStoreError: as :meth:`append_message` and :meth:`update_metadata`. The old messages are in place.
+            TranscriptStoreError: as :meth:`append_message` and :meth:`update_metadata`. The old messages are unchanged.
         """
         # All messages are checked and encoded before the store is touched: a refused one changes nothing.
         entries = self._storable.entries(messages, extras, times)
@@ -558,32 +566,33 @@ class Writes:
     ) -> None:
         """Keep only these records of the live generation, in their order, and archive the rest, in one commit.
 
-        For a rewind or a compaction that keeps times, extras and events: each record is copied byte for byte, and numbered
-        anew from 1. What is left out stays readable in ``archive/``, as after :meth:`replace_transcript`. On return the change
-        survives a power loss, whatever the ``durability``; after a crash before that, the old records are there or the kept ones.
+        For a rewind or a compaction that keeps times, extras and events: each record is copied byte for byte and gets a
+        new number, from 1. Omitted records stay readable in ``archive/``, as after :meth:`replace_transcript`. On
+        return the change survives a power loss, whatever the ``durability``; after a crash before that, either the old
+        records are stored or the kept ones.
 
-        A message that was taken back (:meth:`retract`) stays so as long as the record is kept that took it back. Without that one
-        it counts again.
+        A retracted message (:meth:`retract`) stays retracted if the record that retracted it is kept. Without that
+        record it is live again.
 
         Args:
             seqs: the numbers of the records to keep; ``range(1, n + 1)`` for the first n.
-            changed: by number, another message and another extra for some of them; a None leaves it out. Such a record keeps its
-                time, and takes back what it took back. To take a secret out of what is stored: then delete the generation that
-                this call archives.
-            if_head: as in :meth:`append_message`: a record that came since you chose would be left out too.
+            changed: by number, another message and another extra for some of them; None leaves it out. Such a record
+                keeps its time and its retraction. Use it to remove a secret; then delete the generation that this call
+                archives.
+            if_head: as in :meth:`append_message`: a record appended since you chose would be left out too.
             features: as in :meth:`replace_transcript`.
             metadata_changes: as in :meth:`update_metadata`.
 
         Raises:
-            ValueError: there is no record with one of these numbers, one that is changed is not kept, or it takes
-                messages back and is to carry one. Nothing was written.
-            TranscriptStoreError: as :meth:`append_message`, :meth:`update_metadata` and :meth:`get_records`. The old records are
-                in place.
+            ValueError: a number has no record, a changed record is not among the kept ones, or a retraction would get a
+                message. Nothing was written.
+            TranscriptStoreError: as :meth:`append_message`, :meth:`update_metadata` and :meth:`get_records`. The old
+                records are unchanged.
         """
         numbers = arguments.record_numbers(seqs)
         given = dict(changed or {})
         if not_kept := [seq for seq in given if seq not in numbers]:
-            raise ValueError(f"record {not_kept[0]} is to be changed, and is not kept: give its number in seqs")
+            raise ValueError(f"record {not_kept[0]} is to be changed but is not kept: add its number to seqs")
         entries = self._storable.entries([one for one, _ in given.values()], [extra for _, extra in given.values()])
         contents = dict(zip(given, entries, strict=True))
         self._next_generation(
@@ -593,9 +602,10 @@ class Writes:
     def update_metadata(self, /, **changes: Any) -> None:
         """Change ``model``, ``compaction_count``, ``system_prompt``, ``tools``, ``labels``, ``title``, or ``provider``.
 
-        All changes are made or none, and they are durable on return. ``tools`` are replaced whole. ``labels`` are merged with those
-        on record: ``labels={"pinned": "yes", "draft": None}`` sets one, removes another and keeps the rest.
-        ``replace_labels={…}`` replaces all of them. ``title`` is the label ``title``. Without changes nothing is written.
+        All changes are made or none, and they are durable on return. ``tools`` are replaced whole. ``labels`` are
+        merged with the stored ones: ``labels={"pinned": "yes", "draft": None}`` sets one, removes another and keeps the
+        rest. ``replace_labels={…}`` replaces all of them. ``title`` is the label ``title``. Without changes nothing is
+        written.
 
         Raises:
             TypeError: a name that cannot be changed, or a provider whose messages have another form. (``openai`` and
@@ -610,23 +620,24 @@ class Writes:
                 storage.write_metadata(arguments.changed(storage.members, checked))
 
     def set_title(self, title: str | None) -> None:
-        """Set the label ``title``, which lists, pages and searches show; None removes it. Other labels stay. Durable on return.
+        """Set the label ``title``, which lists, pages and searches show; None removes it. Other labels stay. Durable on
+        return.
 
         Raises:
-            InvalidMetadataError: it is no text. Nothing was written.
+            InvalidMetadataError: it is not text. Nothing was written.
             TranscriptStoreError: as :meth:`update_metadata`.
         """
         self.update_metadata(title=title)
 
     def delete_generation(self, generation: int) -> None:
-        """Remove an earlier generation from ``archive/`` for good: messages that only it had are lost.
+        """Remove an earlier generation from ``archive/`` permanently: messages that only it had are lost.
 
         To remove a secret: ``replace_transcript`` without it, delete the generations that have it, and
         ``purge_quarantine()``. On return the file is removed, also after a power loss. (The disk may keep its blocks.)
 
         Raises:
-            GenerationNotFoundError: there is no such generation; the message lists those that there are.
-            ValueError: it is the live generation; ``replace_transcript()`` first.
+            GenerationNotFoundError: there is no such generation; the message lists the existing ones. ValueError: it is
+                the live generation; ``replace_transcript()`` first.
             TranscriptStoreError: as :meth:`append_message`.
         """
         arguments.require_count("generation", generation)
@@ -634,7 +645,7 @@ class Writes:
             self._guard.writer().delete_generation(generation)
 
     def purge_quarantine(self) -> int:
-        """Remove the bytes that recovery and repairs took out and kept; returns how many pieces there were.
+        """Remove the bytes that recovery and repairs put into quarantine; returns how many files there were.
 
         On return they are removed, also after a power loss.
 
@@ -653,9 +664,9 @@ class Writes:
         *,
         with_messages: bool = False,
     ) -> None:
-        """Archive the live generation, and begin the next one with ``write``: one commit.
+        """Archive the live generation, and start the next one with ``write``: one commit.
 
-        ``with_messages`` says that all messages are new ones, so that their form may be another provider's.
+        ``with_messages`` means that all messages are new, so they may have another provider's form.
         """
         if if_head is not None:
             arguments.require_head("if_head", if_head)

@@ -1,9 +1,9 @@
-"""Do the files of a conversation belong together?  Load, list, verify, repair and the archive ask this module.
+"""Do the files of a conversation belong together? Load, list, verify, repair and the archive use this module.
 
 * The live transcript and metadata.json are of the same conversation, and metadata.json is not of a later generation.
-* An archived generation is of this conversation, has the number in its name, and ends where the replace that ended it found
-  its end. The next generation's header states that end (``replaces``). When a generation is taken out of the archive, what its
-  header states goes into the metadata (``replaced``).
+* An archived generation is of this conversation, has the number in its name, and ends where the replace that ended it
+  noted. The next generation's header states that end (``replaces``). When a generation is removed from the archive, its
+  header's statement moves into the metadata (``replaced``).
 
 Nothing here does I/O.
 """
@@ -40,7 +40,8 @@ def of_live(header: Header, document: MetadataDocument) -> MetadataDocument | Mi
     if (other := _of_another(header, members["id"], "metadata.json")) is not None:
         return other
     if header.generation > members["generation"]:
-        # A replace was cut off after its commit, before it wrote metadata.json: its transcript has the metadata too.
+        # A replace was interrupted after its commit, before it wrote metadata.json: its transcript has the metadata
+        # too.
         return MetadataDocument(header.metadata, None)
     if header.generation < members["generation"]:
         of = f"metadata.json of {members['generation']}"
@@ -75,7 +76,7 @@ def of_archived(number: int, header: Header, conversation: str | None) -> Mismat
 
 
 def of_end(number: int, end: Position, replaced: End | None) -> Mismatch | None:
-    """Why an archived transcript that ends here is not what was replaced; None if it is, or if nobody noted the end."""
+    """Why an archived transcript that ends here is not what was replaced; None if it is, or if its end was not noted."""
     if replaced is None or replaced == (end.seq, end.head.decode()):
         return None
     reason = f"it is not what generation {number + 1} says it replaced: {replaced.records} records"
@@ -95,7 +96,7 @@ def end_of(number: int, conversation: str | None, successor: Header | None, memb
 
 
 def remembering(members: dict[str, Any], removed: Iterable[Header], remaining: Collection[int]) -> dict[str, Any]:
-    """The metadata after generations are removed that have these headers; those with the remaining numbers stay."""
+    """The metadata after the generations with these headers are removed; those with the remaining numbers stay."""
     said = [*_remembered(members)]
     for header in removed:
         replaces = header.members.get("replaces")

@@ -1,6 +1,7 @@
-"""A delete: the folder gets a name of trash while the writer's lock is held, and from then on there is no conversation.
+"""How is a conversation deleted? Its folder is renamed to a trash name under the writer's lock; from then on it is
+deleted.
 
-Whoever has to be sure of something before it goes is asked under that lock: no writer adds anything after the answer.
+A caller's last check runs under that lock: no writer adds anything after the answer.
 """
 
 from __future__ import annotations
@@ -26,37 +27,36 @@ from transcript_store.errors import (
 from transcript_store.hints import Hint
 
 # ---- leftovers ----
+# What killed creates, deletes and groups leave in a library, and how the next call removes it.
 #
-# What creates, deletes and stages leave in a library when their process is killed, and how the next one removes it.
+# * A delete renames the folder to a trash name. From then on the conversation is deleted; its files are removed afterwards.
+# * A create holds a creation note, ``.new-<id>``, whose lock is free when its process is dead. The folder of that id is
+#   then removed if it holds only part of a conversation.
+# * A staging area (``staging.py``) has a staging note, ``.stage-<32 hex>``. When its process is dead, its contents are
+#   removed. Names already given are synced first: no other process can know that they are not durable.
 #
-# * A delete renames the folder to a name of trash. From then on the conversation is deleted; its files go afterwards.
-# * A create holds a note, ``.new-<id>``, whose lock is free when its process is dead. The folder of that id is then removed if
-# it is only half of a conversation.
-# * A stage (``stage.py``) holds a note too, ``.stage-<32 hex>``. When its process is dead, what is left on it is removed. What has
-# its name already is synced first: nobody else may know that it is not.
-#
-# All of it is best effort, except the rename: the promises hold without it, and leftovers only take up room.
+# All of it is best effort, except the rename: the guarantees hold without it, and leftovers only take up space.
 
 _NOTE_TIMEOUT_SECONDS = 10.0
 
 
 def move_to_trash(parent: Folder, name: str) -> None:
-    """Delete what stands at a name; on return it is deleted, also after a power loss."""
+    """Delete the folder with a name; on return it is deleted, also after a power loss."""
     trash = trash_name(parent.files)
     parent.files.rename(parent.handle, name, trash)
-    holds = "It is gone, or comes back whole after a power loss"
+    holds = "It is deleted, or comes back whole after a power loss"
     with refusals(parent.path_of(name), "delete the conversation", holds):
-        parent.sync()  # before anything in it goes: a power loss must not bring a part of it back
+        parent.sync()  # before any file in it is removed: a power loss must not bring back a part of it
     with suppress(OSError):
         parent.remove_tree(trash)
 
 
 def sweep(files: FileSystem, library: str) -> None:
-    """Remove what is left of deletes and creates that were cut off."""
+    """Remove the leftovers of interrupted deletes and creates."""
     with suppress(FileNotFoundError), Folder.open(files, library) as parent:
         names = parent.names()
         if trash := [name for name in names if is_trash(name)]:
-            parent.sync()  # or a power loss gives its old name back to what is left of it
+            parent.sync()  # or a power loss gives the leftover its old name back
             for name in trash:
                 with suppress(OSError):
                     parent.remove_tree(name)
@@ -72,9 +72,9 @@ def _sweep_stage(parent: Folder, stage: str, left: list[str]) -> None:
     with note.released_at_the_end():
         is_dead = False
         with suppress(OSError, ConversationLockedError):
-            note.take(0)  # refused: its process is still at work, or the system says no
+            note.take(0)  # refused: its process is still running, or the system refuses
             is_dead = True
-        parent.sync()  # the names of those that were on it: whoever is told that they exist believes it
+        parent.sync()  # the names of its conversations: a process that is told that they exist relies on it
         if not is_dead:
             return
         with suppress(OSError):
@@ -90,7 +90,8 @@ def _sweep_noted(parent: Folder, id: str) -> None:
         with suppress(OSError, ConversationLockedError), parent.subfolder(id) as folder:
             lock = Lock(folder)
             with lock.released_at_the_end():
-                # Asked twice: no lock is put into a folder that is not ours, and somebody may finish it before we hold the lock.
+                # Checked twice: no lock is put into a folder that is not ours, and another process may finish it before
+                # we hold the lock.
                 if occupant_of(folder) is None and lock.take(0) and occupant_of(folder) is None:
                     move_to_trash(parent, id)
         _discard_note(parent, note, id)
@@ -98,10 +99,11 @@ def _sweep_noted(parent: Folder, id: str) -> None:
 
 @contextmanager
 def noted(files: FileSystem, library: str, id: str) -> Iterator[None]:
-    """Hold a note while a conversation is being created, so that a later call can sweep what a killed process leaves.
+    """Hold a creation note while a conversation is being created, so that a later call can remove what a killed process
+    leaves.
 
-    The note stays if the folder is still half-made afterwards, because the disk refused to finish it and to remove it. An
-    error of the note itself stops nothing. A library that does not exist yet has no note.
+    The note stays if the folder is still incomplete afterwards, because the disk refused to finish it and to remove it.
+    An error of the note itself is ignored. A library that does not exist yet has no note.
     """
     with ExitStack() as stack:
         with suppress(OSError):
@@ -115,13 +117,13 @@ def noted(files: FileSystem, library: str, id: str) -> Iterator[None]:
 
 
 def discard(files: FileSystem, library: str, id: str) -> None:
-    """Remove what is left of a create that failed, under an id that nobody was told."""
+    """Remove the leftovers of a failed create, under an id that no caller has."""
     with suppress(OSError), Folder.open(files, library) as parent:
         move_to_trash(parent, id)
 
 
 def _discard_note(parent: Folder, note: Lock, id: str) -> None:
-    """Remove a note that is held, unless what it tells of is still there, half-made."""
+    """Remove a held note, unless its conversation is still incomplete."""
     with suppress(OSError):
         if note.is_held() and not _is_half_made(parent, id):
             parent.discard(note_name(id))
@@ -141,20 +143,20 @@ def _quietly(close: Callable[[], None]) -> None:
 
 
 # ---- deletions ----
-#
-# The ids of deleted imports: a file in the library keeps them, so that a later import does not bring the conversations back.
-#
-# The id of an imported conversation is a UUID of version 5: a hash of the program's format and the session's own id. So the file
-# reveals nothing but that hash, and other conversations need no line. A line has no effect while a conversation with that id exists.
+# Which deleted imports must not come back? A file in the library keeps their ids for later imports. The id of an
+# imported conversation is a UUID of version 5: a hash of the program's format and the session's own id. So the file
+# reveals only that hash, and other conversations need no line. A line has no effect while a conversation with that id
+# exists.
 
 
 def note_deletion(parent: Folder, name: str, folder: Folder) -> None:
-    """Note that the conversation in this folder of a library is about to be deleted, or its key destroyed, if it was imported.
+    """Note that the conversation in this folder of a library is about to be deleted, or its key destroyed, if it was
+    imported.
 
-    On return the note survives a power loss. Until the conversation is gone it has no effect.
+    On return the note survives a power loss. It has no effect until the conversation is deleted.
 
     Raises:
-        StorageError: the system refused. Nothing is noted, or a part of a line, which counts for nothing.
+        StorageError: the system refused. Nothing is noted, or part of a line, which is ignored.
     """
     own_id, source = name, None
     with suppress(TranscriptStoreError):
@@ -168,7 +170,9 @@ def note_deletion(parent: Folder, name: str, folder: Folder) -> None:
 
 
 def deleted_ids(files: FileSystem, library: str) -> frozenset[str]:
-    """The ids of the imported conversations that were deleted from a library; none if nothing is noted, or it cannot be read."""
+    """The ids of the imported conversations that were deleted from a library; empty if nothing is noted, or the file is
+    unreadable.
+    """
     try:
         with Folder.open(files, library) as parent:
             return _ids_in(parent)
@@ -196,7 +200,7 @@ def _append(parent: Folder, line: bytes) -> None:
         parent.sync(handle)
     finally:
         parent.files.close(handle)
-    parent.sync()  # also of a name that an earlier process made, and was killed before it synced it
+    parent.sync()  # also for a name that an earlier process made before it was killed, unsynced
 
 
 # ---- deleting ----
@@ -204,7 +208,7 @@ def _append(parent: Folder, line: bytes) -> None:
 
 @contextmanager
 def locked(folder: Folder, *, is_settled: bool = False) -> Iterator[None]:
-    """Hold the writer's lock of a folder; raises an error of ours if that cannot be had."""
+    """Hold the writer's lock of a folder; raises an error of ours if it cannot be taken."""
     if not is_settled:
         sync_name(folder)
     lock = Lock(folder)
@@ -231,7 +235,7 @@ def delete(files: FileSystem, library: str, name: str, agreed: Callable[[], bool
 
 
 def _delete_from(parent: Folder, name: str, agreed: Callable[[], bool]) -> bool | None:
-    """Delete what is there; None if another process was faster, so that it must be looked at anew."""
+    """Delete the conversation; return None if another process was faster (the caller tries again)."""
     try:
         folder = parent.subfolder(name)
     except FileNotFoundError:
@@ -249,17 +253,17 @@ def _delete_from(parent: Folder, name: str, agreed: Callable[[], bool]) -> bool 
             if isinstance(error, ConversationNotFoundError) or error.kind == "foreign":
                 raise  # it is not ours
         if others := strangers(folder):
-            reason = f"the folder holds {others} beside the conversation"
+            reason = f"besides the conversation the folder holds {others}"
             raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=reason, hint=Hint.MOVE_OTHERS_AWAY)
         lock = Lock(folder)
         with lock.released_at_the_end():
             with refusals(folder.path_of(LOCK), "take the writer's lock"):
                 lock.take(0)
-                if not folder.is_at_its_path():  # nor is one that was removed, in which there was nothing to lock
+                if not folder.is_at_its_path():  # nor is a folder that was removed before it was locked
                     return None
             if not agreed():
                 return False
-            # Before it is gone: what is noted and still there is imported as ever.
+            # Before it is deleted: a noted conversation that still exists is imported as usual.
             note_deletion(parent, name, folder)
             move_to_trash(parent, name)
     return True

@@ -1,6 +1,7 @@
-"""Decides whether a call of a store may use what is loaded: among threads, between processes that share the lock, and after a fork.
+"""May this call use the loaded storage? One thread at a time, under the shared lock, and never in a forked child.
 
-Every call of a store is ``with guard.locked():``, and within it ``guard.reader()`` or ``guard.writer()`` gives the storage.
+Every call of a store is ``with guard.locked():``, and within it ``guard.reader()`` or ``guard.writer()`` returns the
+storage.
 """
 
 from __future__ import annotations
@@ -19,22 +20,21 @@ from transcript_store.errors import ConversationNotLoadedError, ReadOnlyError, T
 from transcript_store.hints import Hint
 
 # ---- group commit ----
-#
-# Group commit: one write and one sync for all threads that wait to append.
-#
-# A thread that wants to append joins the group that is open. The first of a group to get there leads it: it waits for the
-# store's mutex, closes the group, and stores what its members brought as one batch, so that after a crash all of it is
-# there or none. While it syncs, the next group fills. A thread that finds nobody at work needs no group.
+# One write and one sync for all threads that wait to append. A thread that wants to append joins the open group. The
+# first member to get there leads it: it waits for the store's mutex, closes the group, and stores its members' records
+# as one batch, so that after a crash all of it is stored or nothing. While it syncs, the next group fills. A thread
+# that meets no other needs no group.
 #
 # What can go wrong, and what holds then:
 #
-# * A member is interrupted (Ctrl-C) while it waits: its lock ``waiting`` is free then, and the leader passes it over.
-# * The leader is interrupted: the lock ``leading`` is free then, and the next member leads. If the leader had begun to store,
-# the hashes tell whether the batch is there, so nothing is stored twice.
-# * There is nothing to write to (the lock was not got in time): every member that waits gets that error, for none of them began.
-# * The batch is refused, and nothing of it is stored (a full disk, a line that is too long): the leader stores its own part
-# alone, and the next member leads the rest.
-# * The sync fails, or an engine does not answer: nobody knows whether the batch is stored. Every member of it gets that error.
+# * A member is interrupted (Ctrl-C) while it waits: its lock ``waiting`` is free then, and the leader skips it.
+# * The leader is interrupted: the lock ``leading`` is free then, and the next member leads. If the leader had started
+#   to store, the hashes show whether the batch is stored, so nothing is stored twice.
+# * There is nothing to write to (the lock was not taken in time): every waiting member gets that error, for none of
+#   them started.
+# * The batch is refused, and nothing of it is stored (a full disk, a line that is too long): the leader stores its own
+#   part alone, and the next member leads the rest.
+# * The sync fails, or a backend does not answer: the batch is in doubt. Every member of it gets that error.
 
 
 class _Member:
@@ -65,9 +65,9 @@ class _Group:
         self.members: list[_Member] = []
         self.batch: Sequence[_Member] = ()
         self.prepared: Prepared | None = None
-        """What was prepared for the ``batch`` and perhaps stored. None as soon as it is known whether it was."""
+        """What was prepared for the ``batch`` and is in doubt. None as soon as it is known whether it is stored."""
         self.generation = 0
-        """That it was prepared for: another process may replace that before it is known."""
+        """The transcript it was prepared for: another process may replace that before the doubt is resolved."""
 
 
 class GroupCommit:
@@ -79,7 +79,7 @@ class GroupCommit:
         self._undecided: _Group | None = None
         """The group that is being stored, or whose leader was interrupted while it stored it."""
         self.is_at_work = False
-        """Whether a call is storing something. A guess: measured, a thread on its own saves 2 µs in an append without a group."""
+        """True if a call seems to be storing something. Measured, a single thread saves 2 µs in an append without a group."""
 
     def append(
         self,
@@ -89,16 +89,18 @@ class GroupCommit:
     ) -> Sequence[AppendResult]:
         """Append records as one, perhaps with those of other threads.
 
-        Within ``locked`` a thread is the only one to use the storage. There ``writer`` gives the storage, or raises if there is
-        none to write to.
+        Within ``locked`` one thread alone uses the storage. There ``writer`` returns it, or raises if there is none to
+        write to.
 
         Raises what :meth:`Writer.append` does.
         """
         member = _Member(entries)
         with member.waiting:
             group = self.open
-            # If the group was closed since the line above, nobody answers this call, and it leads again.
+            # If the group was closed since the line above, no leader answers this call, and it leads again.
             group.members.append(member)
+            # Held = "this call still wants an answer". Ctrl-C releases it on the way out, and a leader then skips the
+            # member instead of storing a message whose caller was told it failed.
             with group.leading:
                 if not member.is_answered:
                     with locked:
@@ -114,7 +116,8 @@ class GroupCommit:
     def resolve(self, storage: Writer) -> None:
         """Before the transcript is replaced: find out whether it has the batch of an interrupted leader.
 
-        If it has, the members get their answer. If not, they store it in the new transcript. So it is never there twice.
+        If it has, the members get their answer. If not, they store it in the new transcript. So it is never stored
+        twice.
         """
         group, self._undecided = self._undecided, None
         if group is not None and group.prepared is not None:
@@ -122,16 +125,16 @@ class GroupCommit:
             group.prepared = None
 
     def _storage_for(self, group: _Group, writer: Callable[[], Writer]) -> Writer:
-        """The storage; what it raises instead is the answer for all members that wait: one after another they would wait as long again."""
+        """The storage; an error is the answer for all waiting members, because each would wait as long again."""
         try:
             return writer()
         except TranscriptStoreError as error:
-            if group.prepared is None:  # else a part of them may be stored, and the next one finds out
+            if group.prepared is None:  # else a part of them may be stored, and the next call finds out
                 self._refuse(self._waiting_in(group), error)
             raise
 
     def _lead(self, group: _Group, own: _Member, storage: Writer) -> None:
-        """Store what the members of a group brought. On return at least ``own`` has its answer."""
+        """Store the records of a group's members. On return at least ``own`` has its answer."""
         if group.prepared is not None:
             self._take_over(group, storage)
         if own.is_answered:
@@ -145,6 +148,8 @@ class GroupCommit:
             if storage.is_in_doubt:
                 self._refuse(group.batch, error)
                 return
+            # Refused before anything was written (disk full, a line too long), so a retry stores nothing twice. Alone,
+            # our part cannot be failed by another member; the next leader retries the rest.
             group.batch = [own]
             self._store(group, storage)
 
@@ -177,7 +182,7 @@ class GroupCommit:
 
     @staticmethod
     def _answer(group: _Group, prepared: Prepared) -> None:
-        """Give each member of the batch what was stored for it."""
+        """Give each member of the batch its result."""
         start = 0
         for member in group.batch:
             end = start + len(member.entries)
@@ -189,7 +194,7 @@ class GroupCommit:
 
 
 class StorageGuard:
-    """The storage of one store: what was loaded last, if anything was."""
+    """The storage of one store: what was loaded last, or nothing."""
 
     def __init__(self, files: FileSystem, path: str, *, hold_lock: bool) -> None:
         self._files = files
@@ -202,15 +207,16 @@ class StorageGuard:
         self._process_id = files.process_id()
         self._mutex = threading.RLock()
 
-    # ---- whose turn it is ----------------------------------------------------------------------------------------
+    # ---- which call may run ----------------------------------------------------------------------------------------
 
     def locked(self) -> AbstractContextManager[object]:
-        """What makes a call atomic, for one ``with`` statement.
+        """The context that makes a call atomic, for one ``with`` statement.
 
-        Among threads that is the mutex. Between processes it is the lock: it is held, or the call takes it when it needs it.
+        Among threads it is the mutex. Between processes it is the lock: it is held, or the call takes it when it needs
+        it.
 
         Raises:
-            RuntimeError: a call on this store is under way in this thread.
+            RuntimeError: this thread is already in a call on this store.
         """
         if self._files.process_id() != self._process_id:
             # A forked child. The handles are its parent's, and closed here already; the mutex may be held for ever.
@@ -232,13 +238,13 @@ class StorageGuard:
 
     @property
     def is_inherited(self) -> bool:
-        """Whether this is a forked child, and no call was made in it yet: what is open here is its parent's."""
+        """True in a forked child before its first call: the open files are its parent's."""
         return self._files.process_id() != self._process_id
 
     # ---- what is loaded ------------------------------------------------------------------------------------------
 
     def reader(self, last: int | None = None) -> Storage:
-        """What is loaded, as it is on the disk; raises if nothing is, or if so many records cannot be asked for."""
+        """The loaded storage, up to date with the disk; raises if nothing is loaded, or the number of records is invalid."""
         if last is not None:
             arguments.require_count("last", last)
         storage = self.storage
@@ -248,7 +254,7 @@ class StorageGuard:
         return storage
 
     def writer(self) -> Writer:
-        """What is loaded, with its lock; raises if nothing is, or if it was opened to read."""
+        """The loaded storage, with its lock; raises if nothing is loaded, or if it was opened to read."""
         storage = self.storage
         if storage is None or storage.state is State.CLOSED:
             raise self._not_loaded()
@@ -258,7 +264,7 @@ class StorageGuard:
         return storage
 
     def loaded_id(self) -> str:
-        """The id of what was loaded or created last, also when it is closed. It never changes, so nothing is locked for it."""
+        """The id of what was loaded or created last, also when it is closed. It never changes, so no lock is taken."""
         if self.storage is None or "id" not in self.storage.members:
             raise self._not_loaded()
         return str(self.storage.members["id"])
@@ -274,9 +280,9 @@ class StorageGuard:
     def append(
         self, entries: Sequence[Entry], if_head: str | None = None, *, in_group: bool = True
     ) -> Sequence[AppendResult]:
-        """Append records as one; with ``in_group`` perhaps with those of other threads, which costs one sync for all of them.
+        """Append records as one; with ``in_group`` perhaps together with those of other threads, with one sync for all.
 
-        Of several threads that name one head only the first may append, so ``if_head`` is in no group.
+        Of several threads that pass one head only the first may append, so a call with ``if_head`` joins no group.
 
         Raises what :meth:`Writer.append` does.
         """
@@ -284,7 +290,8 @@ class StorageGuard:
         if in_group and if_head is None and entries and (group_commit.is_at_work or group_commit.open.members):
             return group_commit.append(entries, locked, self.writer)
         with locked:
-            # A guess, which only chooses the quicker way: a call that fails leaves it True, and the next one waits for nobody.
+            # A guess that only chooses the faster path: a failed call leaves it True, and the next one waits for no
+            # thread.
             group_commit.is_at_work = True
             storage = self.writer()
             if if_head is not None:
@@ -297,11 +304,11 @@ class StorageGuard:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether there is anything to close: False before a load, after a close, and after a load that failed."""
+        """True if there is anything to close: False before a load, after a close, and after a failed load."""
         return self.storage is not None and self.storage.is_open
 
     def begin(self, storage: Storage, begin: Callable[[], None]) -> None:
-        """Close what is loaded, and load or create this instead, with ``begin``."""
+        """Close the loaded storage, and load or create another one with ``begin``."""
         self.close()
         self.storage = storage
         try:
@@ -311,7 +318,7 @@ class StorageGuard:
             raise
 
     def close(self) -> None:
-        """Close what is loaded, if anything is."""
+        """Close the loaded storage, if there is one."""
         if self.storage is not None:
             if self.storage.is_open:
                 self.storage.close()
@@ -319,7 +326,9 @@ class StorageGuard:
                 self.storage.let_go()  # what an interrupted close left
 
     def let_go_of_what_is_forgotten(self) -> bool:
-        """Release the lock of a store that is collected and was not closed, in the process that loaded it; whether there was one."""
+        """Release the lock of a store that was garbage-collected without a close, in the process that loaded it; True
+        if it held one.
+        """
         storage = self.storage
         if storage is None or not storage.is_open or self.is_inherited:
             return False
@@ -329,7 +338,7 @@ class StorageGuard:
 
 
 class _EndOfCall:
-    """Ends a call at the end of a block, whatever happens in it. An ``ExitStack`` does the same and takes several times as long."""
+    """Ends a call at the end of a block, whatever happens in it. An ``ExitStack`` would take several times as long."""
 
     __slots__ = ("_guard",)
 

@@ -1,25 +1,27 @@
-"""The key file of a conversation changes: a shred destroys the key, a rotation wraps it again, for many at a time. No record is touched.
+"""How does a conversation's key file change? A shred destroys the key; a rotation wraps many keys again. No record is
+touched.
 
-A shred replaces key.json as a whole, atomically: temporary file, sync, **rename**, sync the folder. What a crash left under a
-temporary name is removed before the call returns: it may hold the key. Shared writers load the conversation again afterwards, because
-their validator is gone from the lock file.
+A shred replaces key.json as a whole, atomically: temporary file, sync, **rename**, sync the folder. A crash's leftover
+under a temporary name is removed before the call returns: it may hold the key. Shared writers load the conversation
+again afterwards, because their validator is gone from the lock file.
 
-A rotation needs two syncs for all. One by one each would wait for the disk twice. So they are done in batches:
+A rotation needs two syncs for a whole batch; one by one, each conversation would need two:
 
-1. each folder is opened, its key file read, and its data key wrapped anew: nothing is locked yet, for a provider may take its time;
+1. each folder is opened, its key file read, and its data key wrapped again: nothing is locked yet, for a provider may
+   take its time;
 2. each is locked, and its new key file written under a temporary name, if the key file is still the one that was read;
-3. one sync of the file system: all the new files are on the medium (``_os/syncfs.py`` says where that can be relied upon);
+3. one sync of the file system: all the new files are on disk (``_os/syncfs.py`` says where that can be relied upon);
 4. each new file is renamed to ``key.json``;
-5. one sync of the file system: the names are on the medium. Only now the locks are let go, and the caller is told.
+5. one sync of the file system: the names are on disk. Only now are the locks released and the result returned.
 
-Elsewhere a batch is one conversation, and what stands for the two syncs is the sync of its file and of its folder.
+On other file systems a batch is one conversation, and its file and its folder are synced instead.
 
 Invariants, which the tests name:
 
-K1  At every moment, and after any crash, each key file is whole: with the earlier key, or with the new one.
-K2  What is told to be wrapped with the new key is so on the medium. That holds for what an earlier rotation renamed, too: it may have been
-    killed before its last sync.
-K3  A key file is changed by whoever holds the writer's lock, so a rotation never puts back what a shred took away.
+K1  At every moment, and after any crash, each key file is whole: wrapped with the earlier key or with the new one.
+K2  A key that is reported as wrapped with the new key is so on disk. That includes files that an earlier rotation
+    renamed: it may have been killed before its last sync.
+K3  Only a process that holds the writer's lock changes a key file, so a rotation never restores a shredded key.
 """
 
 from __future__ import annotations
@@ -62,22 +64,23 @@ from transcript_store.errors import (
 )
 
 _NOT_WHOLE = (ConversationNotFoundError, CorruptMetadataError, CorruptTranscriptError, UnsupportedVersionError)
-"""What a folder is told by from which the transcript or metadata.json is missing, or in which it is damaged."""
+"""The files that identify a folder whose transcript or metadata.json is missing or damaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shredding:
-    """What :meth:`ConversationLibrary.shred` did, and what it could not reach."""
+    """What :meth:`ConversationLibrary.shred` did, and the files that it could not reach."""
 
     id: str
     shredded_at: str
     still_readable: tuple[str, ...]
-    """Files of the conversation that are not sealed, so that everybody who has them can read them: plain generations that were kept,
-    and what stands in quarantine/. Delete them, or the conversation."""
+    """Files of the conversation that are not sealed, so everybody who has them can read them: plaintext generations
+    that were kept, and files in quarantine/. Delete them, or the conversation.
+    """
 
 
 def id_in_folder(folder: Folder) -> str:
-    """The id of the conversation in a folder that is not called by it: the transcript says it, or metadata.json, or key.json."""
+    """The id of the conversation in a folder with another name: from the transcript, metadata.json or key.json."""
     if (header := header_of(folder)) is not None:
         return header.conversation
     try:
@@ -85,14 +88,15 @@ def id_in_folder(folder: Folder) -> str:
     except (CorruptMetadataError, UnsupportedVersionError):
         if (of := conversation_in_key_file(folder)) is not None and is_id(of):
             return of
-        require_conversation(folder)  # if this is no conversation, its error says why
+        require_conversation(folder)  # if this is not a conversation, its error says why
         raise
 
 
 def shred(folder: Folder, id: str) -> Shredding:
     """Destroy the data key of the conversation in a folder; on return it is destroyed, also after a power loss.
 
-    Called again after a crash it goes on. The transcript and metadata.json may be missing or damaged, if the key file is that of ``id``.
+    After a crash, call it again to continue. The transcript and metadata.json may be missing or damaged, if the key
+    file is that of ``id``.
     """
     path = folder.path_of(KEY)
     try:
@@ -101,7 +105,7 @@ def shred(folder: Folder, id: str) -> Shredding:
         if conversation_in_key_file(folder) != id:
             raise
     if folder.status(KEY) is None and not is_sealed(folder, TRANSCRIPT):
-        reason = "it was never sealed, so that there is no key to destroy"
+        reason = "it was never sealed, so there is no key to destroy"
         raise NotSealedError(path=folder.path, reason=reason, hint=None)
     with refusals(path, "destroy the key", "It is in place, or destroyed"), locked(folder):
         at = format_time(folder.files.now_us())
@@ -110,12 +114,12 @@ def shred(folder: Folder, id: str) -> Shredding:
         except ConversationShreddedError as error:
             at = error.shredded_at
         except (CorruptKeyFileError, UnsupportedVersionError):
-            pass  # whatever stands there may hold the key
+            pass  # any file there may hold the key
         for name in folder.names():
             if is_temporary(name):
                 folder.files.unlink(
                     folder.handle, name
-                )  # what a rotation that was cut off left; synced with what follows
+                )  # leftovers of an interrupted rotation; synced with what follows
         folder.replace_file(KEY, [encode_shredded(id, at)])
         return Shredding(id=id, shredded_at=at, still_readable=tuple(plain_files(folder)))
 
@@ -136,13 +140,15 @@ def plain_files(folder: Folder) -> list[str]:
 
 
 def is_sealed(folder: Folder, name: str) -> bool:
-    """Whether a file begins like a sealed generation. A piece of one does not, and counts as plain: nobody can tell."""
+    """True if a file starts like a sealed generation. A fragment of one does not, and counts as plaintext."""
     header = header_of(folder, name)
     return header is not None and header.is_sealed
 
 
 def opens_folder(folder: Folder, conversation: str, data_key: bytes) -> bool | None:
-    """Whether a data key opens the metadata in a folder, or made the check of its newest sealed generation; None if neither tells."""
+    """True if a data key unseals the metadata in a folder, or made the check of its newest sealed generation; None if
+    unknown.
+    """
     members: dict[str, Any] = {}
     with suppress(CorruptMetadataError, UnsupportedVersionError):
         members = read_metadata(folder).members
@@ -153,7 +159,9 @@ def opens_folder(folder: Folder, conversation: str, data_key: bytes) -> bool | N
 
 
 MOST_TOGETHER = 200
-"""How many a batch has: two files are open for each, and a process may often have a thousand. If it may not, batches get smaller."""
+"""The size of a batch: two files are open for each, and a process may usually open a thousand. If it may not, batches
+get smaller.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,12 +169,14 @@ class Rotation:
     """What :meth:`ConversationLibrary.rotate_key` did. Each member names folders of the library."""
 
     rotated: tuple[str, ...]
-    """Their data key was wrapped with an earlier key, and is wrapped with the key of today now."""
+    """Their data key was wrapped with a retired key, and is now wrapped with the current key."""
     already_current: tuple[str, ...]
-    """Their data key was wrapped with the key of today already."""
+    """Their data key was already wrapped with the current key."""
     skipped: tuple[tuple[str, str], ...]
-    """What was passed by, each with the reason in words: it is open to write, not sealed, not a conversation, closed to this user by the
-    system, or wrapped with a key that was not given. Where it is a sealed conversation, keep its earlier key and call again."""
+    """What was skipped, each with a reason: it has a writer, is not sealed, is not a conversation, is not accessible to
+    this user, or is wrapped with a key that was not given. For a sealed conversation, keep its earlier key and call
+    again.
+    """
 
 
 def required(keys: Keyring | None) -> Keyring:
@@ -177,18 +187,16 @@ def required(keys: Keyring | None) -> Keyring:
 
 
 def several(names: Iterable[str] | None) -> list[str] | None:
-    """Each of these once; raises ``TypeError`` for one text, which would be taken apart into its letters."""
+    """Each of these once; raises ``TypeError`` for a single text, which would be split into letters."""
     if isinstance(names, str):
-        raise TypeError(f"names must be several; for one of them write [{names!r}]")
+        raise TypeError(f"names must be a list; for one name write [{names!r}]")
     return None if names is None else [*dict.fromkeys(names)]
 
 
 NOT_SEALED = "it is not sealed"
 IS_NOT_THERE = "there is no such conversation in the library"
-KEY_IS_GONE = (
-    "it is sealed, and the key beside it is gone, without which nobody can read it: put that back from a backup"
-)
-NOT_AS_WRITTEN = "the disk does not give its new key file back as it was written; the earlier one is in place"
+KEY_IS_GONE = "it is sealed, and key.json, without which it cannot be read, is missing: restore that file from a backup"
+NOT_AS_WRITTEN = "the disk does not return its new key file as it was written; the earlier one is in place"
 
 _LEFT_ALONE = (
     *_NOT_WHOLE,
@@ -199,18 +207,18 @@ _LEFT_ALONE = (
     NotSealedError,
     WrongKeyError,
 )
-"""Why a rotation passes a folder by, and goes on with the next."""
+"""Why a rotation skips a folder and continues with the next."""
 
 
 @dataclass(slots=True)
 class _One:
-    """A conversation of a batch: its folder, held open, and what its key file held and shall hold."""
+    """A conversation of a batch: its folder, held open, and the old and new contents of its key file."""
 
     name: str
     folder: Folder
     found: WrappedKey
     new: bytes
-    """Nothing if it is wrapped with the key of today."""
+    """Empty if it is already wrapped with the current key."""
     temporary: str = ""
 
 
@@ -220,7 +228,7 @@ class Rotator:
     def __init__(self, library: Folder, keys: Keyring, *, by_any_name: bool = False) -> None:
         self._library, self._keys = library, keys
         self._by_any_name = by_any_name
-        """Whether folders are meant that are not called by an id, too."""
+        """True if folders whose name is not an id are included."""
         self._together = library.files.can_sync_all(library.handle)
         self._files = unsynced(library.files) if self._together else library.files
         self._device = library.files.handle_status(library.handle).st_dev
@@ -229,8 +237,8 @@ class Rotator:
         self._left_alone: list[tuple[str, str]] = []
 
     def rotate(self, names: Sequence[str]) -> Rotation:
-        """Wrap the data keys of these folders anew, as far as each can be; raises for what concerns more than one of them."""
-        # The others are being made, or deleted; whoever names one means it.
+        """Wrap the data keys of these folders again, as far as possible; raises for what concerns more than one of them."""
+        # The others are being created or deleted; a caller who names one means it.
         waiting = [name for name in names if self._by_any_name or not name.startswith(".")]
         most = MOST_TOGETHER if self._together else 1
         while waiting:
@@ -249,7 +257,9 @@ class Rotator:
         return Rotation(rotated=tuple(self._rotated), already_current=tuple(self._already), skipped=left)
 
     def _rotate(self, names: list[str], held: ExitStack) -> None:
-        """One batch. What stands before one that fails is wrapped anew all the same: or it never would be, if that one always fails."""
+        """Rotate one batch. If one folder fails, those before it are still rotated: otherwise they never would be if it
+        always fails.
+        """
         found: list[_One] = []
         written: list[_One] = []
         failures: list[Exception] = []
@@ -270,7 +280,9 @@ class Rotator:
 
     @contextmanager
     def _passing_by(self, name: str) -> Iterator[None]:
-        """Note why one is left alone, and go on; say nothing of one that was deleted just now, unless somebody named it."""
+        """Note why a folder is skipped, and continue; do not report one that was deleted just now, unless the caller
+        named it.
+        """
         try:
             yield
         except FileNotFoundError:
@@ -281,7 +293,7 @@ class Rotator:
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM):
                 raise
-            self._left_alone.append((name, f"the system closes it to this user: {error.strerror}"))
+            self._left_alone.append((name, f"this user may not access it: {error.strerror}"))
 
     def _wrapped_anew(self, name: str, held: ExitStack) -> _One:
         """Step 1 for one of them."""
@@ -289,7 +301,7 @@ class Rotator:
             raise NotSealedError(path=name, reason="its name is not the id of a conversation", hint=None)
         folder = held.enter_context(self._library.subfolder(name))
         if folder.files.handle_status(folder.handle).st_dev == self._device:
-            folder.files = self._files  # a sync of the library's file system answers for it
+            folder.files = self._files  # one sync of the library's file system covers it
         found = _key_of(folder, name)
         path = folder.path_of(KEY)
         if self._keys.is_current(found.key_id, path):
@@ -302,7 +314,7 @@ class Rotator:
         )
 
     def _write(self, batch: list[_One], held: ExitStack, written: list[_One]) -> None:
-        """Step 2; ``written`` are those that a commit is for: their new key file is written, or they need none."""
+        """Step 2; ``written`` are those to commit: their new key file is written, or they need none."""
         self._settle_names(batch)
         for one in batch:
             name = one.name
@@ -327,13 +339,15 @@ class Rotator:
             one.folder.discard(one.temporary)
 
     def _settle_names(self, batch: list[_One]) -> None:
-        """One sync of the library for what ``sync_name`` does for each: their folders are open, so these names are on the medium."""
+        """One sync of the library, which does what ``sync_name`` does for each: their folders are open, so these names
+        are on disk.
+        """
         if any(one.new and one.folder.status(LOCK) is None for one in batch):
             with refusals(self._library.path, "wrap keys anew", "The earlier ones are in place"):
                 self._library.sync_to_copy()
 
     def _commit(self, batch: list[_One]) -> None:
-        """Steps 3 to 5; on return the batch is on the medium."""
+        """Steps 3 to 5; on return the batch is on disk."""
         if not batch:
             return
         with refusals(self._library.path, "wrap keys anew", "Each is wrapped with the earlier key or with the new one"):
@@ -352,7 +366,7 @@ class Rotator:
 
 
 def _is_too_many(error: Exception) -> bool:
-    """Whether more files would have to be open than the process may have."""
+    """True if more files would be open than the process may have."""
     return getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE)
 
 

@@ -1,10 +1,11 @@
-"""What stands in a conversation's folder: which of its files, and whether there is a conversation at all.
+"""Which files does a conversation's folder hold, and is there a conversation at all?
 
 ::
 
     metadata.json   transcript.jsonl   archive/transcript-000000.jsonl …   quarantine/…   lock   .tmp-<32 hex>
 
-Only looks; changes nothing. Damage counts when it is seen twice: beside a writer at work, a transcript can look damaged for a moment.
+Nothing here changes a file. Damage counts when two reads in a row see it: beside a writer, a transcript can look
+damaged for a moment.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from transcript_store.errors import (
 )
 from transcript_store.hints import Hint
 
-FILE_IN_PLACE = "a file stands where a conversation's folder should be"
+FILE_IN_PLACE = "a file is in the place of a conversation's folder"
 _HARMLESS = frozenset({LOCK, "lost+found"})
 
 
@@ -52,7 +53,7 @@ def open_folder(
     absent: str = "there is no conversation",
     hint: Hint = Hint.CHECK_THE_PATH,
 ) -> Folder:
-    """Open the folder of a conversation; if there is none, ``absent`` and ``hint`` are what the error says."""
+    """Open the folder of a conversation; if there is none, the error says ``absent`` and ``hint``."""
     try:
         return Folder.open(files, path)
     except FileNotFoundError:
@@ -93,7 +94,7 @@ def header_of(folder: Folder, name: str = TRANSCRIPT) -> Header | None:
 def metadata_bytes(folder: Folder) -> bytes | NotADocument | None:
     """The bytes of metadata.json; None if there is none, ``NotADocument`` if it is too long. Raises ``NotOursError``.
 
-    The length is looked at first: a sparse file takes no room on the disk, and all of it in memory.
+    The length is checked first: a sparse file takes no space on disk but all of its length in memory.
     """
     try:
         with folder.reading(METADATA) as source:
@@ -107,7 +108,7 @@ def metadata_bytes(folder: Folder) -> bytes | NotADocument | None:
 
 
 def require_conversation(folder: Folder) -> None:
-    """Raise unless at least a part of a conversation is in a folder. Then the folder is ours, and may be locked.
+    """Raise unless a folder holds at least a part of a conversation. Then the folder is ours, and may be locked.
 
     metadata.json is read only if the transcript is missing or is not ours: a load reads it later, with the lock held.
     """
@@ -116,23 +117,23 @@ def require_conversation(folder: Folder) -> None:
     names = names_in(folder)
     if (error := absence(names, folder.path)) is not None:
         raise error
-    if TRANSCRIPT in names and _begins_like_ours(folder):  # another process created it between the two looks
+    if TRANSCRIPT in names and _begins_like_ours(folder):  # another process created it between the two reads
         return
     if METADATA not in names:
         what = f"{TRANSCRIPT} is not ours"
         raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=what, hint=Hint.CHOOSE_A_FOLDER)
     document = read_metadata(folder)
-    if TRANSCRIPT in names or folder.status(TRANSCRIPT) is not None:  # or it was created while we looked
+    if TRANSCRIPT in names or folder.status(TRANSCRIPT) is not None:  # or it was created while we read
         return
     if document.mark is not None:
-        what = f"{METADATA} remembers a transcript, and there is none"
+        what = f"{METADATA} remembers a transcript, and it is missing"
         raise CorruptTranscriptError(path=folder.path, kind="missing", reason=what)
     raise never_finished(folder.path)
 
 
 def never_finished(path: str) -> ConversationNotFoundError:
     """The error for a metadata.json that has no mark and no transcript beside it."""
-    what = "there is only the beginning of a create that never finished"
+    what = "there is only the start of a create that never finished"
     return ConversationNotFoundError(path=path, reason=what, hint=Hint.INITIALIZE)
 
 
@@ -147,9 +148,9 @@ def _begins_like_ours(folder: Folder) -> bool:
 def occupant(files: FileSystem, path: str) -> str | None:
     """Why no conversation can be created at a path, in words; None if one can.
 
-    An empty folder can be used, and so can a fresh volume, and what an unfinished create leaves: a lock, temporaries, and a
-    metadata.json whose mark is void, perhaps with a key.json beside it. A folder inside another conversation's cannot: deleting that
-    one would delete both.
+    An empty folder can be used, and so can a fresh volume, and the leftovers of an unfinished create: a lock, temporary
+    files, and a metadata.json whose mark is void, perhaps with a key.json. A folder inside another conversation's
+    folder cannot: deleting that one would delete both.
     """
     with refusals(path, "look at the folder"):
         return _occupant_at(files, path) or _conversation_around(files, path)
@@ -185,7 +186,7 @@ def _dangling_link(files: FileSystem, path: str) -> str | None:
 
 
 def occupant_of(folder: Folder) -> str | None:
-    """As :func:`occupant`, of a folder that is open; the folders around it are not looked at."""
+    """As :func:`occupant`, for an open folder; its parent folders are not checked."""
     names = names_in(folder)
     if TRANSCRIPT in names:
         return "there is a conversation already"
@@ -205,19 +206,20 @@ def occupant_of(folder: Folder) -> str | None:
 def sync_name(folder: Folder) -> None:
     """Before a conversation is written to, or copied: make sure that a power loss cannot take its folder's name.
 
-    A conversation that was made on a stage has no lock file. Its maker may have been killed between giving it its name and the
-    sync of that. So the first who would make a lock file there syncs the name, before it makes the file.
+    A conversation that was created in a staging area has no lock file. Its process may have been killed between the
+    rename to its name and the sync of that. So the first process that would create a lock file there syncs the name
+    before.
 
     Raises:
         PermissionError: the library may not be read, so it cannot be synced.
     """
     if folder.status(LOCK) is None:
-        with suppress(FileNotFoundError), folder.parent() as parent:  # one that is deleted just now has no name
+        with suppress(FileNotFoundError), folder.parent() as parent:  # one that was deleted just now has no name
             parent.sync_to_copy()
 
 
 def in_place_of_file(folder: Folder, name: str) -> str | None:
-    """What stands where one of our files should be, in words; None if a file stands there, or nothing."""
+    """What is in the place of one of our files, in words; None if a file is there, or nothing."""
     with suppress(FileNotFoundError):
         try:
             folder.files.close(folder.open_file(name)[0])
@@ -227,7 +229,7 @@ def in_place_of_file(folder: Folder, name: str) -> str | None:
 
 
 def names_in(folder: Folder) -> set[str]:
-    """The names in a folder. A listing may miss a file that is being replaced, so ours are asked for where it has not both."""
+    """The names in a folder. A listing may miss a file that is being replaced, so ours are looked up if one is missing."""
     names = {*folder.names()}
     for name in (METADATA, TRANSCRIPT):
         if name not in names and folder.status(name) is not None:
@@ -252,7 +254,7 @@ def absence(names: set[str], path: str) -> ConversationNotFoundError | CorruptTr
 
 
 def strangers(folder: Folder) -> str:
-    """What is in a conversation's folder, its archive or its quarantine, but is not part of it, for a message; "" if nothing."""
+    """Foreign names in a conversation's folder, its archive or its quarantine, for a message; "" if there are none."""
     found = names_in(folder) - {METADATA, TRANSCRIPT, KEY, ARCHIVE, QUARANTINE}
     for name, is_ours in ((ARCHIVE, is_generation), (QUARANTINE, is_quarantined)):
         with suppress(FileNotFoundError, NotOursError), folder.subfolder(name) as subfolder:
@@ -282,7 +284,7 @@ def twice(
     *,
     key: Callable[[Found], Any] = lambda found: found,
 ) -> Found:
-    """Look until what is found is fine, or the same twice in a row (by its ``key``), or until the last of 20 looks."""
+    """Read until the result is fine, or the same in two reads in a row (by its ``key``), or for at most 20 reads."""
     found = look()
     for _ in range(_ATTEMPTS - 1):
         if is_fine(found):

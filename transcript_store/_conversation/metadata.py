@@ -1,13 +1,14 @@
-"""metadata.json: the facts about a conversation that need no transcript. It is always replaced as a whole, atomically.
+"""What does metadata.json hold? The facts about a conversation that need no transcript; it is always replaced as a
+whole, atomically.
 
 ::
 
     file := body `,"hash":"<32 hex>"}` LF
     body := an indented JSON object without its closing brace
 
-The hash is the first 128 bits, in lower-case hex, of SHA-256 over the body. ``mark`` remembers a moment when the
-transcript was synced: a lower bound of what must still be there. A null (void) mark in a folder without a transcript
-means an ``initialize()`` that never finished.
+The hash is the first 128 bits, in lower-case hex, of SHA-256 over the body. ``mark`` remembers how far the transcript
+was synced: a lower bound of what must still exist. A null (void) mark in a folder without a transcript means an
+``initialize()`` that never finished.
 
 Nothing here does I/O.
 """
@@ -48,10 +49,10 @@ from transcript_store.display import many
 from transcript_store.errors import CorruptMetadataError, InvalidIdError, InvalidMessageError, InvalidMetadataError
 
 PROVIDERS = ("claude", "openai", "openai-compatible", "gemini", "claude-local")
-"""The providers whose names mean something here. Any other name is kept too, and stands for itself."""
+"""The providers whose names have a meaning here. Any other name is stored unchanged."""
 
 FRAMEWORKS = ("openai-agents", "claude-agent-sdk", "pydantic-ai")
-"""What stands in ``provider`` where ``transcript_store.integrations`` keeps a framework's own items."""
+"""The value of ``provider`` where ``transcript_store.integrations`` stores a framework's own items."""
 
 _FAMILIES = {"openai-compatible": "openai"}
 """Providers whose messages are those of another one."""
@@ -63,11 +64,13 @@ _EXAMPLE_ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
 REPLACED = "replaced"
 """Where earlier generations ended whose successor was deleted: a list of ``conversation``, ``generation``, ``records``, ``head``."""
 _RESERVED_BYTES = 1 << 20
-"""Kept free in metadata.json for what the store itself adds."""
+"""Reserved in metadata.json for what the store itself adds."""
 SEALED_MEMBER = "sealed"
-"""Of a sealed conversation: the members that say something of the content, sealed."""
+"""For a sealed conversation: the members that reveal something of the content, sealed."""
 SEALS = "seals"
-"""Of a sealed conversation: how many texts its data key had sealed when the live generation began, and of metadata since."""
+"""Of a sealed conversation: how many texts its data key had sealed when the live generation started, and of metadata
+since.
+"""
 GONE = "gone"
 """Of a sealed conversation: which earlier generations were deleted, as ranges ``[first, last]``."""
 ENVELOPE = ("format", "version", "mark", "check", "hash")
@@ -75,7 +78,7 @@ ENVELOPE = ("format", "version", "mark", "check", "hash")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationMetadata:
-    """What a conversation is, as :meth:`ConversationStore.get_metadata` gives it: frozen, and a fresh copy.
+    """A conversation's metadata, as :meth:`ConversationStore.get_metadata` returns it: frozen, and a fresh copy.
 
     Times are RFC 3339 text in UTC with microseconds. ``updated_at`` is never older than the last record. ``generation``
     counts the replaces, from 0. ``compaction_count`` is whatever the caller last set.
@@ -92,13 +95,16 @@ class ConversationMetadata:
     labels: dict[str, str]
     generation: int
     forked_from: dict[str, Any] | None = None
-    """Of a fork: the ``conversation``, ``generation``, ``seq`` and ``head`` of the original's last record that it has."""
+    """For a fork: the ``conversation``, ``generation``, ``seq`` and ``head`` of the last record that it shares with the
+    original.
+    """
     restored_from: dict[str, Any] | None = None
-    """Of a restored conversation: the ``snapshot``'s id, and the metadata of the conversation that the snapshot was made of."""
+    """For a restored conversation: the ``snapshot``'s id, and the metadata of the snapshot's conversation."""
 
     sealed: bool = False
-    """Whether the conversation is sealed. Without its key ``system_prompt``, ``tools``, ``labels`` and ``restored_from`` are as if
-    there were none."""
+    """True if the conversation is sealed. Without its key ``system_prompt``, ``tools``, ``labels`` and
+    ``restored_from`` look empty.
+    """
 
     @property
     def created_at_datetime(self) -> datetime:
@@ -118,7 +124,7 @@ _AT_FIRST: dict[str, Any] = {
     "labels": {},
     "generation": 0,
 }
-"""The members of a conversation that begins with nothing, except its id and its times, in the order in which they are written."""
+"""The members of an empty conversation, without its id and its times, in the order in which they are written."""
 
 
 class MetadataDocument(NamedTuple):
@@ -138,7 +144,7 @@ class NotADocument(NamedTuple):
 
 
 def checked_id(text: object) -> str:
-    """An identifier as it was given, if it is a canonical lower-case UUID; raises ``InvalidIdError`` otherwise."""
+    """The given id if it is a canonical lower-case UUID; raises ``InvalidIdError`` otherwise."""
     if type(text) is not str or not is_id(text):
         shown = repr(text[:40]) if type(text) is str else type(text).__name__
         raise InvalidIdError(reason=f"an id must be a lower-case UUID such as {_EXAMPLE_ID}, not {shown}")
@@ -146,7 +152,7 @@ def checked_id(text: object) -> str:
 
 
 def new_members(at: str, *, id: str, **fields: Any) -> dict[str, Any]:
-    """The members of a conversation that begins now."""
+    """The members of a new conversation."""
     return {"id": id, "created_at": at, "updated_at": at, **_AT_FIRST, "labels": {}, **fields}
 
 
@@ -156,7 +162,7 @@ def family(provider: str) -> str:
 
 
 def differing(fields: dict[str, Any], members: dict[str, Any]) -> list[str]:
-    """The names of the given fields that differ from what is on record. Labels that were not given may be there too."""
+    """The names of the given fields that differ from the stored ones. Stored labels that were not given do not count."""
     given = {name: value for name, value in fields.items() if value is not None}
     recorded = members.get("labels") or {}
     labels = given.pop("labels", {})
@@ -165,7 +171,7 @@ def differing(fields: dict[str, Any], members: dict[str, Any]) -> list[str]:
 
 
 def copied_members(members: dict[str, Any], at: str, *, id: str, **origin: Any) -> dict[str, Any]:
-    """The members of a conversation that begins now as a copy of another; ``origin`` says of which."""
+    """The members of a new conversation that copies another; ``origin`` names it."""
     kept = {key: value for key, value in members.items() if key not in ("forked_from", REPLACED)}
     return {**kept, "id": id, "created_at": at, "updated_at": at, "generation": 0, **origin}
 
@@ -181,7 +187,7 @@ def checked_fields(fields: dict[str, Any], max_bytes: int) -> dict[str, Any]:
         _check_field(field, value)
     try:
         return dict(orjson.loads(encode(given, "metadata", max_bytes)))
-    except InvalidMessageError:  # one of them cannot be stored, or each fits that is not too long for itself
+    except InvalidMessageError:  # one of them cannot be stored, or each fits by itself
         return {field: _checked_alone(field, value, max_bytes) for field, value in given.items()}
 
 
@@ -240,7 +246,7 @@ def encode_document(members: dict[str, Any], mark: Mark | None) -> bytes:
 
 
 def document_body(members: dict[str, Any], mark: Mark | None) -> bytes:
-    """metadata.json without its hash, and what closes it."""
+    """metadata.json without its hash and what closes it."""
     document = {
         "format": "transcript-store",
         "version": VERSION,
@@ -258,7 +264,7 @@ def document_hash(document: bytes) -> str:
 def decode_document(
     data: bytes | NotADocument | None, *, check_members: bool = True
 ) -> MetadataDocument | NotADocument:
-    """Decode what :func:`layout.metadata_bytes` gave, or say why it is not a metadata.json.
+    """Decode what :func:`layout.metadata_bytes` returned, or say why it is not a metadata.json.
 
     Without ``check_members`` the types of the members are not checked: the hash shows that a store wrote them.
     """
@@ -307,12 +313,12 @@ def require_to_fit(members: dict[str, Any], document: bytes) -> None:
             field: len(orjson.dumps(members[field])) for field in (*CHANGEABLE, "restored_from") if field in members
         }
         field = max(sizes, key=lambda field: sizes[field])
-        reason = f"has {many(sizes[field], 'byte')}: with it all metadata would have {length:,}, and may have {LONGEST_METADATA_BYTES:,}"
+        reason = f"has {many(sizes[field], 'byte')}: with it all metadata would have {length:,}; at most {LONGEST_METADATA_BYTES:,} fit"
         raise InvalidMetadataError(field=field, reason=reason)
 
 
 def problem_with_members(members: dict[str, Any]) -> str | None:
-    """What is wrong with the members of a conversation's metadata, read from a file that is whole."""
+    """What is wrong with the members of the metadata in a whole file; None if nothing is."""
     if type(members.get("id")) is not str or not is_id(members["id"]):
         return "its id is not a canonical lower-case UUID"
     for field in ("created_at", "updated_at"):
@@ -326,7 +332,7 @@ def problem_with_members(members: dict[str, Any]) -> str | None:
         return "it nests too deeply"
     try:
         for field in CHANGEABLE:
-            # One that another program left out is as at first; null is how some of them say that.
+            # A member that another program left out has its default; some programs write null for that.
             if field in members and (members[field] is not None or field == "compaction_count"):
                 _check_field(field, members[field])
         if members.get("tools") is not None:
@@ -344,19 +350,20 @@ def public(members: dict[str, Any], updated_at: str, *, sealed: bool = False) ->
 
 
 # ---- sealing ----
-#
-# What of a conversation's metadata is sealed, and the keyed checks of what is in sight.
+# Which metadata is sealed, and what do the keyed checks of the plaintext parts cover?
 #
 # ::
 #
-# metadata.json := body `,"check":"<64 hex>"` `,"hash":"<32 hex>"}` LF
-# header        := body `,"check":"<64 hex>"` `,"hash":"<32 hex>"}` LF
+#     metadata.json := body `,"check":"<64 hex>"` `,"hash":"<32 hex>"}` LF
+#     header        := body `,"check":"<64 hex>"` `,"hash":"<32 hex>"}` LF
 #
-# A check is made with a key that is derived from the data key, over the bytes before it. So whoever lacks the key can change nothing
-# in them unseen, nor take the transcript back behind the mark, whose head covers every line before it. A repair without the key writes
-# neither check: the next load with the key refuses that, until somebody accepts it.
+# A check is an HMAC over the bytes before it, with a key that is derived from the data key. So without the key no
+# process can change those bytes unseen, nor cut the transcript back to before the mark, whose head covers every line
+# before it. A repair without the key writes neither check: the next load with the key refuses it until a user accepts
+# it.
 #
-# ``PLAINTEXT_MEMBERS`` are the members that say nothing of the content. All others, those that this version does not know too, are sealed.
+# ``PLAINTEXT_MEMBERS`` are the members that reveal nothing of the content. All others, including those that this
+# version does not know, are sealed.
 
 PLAINTEXT_MEMBERS = frozenset(
     {
@@ -376,12 +383,12 @@ PLAINTEXT_MEMBERS = frozenset(
 
 
 class Sealing:
-    """The data key of one conversation at work. What was sealed of the metadata is not sealed anew until it changes."""
+    """The data key of one conversation in use. Sealed metadata is not sealed again until it changes."""
 
     def __init__(self, key: DataKey, files: FileSystem, key_file: bytes, key_id: str = "") -> None:
         self.key = key
         self.key_file, self.key_id = key_file, key_id
-        """What stands in key.json, and which key unwraps it."""
+        """The bytes of key.json, and which key unwraps them."""
         self._files = files
         self._last: tuple[bytes, str] = (b"", "")
 
@@ -394,7 +401,7 @@ class Sealing:
 
     @classmethod
     def of(cls, keys: Keyring, folder: Folder, conversation: str, known: Sealing | None) -> Sealing:
-        """The data key that a conversation's key file holds; ``known`` is asked first, so that a provider is asked once."""
+        """The data key in a conversation's key file; ``known`` is tried first, so that a provider is called once."""
         wrapped = read_key_file_of(folder, conversation)
         key_file = encode_key_file(wrapped)
         if known is not None and known.key_file == key_file:
@@ -405,19 +412,21 @@ class Sealing:
     def unwrapped(
         cls, keys: Keyring, wrapped: WrappedKey, files: FileSystem, path: str, opens: Opens | None = None
     ) -> Sealing:
-        """The data key that was wrapped; ``path`` is for the error. To seal with it, give ``opens``, which must not deny it."""
+        """Unwrap the data key; ``path`` is for the error. To seal with it, pass ``opens``, which must not return False
+        for it.
+        """
         given = wrapped.key_id, wrapped.wrapped, path
         data_key = keys.unwrap(*given) if opens is None else keys.unwrap_to_seal(*given, opens)
         return cls(DataKey(data_key, wrapped.conversation), files, encode_key_file(wrapped), wrapped.key_id)
 
     def sealer(self, generation: int) -> RecordSealer:
-        """What seals and opens the records of a generation."""
+        """The object that seals and unseals the records of a generation."""
         return RecordSealer(self.key, generation, self._files.random_bytes)
 
     # ---- metadata ------------------------------------------------------------------------------------------------
 
     def stored(self, members: dict[str, Any]) -> dict[str, Any]:
-        """The members as they are stored: those in sight, and the others sealed."""
+        """The members as they are stored: the plaintext ones, and the others sealed."""
         secret = orjson.dumps({name: value for name, value in members.items() if name not in PLAINTEXT_MEMBERS})
         plain, text = self._last
         # Sealed again only if it changed. With a fresh nonce each time, every mark would give metadata.json another hash, and
@@ -430,7 +439,7 @@ class Sealing:
         return {**shown, "requires": [SEALED], SEALED_MEMBER: text}
 
     def opened(self, stored: dict[str, Any], path: str) -> dict[str, Any]:
-        """The members that were stored; raises ``CorruptMetadataError`` if what is sealed does not open."""
+        """The stored members, unsealed; raises ``CorruptMetadataError`` if they cannot be."""
         text = stored.get(SEALED_MEMBER)
         plain = self.key.open(text, self.key.place_of_metadata) if type(text) is str and text.isascii() else None
         if plain is None:
@@ -450,16 +459,16 @@ class Sealing:
         return b'%b%b%b"' % (body, CHECK_MEMBER, self.key.check(body))
 
     def is_genuine(self, source: Header | MetadataDocument) -> bool | None:
-        """Whether the keyed check of a header or of metadata.json holds; None if it has none."""
+        """True if the keyed check of a header or of metadata.json holds; None if it has none."""
         if source.check is None:
             return None
         return self.key.is_checked(*source.check)
 
 
 def opens(key: DataKey, members: dict[str, Any], header: Header | None) -> bool | None:
-    """Whether a data key is that of a conversation with this metadata and this first line; None if neither tells.
+    """True if a data key belongs to a conversation with this metadata and this first line; None if neither shows it.
 
-    One of them is enough: the other may be damaged, or of a repair without the key.
+    One of them is enough: the other may be damaged, or come from a repair without the key.
     """
     text = members.get(SEALED_MEMBER)
     answers = []
@@ -474,7 +483,7 @@ Ranges = list[list[int]]
 
 
 def missing_ranges(live: int, there: set[int], gone: Any) -> Ranges:
-    """Which generations before the live one are neither there nor known to be gone, as ranges."""
+    """Which generations before the live one are neither present nor known to be deleted, as ranges."""
     known = [(first, last) for first, last in gone]
     missing: Ranges = []
     for number in range(live):
@@ -488,7 +497,7 @@ def missing_ranges(live: int, there: set[int], gone: Any) -> Ranges:
 
 
 def with_gone(members: dict[str, Any], live: int, there: set[int]) -> dict[str, Any]:
-    """The metadata that says of every earlier generation that is not there that it is gone."""
+    """The metadata that lists every missing earlier generation as deleted."""
     gone = missing_ranges(live, there, ())
     if gone:
         return {**members, GONE: gone}

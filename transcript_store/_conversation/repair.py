@@ -1,4 +1,4 @@
-"""Mending damage: :func:`repair` says what of a conversation can be kept, and on request makes it whole.
+"""How is a damaged conversation repaired? :func:`repair` says what can be kept, and on request rewrites it.
 
 .. code-block:: python
 
@@ -6,13 +6,13 @@
 
     with ConversationStore("agent/main") as conversation:
         conversation.load_or_initialize(messages=[{"role": "user", "content": "Hello"}])
-    proposal = repair("agent/main")                      # looks, and changes nothing
+    proposal = repair("agent/main")                      # reads, and changes nothing
     print(proposal.records_kept, proposal.records_left_out, proposal.gaps)
     repair("agent/main", mode="salvage", dry_run=False)  # every whole record; the original is kept in quarantine/
 
-Order of writes: the damaged files into ``quarantine/``, synced; the new generation under a temporary name, sync, **rename**,
-sync the folder; metadata. After a crash before the rename the damaged conversation is as it was. After a crash behind it
-the transcript is whole, and the next repair writes its metadata.
+Order of writes: the damaged files into ``quarantine/``, synced; the new generation under a temporary name, sync,
+**rename**, sync the folder; metadata. After a crash before the rename the damaged conversation is unchanged. After a
+crash after it the transcript is whole, and the next repair writes its metadata.
 """
 
 from __future__ import annotations
@@ -43,70 +43,72 @@ from transcript_store._os.os_errors import refusals
 from transcript_store.errors import CorruptTranscriptError, UnsupportedVersionError
 from transcript_store.hints import Hint
 
-_FROM_THERE = "What was damaged is in place or in quarantine/"
+_FROM_THERE = "The damaged files are in place or in quarantine/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """What a repair would do, or has done."""
+    """What a repair would do, or did."""
 
     directory: str
     mode: Mode
     applied: bool
-    """False for a dry run, and where there was nothing to do."""
+    """False for a dry run, and if there was nothing to do."""
     findings: tuple[Finding, ...]
     """What is wrong, as :func:`verify` says it; empty if there is nothing to do."""
     records_kept: int
     """How many records of the damaged transcript the repaired one has."""
     records_left_out: int
-    """How many records that verify are not kept: those behind the damage, with ``mode="prefix"``."""
+    """How many records that verify are not kept: those after the damage, with ``mode="prefix"``."""
     gaps: tuple[Gap, ...]
     """The bytes of the damaged transcript that are not kept."""
     metadata_from: MetadataSource
     """Where the metadata comes from. Unless this is ``metadata.json``, it may be older than its last change."""
     generation: int | None
-    """The generation that holds the repaired transcript; None where the transcript is whole and stays as it is."""
+    """The generation that holds the repaired transcript; None if the transcript is whole and stays unchanged."""
     originals: tuple[str, ...]
-    """Where the files are kept, byte for byte, that were damaged; and with a damaged transcript its metadata.json."""
+    """Where the damaged files are kept, byte for byte; with a damaged transcript also its metadata.json."""
     taken_from: tuple[str, ...]
-    """Where each of them stood, in the same order. Copy each back there to undo the repair."""
+    """The original path of each, in the same order. Copy each back there to undo the repair."""
 
 
 def repair(
     directory: filesystem.AnyPath, *, mode: Mode = "prefix", dry_run: bool = True, file_system: FileSystem | None = None
 ) -> Repair:
-    """Say what of a damaged conversation can be kept, and with ``dry_run=False`` make it whole. Never runs by itself.
+    """Say what of a damaged conversation can be kept, and with ``dry_run=False`` repair it. Never runs by itself.
 
-    When an applied repair returns, ``verify()`` finds nothing. The repaired transcript is a new generation, whose records keep
-    their times, messages and extras. The damaged files are in ``quarantine/``, byte for byte. Damaged or lost metadata is
-    rebuilt from the transcript's header, which does not have later changes. A damaged generation is taken out of ``archive/``.
+    When an applied repair returns, ``verify()`` finds nothing. The repaired transcript is a new generation, whose
+    records keep their times, messages and extras. The damaged files are in ``quarantine/``, byte for byte. Damaged or
+    lost metadata is rebuilt from the transcript's header, which does not have later changes. A damaged generation is
+    removed from ``archive/``.
 
-    A repair is committed like a replace: after a crash the damage is as it was, or the conversation is repaired. A dry run
-    takes no lock.
+    A repair is committed like a replace: after a crash the damage is unchanged, or the conversation is repaired. A dry
+    run takes no lock.
 
     Args:
         directory: the conversation's folder.
-        mode: what is kept of a damaged transcript.
+        mode: which records of a damaged transcript are kept.
 
-            * ``"prefix"``: the records before the first damage, or before the batch that it is in. Every one of them is as it
-              was stored. Everything behind the damage is left out.
-            * ``"salvage"``: every whole record, and of a damaged batch the rest. Where something is missing between two
+            * ``"prefix"``: the records before the first damage, or before the batch that it is in. Each of them is as
+              it was stored. Everything after the damage is left out.
+            * ``"salvage"``: every whole record, also those of a damaged batch. Where something is missing between two
               records, a record without a message says so: its ``extra`` has the offset and the length of the gap as
               ``transcript_store.gap``.
-            * ``"accept-edits"``: every line that has the form of a record, whole or not. For files that were edited by hand.
+            * ``"accept-edits"``: every line that has the form of a record, whole or not. For files that were edited by
+              hand.
         dry_run: only say what a repair would do.
         file_system: another file system, for tests (``transcript_store.testing``).
 
     Raises:
-        ConversationNotFoundError: nothing is there; check the path.
-        ConversationLockedError: it has a live writer; close that first. Not raised by a dry run.
-        CorruptTranscriptError: nothing there is ours, or something that is not a file stands where one of ours should be; move
+        ConversationNotFoundError: the path does not exist; check it. ConversationLockedError: it has a live writer;
+            close that first. Not raised by a dry run.
+        CorruptTranscriptError: no file there is ours, or something other than a file has the name of one of ours; move
             it away. (``kind`` is ``foreign``.)
         CorruptMetadataError: the same, of metadata.json.
         UnsupportedVersionError: a later version wrote it; upgrade.
         ValueError: there is no such mode.
-        StorageError: the system refused. The message says whether the conversation is as it was, or its damaged files are in
-            place or in ``quarantine/``; then the next ``repair()`` goes on from there.
+        StorageError: the system refused. The message says whether the conversation is unchanged, or its damaged files
+            are in place or in ``quarantine/``; then the next ``repair()`` continues from there.
     """
     require_one_of("mode", mode, MODES)
     doing = "repair the conversation"
@@ -123,7 +125,7 @@ def repair(
 
 
 def _settle(folder: Folder) -> None:
-    """Sync the names that a killed process left: nothing is called whole that a power loss could take back."""
+    """Sync the names that a killed process left: nothing is reported as whole that a power loss could undo."""
     folder.sync()
     if folder.status(ARCHIVE) is not None:
         with folder.subfolder(ARCHIVE) as archive:
@@ -143,7 +145,7 @@ class _Original(NamedTuple):
 
 
 class _RepairJob(DamagedConversation):
-    """One look at a damaged conversation, and what a repair does about it."""
+    """One reading of a damaged conversation, and the repair of it."""
 
     def __init__(self, folder: Folder, mode: Mode) -> None:
         self._mode = mode
@@ -159,7 +161,7 @@ class _RepairJob(DamagedConversation):
         self._generation = self._next_generation() if self._rewrites_transcript else self._damaged_generation
         self._originals = list(self._choose_originals())
         self._is_sealed = self.header.is_sealed if self.header else SEALED_MEMBER in self.members
-        """Whether the transcript is sealed. Without its key what is sealed is copied as it is, and nothing else is kept."""
+        """True if the transcript is sealed. Without its key sealed records are copied unchanged, and nothing else is kept."""
         self._plan = NOTHING
         if self._rewrites_transcript and self.has_transcript:
             with self.reading(TRANSCRIPT) as source:
@@ -173,14 +175,15 @@ class _RepairJob(DamagedConversation):
         archived = (number for number in self.archived if not self._is_damaged(path_in_archive(number)))
         last: int = max(self._damaged_generation, self.members["generation"], *archived)
         if last >= LAST_GENERATION:
-            reason = f"it is of generation {last}, and there can be none after that"
+            reason = f"it is of generation {last}, which is the highest possible number"
             raise CorruptTranscriptError(path=self.folder.path, kind="wrong-generation", reason=reason)
         return last + 1
 
     def _choose_originals(self) -> Iterator[_Original]:
         """The files that will be replaced or removed: damaged ones, and the metadata that goes with a transcript.
 
-        A transcript that is put back without its metadata would be of another generation than that says, and without its mark.
+        Without its metadata, a restored transcript would disagree with metadata.json about the generation, and have no
+        mark.
         """
         live = self._damaged_generation
         candidates = [(TRANSCRIPT, live)] if self.has_transcript else []
@@ -191,14 +194,14 @@ class _RepairJob(DamagedConversation):
             if finding is not None:
                 yield self._original(name, generation, finding.kind, finding.reason)
             elif name == METADATA and self._rewrites_metadata and self._is_of_another_conversation():
-                reason = "it is not of the transcript beside it"
+                reason = "it does not belong to the transcript beside it"
                 yield self._original(name, generation, "wrong-conversation", reason)
             elif name == METADATA and self._rewrites_transcript and self.has_transcript:
-                reason = "it goes with the transcript, which was damaged"
+                reason = "it belongs to the transcript, which was damaged"
                 yield self._original(name, generation, "replaced", reason)
 
     def _is_of_another_conversation(self) -> bool:
-        """Whether a whole metadata.json is of another conversation than the transcript."""
+        """True if a whole metadata.json belongs to another conversation than the transcript."""
         document = decode_document(self.data)
         return isinstance(document, MetadataDocument) and document.members["id"] != self.members["id"]
 
@@ -209,14 +212,14 @@ class _RepairJob(DamagedConversation):
         return _Original(name, generation, kind, reason, kept_as)
 
     def _plan_of(self, source: OpenFile) -> RepairPlan:
-        """What is kept of the transcript."""
+        """The records of the transcript that are kept."""
         original = next(original.kept_as for original in self._originals if original.name == TRANSCRIPT)
         at = self.members["created_at"]
         if not self._is_sealed:
             return plan(source.read, source.size, self._mode, at=at, original=original)
         return sealed_plan(source.read, source.size, self._mode, self._damaged_generation, at=at)
 
-    # ---- what follows --------------------------------------------------------------------------------------------
+    # ---- the plan and the repair --------------------------------------------------------------------------------------------
 
     @property
     def proposal(self) -> Repair:
@@ -237,7 +240,7 @@ class _RepairJob(DamagedConversation):
         )
 
     def apply(self) -> Repair:
-        """Do it. Nothing damaged is replaced or removed before it is safe in quarantine."""
+        """Repair. No damaged file is replaced or removed before it is safe in quarantine."""
         folder = self.folder
         folder.sweep()
         for original in self._originals:
@@ -258,7 +261,7 @@ class _RepairJob(DamagedConversation):
             self._write_metadata(image.header.metadata, image.end)
         elif self._rewrites_metadata or members != self.members:
             self._write_metadata({**members, "generation": self._generation}, self._end_on_the_medium())
-        self._take_out_of_archive(removed)  # last: until now the metadata, or a part of it, may stand only there
+        self._take_out_of_archive(removed)  # last: until now the metadata, or a part of it, may exist only there
         return replace(self.proposal, applied=True)
 
     def _uncommitted(self) -> list[int]:
@@ -272,7 +275,7 @@ class _RepairJob(DamagedConversation):
         return [n for n in self.archived if n >= live and not self._is_damaged(path_in_archive(n))]
 
     def _remembering(self, removed: list[int]) -> dict[str, Any]:
-        """The metadata, with what the headers of the generations that go to quarantine say of the generations before them."""
+        """The metadata, with what the headers of the quarantined generations say of the generations before them."""
         found = (self.header_of(path_in_archive(number)) for number in removed)
         headers = [header for header in found if header is not None]
         if self._rewrites_transcript and self.header is not None:
@@ -290,7 +293,7 @@ class _RepairJob(DamagedConversation):
             log.close()
 
     def _take_out_of_archive(self, numbers: list[int]) -> None:
-        """Remove archived generations that are not needed there any more."""
+        """Remove archived generations that are no longer needed there."""
         if numbers:
             with self.folder.subfolder(ARCHIVE) as archive:
                 for number in numbers:
@@ -298,7 +301,7 @@ class _RepairJob(DamagedConversation):
                 archive.sync()
 
     def _write_transcript(self, members: dict[str, Any]) -> Image:
-        """Put the repaired transcript in place. The original is read while it is written: it has its name until the rename."""
+        """Put the repaired transcript in place. The original is read meanwhile: it keeps its name until the rename."""
         log = Log(self.folder, writable=True)
         updated_at = max(self.now, self.members["updated_at"])
         members = {**members, "generation": self._generation, "updated_at": updated_at}

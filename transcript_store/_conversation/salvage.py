@@ -1,6 +1,7 @@
-"""Reading a damaged conversation: which of its files are there, and what each line of its transcript still holds. Changes nothing.
+"""What can still be read of a damaged conversation? Its existing files, and each readable line of its transcript.
+Changes nothing.
 
-A repair begins with the same.
+A repair starts with this.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ MetadataSource = Literal["metadata.json", "header", "archive", "nothing"]
 
 @contextmanager
 def open_damaged(directory: filesystem.AnyPath, file_system: FileSystem | None, doing: str) -> Iterator[Folder]:
-    """The folder of a conversation, or of what is left of one."""
+    """Open the folder of a conversation, whole or damaged."""
     path = filesystem.absolute_path(directory)
     files = filesystem.REAL if file_system is None else file_system
     with refusals(path, doing, "Nothing of it was changed"), open_folder(files, path) as folder:
@@ -59,7 +60,7 @@ def open_damaged(directory: filesystem.AnyPath, file_system: FileSystem | None, 
 
 
 def _require_something(folder: Folder) -> None:
-    """Raise unless the folder holds a conversation, or what is left of one, in files and folders of ours."""
+    """Raise unless the folder holds a conversation, whole or damaged, in files and folders of ours."""
     for name in (METADATA, TRANSCRIPT):
         _require_a_file(folder, name)
     for name in (ARCHIVE, QUARANTINE):
@@ -76,16 +77,16 @@ def _require_something(folder: Folder) -> None:
         require_conversation(folder)
     except (CorruptTranscriptError, CorruptMetadataError) as error:
         if error.kind != "missing" and not {METADATA, TRANSCRIPT} & names_in(folder):
-            raise  # it says what the folder is instead: a library, or what is in it
+            raise  # it says what the folder is instead: a library, or its contents
         if error.kind != "missing" and not _is_ours(folder):
-            reason = "none of its files is ours, or they are so damaged that it cannot be told"
+            reason = "none of its files is recognizable as ours"
             raise CorruptTranscriptError(
                 path=folder.path, kind="foreign", reason=reason, hint=Hint.CHOOSE_A_FOLDER
             ) from None
 
 
 def _is_ours(folder: Folder) -> bool:
-    """Whether the folder is a conversation's, whatever happened to its files. Other programs use such names too."""
+    """True if the folder is a conversation's, whatever happened to its files. Other programs use such names too."""
     if folder.status(ARCHIVE) is not None:
         return True
     for name in (METADATA, TRANSCRIPT):
@@ -116,7 +117,7 @@ class DamagedConversation:
         self.folder = folder
         self.now = format_time(folder.files.now_us())
         self.data = metadata_bytes(folder)
-        """metadata.json as it stands there; None if it does not."""
+        """The bytes of metadata.json; None if it does not exist."""
         self.has_transcript = folder.status(TRANSCRIPT) is not None
         self.header = self.header_of(TRANSCRIPT)
         self.archived = archive.numbers(folder)
@@ -124,7 +125,7 @@ class DamagedConversation:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[OpenFile]:
-        """A file of the conversation, by its path within it."""
+        """A file of the conversation, by its relative path."""
         subfolder, _, name = name.rpartition("/")
         with ExitStack() as stack:
             folder = stack.enter_context(self.folder.subfolder(subfolder)) if subfolder else self.folder
@@ -144,7 +145,7 @@ class DamagedConversation:
         return None if problem_with_members(found[0].metadata) else found[0]
 
     def _choose_metadata(self, accepts_edits: bool) -> tuple[dict[str, Any], MetadataSource]:
-        """The metadata of the repaired conversation, and where it comes from."""
+        """The metadata that the repaired conversation gets, and its source."""
         document = decode_document(self.data)
         header = self.header
         if isinstance(document, NotADocument) and document.version is not None:
@@ -201,23 +202,24 @@ class Salvage:
 
     @property
     def is_intact(self) -> bool:
-        """Whether every record verifies, and nothing stands between them or behind them."""
+        """True if every record verifies, with no other bytes between or after them."""
         return all(found.damage is None for found in self.found)
 
 
 def salvage(directory: filesystem.AnyPath, *, file_system: FileSystem | None = None) -> Salvage:
     """Read a damaged conversation as far as that is possible. Changes nothing and takes no lock.
 
-    The result has every record that verifies, wherever it stands. It also has every line that has the form of a record but was
-    changed; ``damage`` then says so, and the content may not be what was stored. Other bytes are given by their length. So
-    nothing has to be repaired before it can be read. :func:`repair` with ``mode="accept-edits"`` keeps the same records.
+    The result has every record that verifies, wherever it is. It also has every changed line that has the form of a
+    record; ``damage`` then says so, and the content may not be what was stored. Other bytes are given by their length.
+    So a conversation is readable without a repair. :func:`repair` with ``mode="accept-edits"`` keeps the same records.
 
-    The result takes memory for the whole transcript. Beside a live writer the last line may be one that is being written.
+    The result holds the whole transcript in memory. Beside a live writer the last line may be one that is being
+    written.
 
     Raises:
-        ConversationNotFoundError: nothing is there; check the path.
-        CorruptTranscriptError: nothing there is ours (``kind`` is ``foreign``); choose another folder.
-        CorruptMetadataError: something that is not a file stands where metadata.json should be (``foreign``); move it away.
+        ConversationNotFoundError: the path does not exist; check it. CorruptTranscriptError: no file there is ours
+            (``kind`` is ``foreign``); choose another folder.
+        CorruptMetadataError: something other than a file is named metadata.json (``foreign``); move it away.
         UnsupportedVersionError: a later version wrote it; upgrade.
         StorageError: the system refuses to read it; the message says what to do.
     """
@@ -236,7 +238,7 @@ def salvage(directory: filesystem.AnyPath, *, file_system: FileSystem | None = N
 
 
 def _marked(found: Sequence[Salvaged]) -> tuple[Salvaged, ...]:
-    """The same, with the records marked that one behind them takes back."""
+    """The same, with the retracted records marked."""
     taken_back, marked = TakenBack(), []
     for one in reversed(found):
         record = one.record

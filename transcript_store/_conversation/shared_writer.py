@@ -1,46 +1,52 @@
-"""Turns at one conversation: a writer that takes the lock for each call, and still knows what the conversation holds.
+"""How do several writers share a conversation? Each takes the lock for one call, and still knows what the conversation
+holds.
 
-A writer that keeps its lock knows what the disk holds, since nobody else may write. One that gives the lock back knows nothing
-afterwards, and would have to load before every call. But mostly nobody came in between, or somebody who only read.
+A writer that keeps its lock knows what the disk holds, since no other process may write. A writer that releases the
+lock after each call knows nothing afterwards, and would have to load before every call. But usually no other process
+came in between, or one that only read.
 
-Whether somebody came, the name in the lock's file tells: each who takes the lock puts his own there, with a later time than that of
-the name that stood there. Who finds the file to the byte as he left it was here last. What others who came did, a *statement*
-tells, one line behind the name:
+The name in the lock file says who came last: every process that takes the lock writes its own name there, with a later
+time than that of the previous name. A process that finds the file unchanged to the byte was the last writer. A
+*validator*, a line after the name, says what other processes did:
 
     {"boot":"…","generation":0,"seq":12,"offset":3456,"head":"…","synced":3456,"metadata":"…"}
 
-where the transcript ends, how far it is synced, the hash of metadata.json, and under which start of which kernel that was true.
-Whoever looked at the conversation and changed nothing leaves it, for those who know the same. Whoever changed something leaves his
-name alone: nobody else can know yet what he knows. Who comes next makes the statement that he would have left himself.
+It states where the transcript ends, how far it is synced, the hash of metadata.json, and the boot id of the kernel
+under which that was true. A process that only read keeps the validator, so that others can still use it. A process that
+changed something leaves only its name: no other process can have the new state in memory. The next process writes the
+validator that the previous one would have written.
 
-If the file is as he left it, or the very same statement stands there, and the transcript has the inode and the length that he
-remembers, he goes on at once. In any other case he loads, as a process that was just started does: he syncs, reads past the cache
-and recovers.
+If the lock file is as this process left it, or contains the validator that it would write, and the transcript has the
+inode and the length that it remembers, the call continues at once. In any other case it loads, as a newly started
+process does: it syncs, bypasses the cache and recovers.
 
 Invariants, which the tests name:
 
-U1  A statement stands there only while nothing was changed since it was left. Whoever has the lock removes it before he writes or
-    syncs anything; if he cannot, he does neither. Who finds the file as he left it, and only reads, leaves it so: it is true, and
-    killed he leaves what he found. Anybody else removes it as soon as he has the lock: who finds another one, every writer that
-    keeps its lock, a repair and a delete, and earlier versions. Each of them signs the lock with its own name, or does nothing.
-U2  Memory is believed, and a statement left, only behind a call that came to its end: memory is what the disk holds, no sync failed,
-    nothing was interrupted.
-U3  What stands there is compared, and never believed. Nobody learns a number or a hash from it.
+U1  A validator exists only while nothing was changed since it was written. The lock's holder removes it before it
+    writes or syncs anything; if it cannot, it does neither. A process that finds the file as it left it, and only
+    reads, keeps it: it is true, and a killed process leaves what it found. Every other process removes the validator as
+    soon as it has the lock: a shared writer whose memory differs, a writer that keeps the lock, a repair, a delete, an
+    earlier version. Each of them signs the lock with its own name, or does nothing.
+U2  Memory is trusted, and a validator written, only after a call that completed: memory is what the disk holds, no sync
+    failed, nothing was interrupted.
+U3  The validator is only compared. No value in it is ever used.
 
-So what may go wrong has one answer:
+So every failure ends in a load, or in nothing worse:
 
-* A process was killed in its turn, perhaps between a write and its sync: its name stands there (U1), and who would go on with that
-  is dead. The next one loads, and the load syncs what it shows.
-* A statement is torn, stale, or written by hand: it differs from mine in some byte, or it says what I know (U3).
-* The power failed: the file may hold anything, but who knew something is dead. A statement of another kernel, of a machine that shares
-  the folder, has another boot id: what one kernel caches says nothing about another's. A process that was saved as an image, and goes
-  on from that after a power cut, is not provided for: it has to open the conversation anew.
-* Somebody moved, deleted or replaced the folder, the lock file or the transcript: the lock, or the transcript, is looked for at its
-  path in each turn.
-* Appends that are not synced (``process-crash``): no statement tells of them. Whoever did not make them loads, and a load syncs. So
-  nobody builds on what is not synced, except the one who said that it need not be.
+* A process was killed during its call, perhaps between a write and its sync: the lock file has its name (U1), and the
+  only process that could trust that is dead. The next one loads, and a load syncs what it shows.
+* A validator is torn, stale, or written by hand: it differs from ours in some byte, or it states what we know (U3).
+* The power failed: the file may hold anything, but every process that knew something is dead. A validator of another
+  kernel, of a machine that shares the folder, has another boot id: one kernel's cache says nothing about another's. A
+  process that was saved as an image, and is resumed after a power cut, is not supported: it has to open the
+  conversation again.
+* Another process moved, deleted or replaced the folder, the lock file or the transcript: each call checks the lock and
+  the transcript at their paths.
+* Appends that are not synced (``process-crash``): no validator covers them. Every other process loads, and a load
+  syncs. So only the process that chose not to sync builds on what is not synced.
 
-Where the system tells no boot id (all but Linux) there are no statements, and each call loads. The lock file itself is never synced.
+Where the system has no boot id (all but Linux) there are no validators, and each call loads. The lock file itself is
+never synced.
 """
 
 from __future__ import annotations
@@ -64,39 +70,39 @@ from transcript_store.errors import (
 from transcript_store.hints import Hint
 
 WAIT_SECONDS = 10.0
-"""How long a call waits for the turns of others, if nothing else was asked for."""
+"""How long a call waits for other writers by default."""
 
 
 class _Facts(NamedTuple):
-    """What a statement tells."""
+    """What a validator states."""
 
     transcript: tuple[object, ...]
     members: dict[str, Any]
     mark: Mark | None
 
     def are(self, others: _Facts | None) -> bool:
-        """Whether these are the same. A change of metadata makes new members: those that are only equal (``1`` and ``True`` are) differ."""
+        """True if these are the same. A change of metadata creates a new object: members that are only equal (``1`` and
+        ``True`` are) differ.
+        """
         if others is None or self.transcript != others.transcript:
             return False
         return self.members is others.members and self.mark is others.mark
 
 
 class SharedWriter(Writer):
-    """A conversation as one of several writers sees it, each in its turn."""
+    """A conversation as one of several writers sees it, with the lock held only during a call."""
 
-    _poll_seconds = (
-        0.002  # one that takes turn after turn leaves the lock free for some 20 µs: a hundredth of the time, or less
-    )
+    _poll_seconds = 0.002  # a writer that makes call after call leaves the lock free for some 20 µs: a hundredth of the time, or less
 
     def __init__(self, files: FileSystem, path: str, options: StorageOptions) -> None:
         super().__init__(files, path, options)
         self._boot_id = files.boot_id()
         self._id: str | None = None
-        """The conversation's id, once there was a turn."""
+        """The conversation's id, after the first call."""
         self._met: _Facts | None = None
-        """What was true when the turn began, or when it had looked at all."""
+        """The facts when the call started, or after it loaded."""
         self._stated: tuple[_Facts | None, bytes] = (None, b"")
-        """What was true when a statement was made last, and the statement: what one turn leaves is what the next one looks for."""
+        """The facts of the last validator, and that validator: the next call looks for what this one left."""
 
     def begin_read(self) -> None:
         self.begin_call()
@@ -107,23 +113,24 @@ class SharedWriter(Writer):
         self._sign()
 
     def begin_call(self) -> None:
-        """Take the lock, and make sure that memory is what the disk holds; a poisoned writer has no more turns.
+        """Take the lock, and make sure that memory is what the disk holds; a poisoned writer makes no more calls.
 
-        Once in a call; a second time does nothing.
+        Once per call; a second time does nothing.
         """
         if self.state is State.POISONED or (self.lock.is_taken and self.state is State.READY):
             return
         try:
             is_known = self.state is State.BETWEEN_TURNS
-            if not self.take_lock():  # also if the last turn was interrupted at its end
-                self.load()  # it was moved away: there is nothing, or another one, at its path
+            if not self.take_lock():  # also if the last call was interrupted at its end
+                self.load()  # moved away: its path is empty, or leads to another conversation
             elif is_known and self._is_as_i_left_it():
                 self._met = self._facts()
                 self.state, self.was_looked_at = State.READY, True
             else:
-                self.lock.sign()  # to load is to sync, and perhaps to recover
+                self.lock.sign()  # a load syncs, and perhaps recovers
                 self.look_at_all()
-                # A mark changes metadata.json, so every other writer would have to load. It is not renewed for each that came.
+                # A new mark changes metadata.json, so every other writer would have to load. It is not renewed for each
+                # load.
                 if self.mark is None or self.log.end.seq >= self.mark.position.seq + MARK_EVERY:
                     self.renew_mark()
         except StorageError:
@@ -132,7 +139,7 @@ class SharedWriter(Writer):
             raise storage_error(error, self.path, "look at the conversation again") from error
         if self._id not in (None, self.members["id"]):
             self.state = State.CHANGING
-            reason = f"conversation {self._id} is gone, and another one stands in its place"
+            reason = f"conversation {self._id} was removed, and its path leads to another one"
             raise ConversationNotFoundError(path=self.path, reason=reason, hint=Hint.RELOAD)
 
     def look_at_all(self) -> None:
@@ -140,7 +147,9 @@ class SharedWriter(Writer):
         self._met = self._facts()
 
     def end_call(self) -> None:
-        """Let go of the lock, and leave what those may go on with who know the same (U2). May be interrupted and called again."""
+        """Release the lock, and leave a validator for processes with the same memory (U2). May be interrupted and
+        called again.
+        """
         leaving, self.was_looked_at = None, False
         if self.state is State.READY:
             self._id = self.members["id"]
@@ -151,26 +160,28 @@ class SharedWriter(Writer):
 
     def _to_leave(self) -> bytes:
         if not self._facts().are(self._met):
-            return b""  # nobody else knows it
+            # We changed something, so no other process can have this state in memory. A validator here would match only
+            # ours, and ours is recognized by the signature.
+            return b""
         return self.lock.found if self.lock.is_as_left else self._statement()
 
     def resolve(self) -> None:
         if not self.log.is_current:
-            self._sign()  # to look again may be to recover
+            self._sign()  # reading again may recover a torn tail
         super().resolve()
 
     def _sign(self) -> None:
-        """Remove the statement before anything is changed (U1)."""
-        if self.lock.is_taken:  # a poisoned writer has no turn
+        """Remove the validator before anything is changed (U1)."""
+        if self.lock.is_taken:  # a poisoned writer has no lock
             try:
                 self.lock.sign()
             except OSError as error:
                 raise self.no_lock(error) from error
 
     def close(self) -> None:
-        """Sync what was not synced, note in metadata.json how far if it is our turn now, and let go.
+        """Sync what was not synced, note in metadata.json how far if we have the lock, and release it.
 
-        If others wrote since, or are writing, it is theirs to note.
+        If another process wrote since, or is writing, it writes that note.
         """
         try:
             if self.state is State.BETWEEN_TURNS:
@@ -195,7 +206,7 @@ class SharedWriter(Writer):
                 else:
                     left = self.lock.found
         except (OSError, ConversationLockedError, CorruptTranscriptError):
-            pass  # all that was acknowledged is stored; a mark is something to have besides
+            pass  # all that was acknowledged is stored; the mark is optional
         finally:
             self.lock.pause(left)
 
@@ -205,13 +216,13 @@ class SharedWriter(Writer):
         try:
             return self.log.is_as_remembered()
         except CorruptTranscriptError:
-            return False  # another file stands there, or none: the load says what is the matter
+            return False  # another file is there, or none: the load reports what is wrong
 
     def _facts(self) -> _Facts:
         return _Facts((self.log.header.generation, self.log.end, self.log.synced.offset_bytes), self.members, self.mark)
 
     def _statement(self) -> bytes:
-        """What is true of the conversation as memory has it, on one line; nothing where there is no boot id."""
+        """The validator for the state in memory, on one line; empty if there is no boot id."""
         if not self._boot_id:
             return b""
         if not (facts := self._facts()).are(self._stated[0]):

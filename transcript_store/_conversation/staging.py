@@ -1,11 +1,11 @@
-"""Many conversations created together: one sync of the file system for all of them, and then their names.
+"""How are many conversations created with one commit? One sync of the file system for all, then their names.
 
-A conversation that is created by itself waits for the disk seven times. On a stage each is written whole, and without a sync,
-under a name that nobody looks for, ``.stage-<32 hex>-<id>`` in the library. Then:
+Creating one conversation syncs seven times. In the staging area each is written in full without a sync, under a name
+that no process looks for, ``.stage-<32 hex>-<id>`` in the library. Then:
 
-1. one sync of the file system: all that was written is on the medium (``_os/syncfs.py`` says where that can be relied upon);
-2. each is renamed to its id. A directory replaces nothing but an empty one: whoever was faster stays;
-3. one sync of the library: the names are on the medium. Only now is anybody told.
+1. one sync of the file system: all that was written is on disk (``_os/syncfs.py`` says where that can be relied upon);
+2. each is renamed to its id. A directory replaces only an empty one: whoever was faster keeps the name;
+3. one sync of the library: the names are on disk. Only now does a caller learn of them.
 
 Invariants, which the tests name:
 
@@ -36,20 +36,22 @@ from transcript_store.errors import ConversationExistsError, ConversationLockedE
 from transcript_store.hints import Hint
 
 _OCCUPIED = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY})
-"""What a rename of a directory says where something is that it does not replace: a folder, a file, a link, a mount."""
+"""The error numbers of a directory's rename onto something that it does not replace: a folder, a file, a link, a mount."""
 _CREATING = "create the conversations"
 
 
 class StagingArea:
-    """A stage in a library, held open by one process. Calls must not overlap, except ``write``."""
+    """A staging area in a library, held open by one process. Calls must not overlap, except ``write``."""
 
     def __init__(self, files: FileSystem, library: str) -> None:
         self.files = unsynced(files)
-        """What is on the stage is written through this."""
+        """The file system that writes the contents."""
         self._failure = ""
         self._has_names_to_sync = False
         with refusals(library, _CREATING, "None of them is there"):
-            self._parent = Folder.make(files, library)  # before anything is written: sync_all answers from here on
+            self._parent = Folder.make(
+                files, library
+            )  # before anything is written: sync_all reports errors from here on
             self._note_name = stage_name(files)
             self._note = Lock(self._parent, name=self._note_name)
             try:
@@ -59,7 +61,7 @@ class StagingArea:
                 raise
 
     def path_of(self, id: str) -> str:
-        """Where a conversation stands as long as it is on the stage."""
+        """The path of a conversation in the staging area."""
         return self._parent.path_of(staged_name(self._note_name, id))
 
     def write(
@@ -70,7 +72,9 @@ class StagingArea:
         options: StorageOptions,
         features: Sequence[str] = (),
     ) -> None:
-        """Put a conversation on the stage, whole and closed. Raises ``ConversationExistsError`` if its id is taken."""
+        """Write a conversation into the staging area, whole and closed. Raises ``ConversationExistsError`` if its id is
+        taken.
+        """
         path = self._parent.path_of(id)
         self._require_it_is_sound()
         with refusals(path, "create the conversation", "There is none yet"):
@@ -93,14 +97,14 @@ class StagingArea:
             self.files.unlink(folder.handle, LOCK)
 
     def commit(self, ids: Iterable[str]) -> list[str]:
-        """Give conversations that are whole their names; returns those whose id somebody else has taken meanwhile.
+        """Give whole conversations their names; returns those whose id another process took meanwhile.
 
         On return all others are created, and survive a power loss.
         """
         self._require_it_is_sound()
         with refusals(self._parent.path, _CREATING):
             if not self._note.is_held():
-                what = "the note of the stage was removed while we held it, so others may have removed what was on it"
+                what = "the staging note was removed while this process held it, so another process may have removed the conversations"
                 raise ConversationLockedError(path=self._parent.path, reason=what, hint=Hint.CREATE_THE_REST)
         try:
             self._parent.sync_all()
@@ -128,13 +132,13 @@ class StagingArea:
         return True
 
     def discard(self, *ids: str) -> None:
-        """Take conversations off the stage, as far as the system allows it."""
+        """Remove conversations from the staging area, ignoring errors."""
         for one in ids:
             with suppress(OSError):
                 self._parent.remove_tree(staged_name(self._note_name, one))
 
     def close(self) -> None:
-        """Let go. The note stays if names are to be synced that are not: who finds it does that."""
+        """Release the note. Its file stays if names are not synced yet: the process that finds it syncs them."""
         with self._note.released_at_the_end(), suppress(OSError):
             if not self._has_names_to_sync and self._note.is_held():
                 self._parent.discard(self._note_name)
@@ -151,7 +155,7 @@ class StagingArea:
 
 
 def is_of_use(files: FileSystem, library: str) -> bool:
-    """Whether a library's file system can be synced as a whole. If not, nothing is gained by a stage."""
+    """True if a library's file system can be synced as a whole. If not, a staging area gains nothing."""
     with refusals(library, _CREATING):
         while True:
             try:
@@ -160,4 +164,4 @@ def is_of_use(files: FileSystem, library: str) -> bool:
             except FileNotFoundError:
                 if library == "/":
                     raise
-                library = library.rpartition("/")[0] or "/"  # it will be made there
+                library = library.rpartition("/")[0] or "/"  # it will be created there

@@ -1,27 +1,27 @@
-"""A conversation's folder: the log of the live generation, the metadata beside it, the archive.
+"""How is a conversation's folder opened and read: the log of the live generation, the metadata, the archive?
 
-This is all that ``ConversationStore`` needs of what is below it. :class:`Storage` is what a reader and a writer share: they
-open the folder, verify its files, and read earlier generations. ``reader.Reader`` reads along beside a writer;
-``writer.Writer`` holds the lock and changes the files. Another engine would have the same doors.
+``ConversationStore`` uses nothing below this module. :class:`Storage` is what a reader and a writer share: they open
+the folder, verify its files, and read earlier generations. :class:`Reader` reads beside a writer; ``writer.Writer``
+holds the lock and changes the files. Backends have subclasses of their own.
 
 What a storage knows of its folder is one value, :class:`State`. These calls change it:
 
 ======================  ==========  ==============================================================================
 call                    from        to
 ======================  ==========  ==============================================================================
-load, create            NEW         READY; NEW if it is refused, and the caller lets go of the storage
+load, create            NEW         READY; NEW if it is refused; the caller closes the storage
 append                  READY       READY; POISONED if the sync failed
 replace, metadata, …    READY       CHANGING, then READY; READY too if it is refused; POISONED if a sync failed
 (interrupted)           CHANGING    CHANGING: the next call loads what is on the disk, and then it is READY
 load by the next call   CHANGING    READY; CHANGING if it is refused
 close, let_go           any         CLOSED
-end of a turn           READY       BETWEEN_TURNS; the lock is let go in any state
-beginning of a turn     BETWEEN_…   READY: it is as it was left, or was loaded; BETWEEN_TURNS if that is refused
-beginning of a turn     CHANGING    READY: it was loaded; CHANGING if that is refused
+end of a call           READY       UNLOCKED; the lock is released in any state
+start of a call         UNLOCKED    READY: it is as it was left, or was loaded; UNLOCKED if that is refused
+start of a call         CHANGING    READY: it was loaded; CHANGING if that is refused
 ======================  ==========  ==============================================================================
 
-An interrupted append changes nothing here: its log is no longer ``is_current``, and looks at its file again. A reader is only
-ever NEW, READY or CLOSED. Only a writer that lets go of its lock between calls has turns (``turns``).
+An interrupted append changes nothing here: its log is no longer ``is_current``, and reads its file again. A reader is
+only ever NEW, READY or CLOSED. Only a shared writer (``shared_writer``) is ever UNLOCKED.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class State(Enum):
 
     NEW = "nothing was loaded or created yet"
     READY = "memory is what the disk holds"
-    CHANGING = "a change was begun and has not ended: the next call looks at what the disk holds"
-    POISONED = "a sync failed: nobody knows what the disk holds, and nothing more is written"
-    BETWEEN_TURNS = "the lock is let go: memory is what the disk held then"
+    CHANGING = "a change was started and has not ended: the next call reads what the disk holds"
+    POISONED = "a sync failed: what the disk holds is unknown, and nothing more is written"
+    BETWEEN_TURNS = "the lock is released: memory is what the disk held then"
     CLOSED = "every handle is closed, and the lock is free"
 
 
@@ -83,14 +83,14 @@ class StorageOptions(NamedTuple):
     tail_only: bool = False
     hold_lock: bool = True
     keys: Keyring | None = None
-    """What opens the conversation, and what a new one is sealed with."""
+    """The keys that unseal the conversation, and seal a new one."""
     accept_unkeyed_repair: bool = False
     accept_plain: bool = False
-    """Whether a conversation that is not sealed may be loaded with keys: to seal it."""
+    """True if a plaintext conversation may be loaded with keys: to seal it."""
     take_over: bool = False
-    """On a place: whether to claim what another writer has. In a folder a lock ends with its process."""
+    """On a backend: True to take over from another writer. In a folder a lock ends with its process."""
     holder: str = ""
-    """On a place: the name of this writer, which is told to one whose conversation it takes over."""
+    """On a backend: the name of this writer, which a fenced writer sees in its error."""
 
 
 class Storage(ABC):
@@ -105,7 +105,7 @@ class Storage(ABC):
         self.files = files
         self.options = options
         self.from_medium = from_medium
-        """For a reader: True while it reads something to copy, which must be on the medium."""
+        """For a reader: True while it reads something to copy, which must be on disk."""
         self.folder = Folder(files, path, -1)
         self.lock = Lock(self.folder, Hint.WAIT_OR_READ, poll_seconds=self._poll_seconds)
         """A reader never takes it."""
@@ -113,11 +113,11 @@ class Storage(ABC):
         """The log of the live generation."""
         self.mark: Mark | None = None
         self.sealing: Sealing | None = None
-        """The data key, if the conversation is sealed and the key was given. Then ``members`` are those that are sealed too."""
+        """The data key, if the conversation is sealed and the key was given. Then ``members`` include the sealed ones."""
         self.sealing_ahead: Sealing | None = None
-        """The data key as it was before the lock was taken, for the load or the seal that follows."""
+        """The data key that was read before the lock was taken, for the load or the seal that follows."""
         self.was_repaired = False
-        """Whether what was loaded is a repair without the key, which the caller accepts."""
+        """True if a repair without the key was loaded, which the caller accepts."""
         self.state = State.NEW
 
     @property
@@ -133,13 +133,15 @@ class Storage(ABC):
     # ---- load ----------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Open the conversation that is there and verify it; a writer takes the lock and recovers a torn tail."""
+        """Open the conversation and verify it; a writer takes the lock and recovers a torn tail."""
         with refusals(self.path, "open the conversation", can_read_only=self.writable):
             while not self._load():
                 pass
 
     def _load(self) -> bool:
-        """Load what is at the path; False if it was moved away meanwhile (deleted, say), so that the path must be opened again."""
+        """Load the conversation at the path; False if it was moved away meanwhile (deleted, for example), so that the
+        path must be opened again.
+        """
         self.folder.take_over(open_folder(self.files, self.path, hint=Hint.INITIALIZE))
         try:
             require_conversation(self.folder)
@@ -155,13 +157,14 @@ class Storage(ABC):
         """Load the folder that is open; False if it is no longer the one at the path."""
 
     def take_in(self) -> None:
-        """Read metadata.json, then the transcript. In this order a reader never meets an older generation than its metadata.
+        """Read metadata.json, then the transcript. In this order a reader never meets an older generation than its
+        metadata.
 
-        What was known before stays until everything new is verified.
+        The old state stays until everything new is verified.
         """
         log = (
             self.log if self.log.handle < 0 else self._new_log()
-        )  # the first load takes the one that was made with the storage
+        )  # the first load uses the one that was created with the storage
         try:
             document = read_metadata(self.folder)
             log.open(document.mark)
@@ -184,7 +187,7 @@ class Storage(ABC):
         except BaseException:
             with suppress(OSError):
                 log.close()
-            if log is self.log:  # the next attempt begins with nothing
+            if log is self.log:  # the next attempt starts with nothing
                 self.log = self._new_log()
             raise
         before, self.log, self.members, self.mark = self.log, log, members, mark
@@ -204,18 +207,20 @@ class Storage(ABC):
         """Find out what an interrupted call left, if one was."""
 
     def end_call(self) -> None:  # noqa: B027 (only a writer that lets go of the conversation between calls has something to do)
-        """At the end of a call, whatever came of it."""
+        """At the end of a call, whatever its result."""
 
     # ---- sealed --------------------------------------------------------------------------------------------------
 
     def _unlocked(self, header: Header) -> Sealing | None:
-        """The data key of the conversation; None if it is plain, or no keys were given. Plain where sealed is due is refused."""
+        """The data key of the conversation; None if it is plaintext, or no keys were given. Raises for plaintext where
+        it must be sealed.
+        """
         if self.options.keys is None:
             return None
         if not header.is_sealed:
             if self.options.accept_plain:
                 return None
-            reason = "a key was given, and the conversation there is not sealed"
+            reason = "a key was given, but the conversation is not sealed"
             raise NotSealedError(path=self.path, reason=reason)
         known, self.sealing_ahead = self.sealing_ahead or self.sealing, None
         return Sealing.of(self.options.keys, self.folder, header.conversation, known)
@@ -223,9 +228,10 @@ class Storage(ABC):
     def _require_genuine(
         self, sealing: Sealing, header: Header, document: MetadataDocument, agreed: MetadataDocument
     ) -> bool:
-        """Raise unless whoever wrote the header and the metadata had the key; True if it was a repair, and that is accepted.
+        """Raise unless the header and the metadata were written with the key; True if a repair wrote them, and the
+        caller accepts it.
 
-        The header of a repair that was accepted has no check of its own: the mark's head covers it.
+        The header of an accepted repair has no check of its own: the mark's head covers it.
         """
         of_header = sealing.is_genuine(header)
         if of_header is False:
@@ -235,22 +241,22 @@ class Storage(ABC):
         of_document = sealing.is_genuine(document)
         if of_document is False:
             path = self.folder.path_of(METADATA)
-            reason = "it was not written with the key, or is of another moment: somebody changed it, or put an older one back"
+            reason = "it was not written with the key, or is out of date: it was changed, or replaced by an older one"
             raise CorruptMetadataError(path=path, kind="not-genuine", reason=reason)
         is_genuine = of_header is True
-        if agreed is document:  # else a replace was cut off before it wrote metadata.json
+        if agreed is document:  # else a replace was interrupted before it wrote metadata.json
             is_genuine = of_document is True and (is_genuine or document.mark is not None)
         if is_genuine:
             return False
         if not self.options.accept_unkeyed_repair:
-            reason = "it was repaired, or rewritten, by somebody without its key"
+            reason = "it was repaired, or rewritten, without its key"
             raise self.corrupt("unkeyed-repair", reason, Hint.ACCEPT_THE_REPAIR)
         return True
 
     def _require_all(self, log: Log, members: dict[str, Any]) -> None:
-        """Raise if something is missing that whoever lacks the key could take away: the first records, or an earlier generation."""
+        """Raise if something is missing that can be removed without the key: the first records, or an earlier generation."""
         if log.end.seq < log.header.begins_with:
-            reason = f"it began with {many(log.header.begins_with, 'record')}, and has {log.end.seq:,}"
+            reason = f"it started with {many(log.header.begins_with, 'record')}, and has {log.end.seq:,}"
             raise self.corrupt("truncated", reason)
         there = {*archive.numbers(self.folder)}
         gone = missing_ranges(log.header.generation, there, members.get(GONE) or [])
@@ -259,7 +265,7 @@ class Storage(ABC):
             raise CorruptTranscriptError(path=self.folder.path_of(ARCHIVE), kind="missing", reason=reason)
 
     def opened(self, document: MetadataDocument) -> dict[str, Any]:
-        """The members of a metadata.json of the generation that is loaded."""
+        """The unsealed members of a metadata.json of the loaded generation."""
         if self.sealing is None:
             return document.members
         self._require_genuine(self.sealing, self.log.header, document, document)
@@ -271,7 +277,7 @@ class Storage(ABC):
 
     @property
     def members_at_start(self) -> dict[str, Any]:
-        """The metadata when the live generation began."""
+        """The metadata when the live generation started."""
         members = self.log.header.metadata
         if self.sealing is None or not self.log.header.is_sealed:
             return members
@@ -285,14 +291,14 @@ class Storage(ABC):
 
     @abstractmethod
     def sync_before_copy(self) -> None:
-        """Before what was read is copied: make sure that it is on the medium.
+        """Before a copy of what was read: make sure that it is on disk.
 
         Otherwise a copy could have a message that a power loss takes from the original.
         """
 
     def generations(self) -> list[Generation]:
-        """Every generation that there is, the oldest first, the live one last."""
-        with refusals(self.path, "look into the archive"):
+        """Every existing generation, the oldest first, the live one last."""
+        with refusals(self.path, "read the archive"):
             return archive.generations(self.folder, self.log, self.members_now, self.sealing)
 
     @contextmanager
@@ -309,7 +315,7 @@ class Storage(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Finish what is under way, and let go."""
+        """Finish what is under way, and release everything."""
 
     def let_go(self) -> None:
         """Close every handle, release the lock, and forget what was read, whatever happens.
@@ -324,7 +330,7 @@ class Storage(ABC):
 
     @contextmanager
     def let_go_at_the_end(self) -> Iterator[None]:
-        """Let go whatever happens in a block, also if that is interrupted (Ctrl-C) the first time."""
+        """Release everything at the end of a block, also if that is interrupted (Ctrl-C) the first time."""
         with ExitStack() as stack:
             for _ in range(2):
                 stack.callback(self.let_go)
@@ -345,19 +351,18 @@ class Storage(ABC):
 
 
 # ---- reader ----
-#
-# One conversation, read without a lock beside a writer at work. Nothing here is written.
+# One conversation, read without a lock beside an active writer. Nothing here writes.
 
 
 class RefreshResult(NamedTuple):
-    """What ``refresh()`` saw: how many records are new, and whether the transcript was read from its start again."""
+    """The result of ``refresh()``: how many records are new, and whether the transcript was read from its start again."""
 
     records_added: int
     started_over: bool
 
 
 class Reader(Storage):
-    """A conversation as one reader sees it: what was there when it was loaded, or last refreshed."""
+    """A conversation as one reader sees it: as it was when it was loaded, or last refreshed."""
 
     writable = False
 
@@ -375,7 +380,7 @@ class Reader(Storage):
         return None
 
     def refresh(self) -> RefreshResult:
-        """Read what was added since; start over if another transcript stands there, or the one that was read was changed."""
+        """Read the new records; start over if another transcript is there, or the one that was read was changed."""
         with refusals(self.path, "read the conversation again"):
             self._reopen()
             before = self.log.end.seq
@@ -387,15 +392,15 @@ class Reader(Storage):
                     if document.members["generation"] == self.log.header.generation:
                         self.members = self.opened(document)
                     return RefreshResult(self.log.end.seq - before, False)
-                # Another conversation's metadata.json was put here: the load names both conversations.
+                # This is another conversation's metadata.json: the load names both conversations.
             self.load_what_is_there()
             return RefreshResult(self.log.end.seq, True)
 
     def _reopen(self) -> None:
-        self.folder.take_over(open_folder(self.files, self.path, absent="the conversation is gone"))
+        self.folder.take_over(open_folder(self.files, self.path, absent="the conversation was removed"))
 
     def members_now(self) -> dict[str, Any]:
-        """The members as they are on the disk; those that were read, if what stands there now cannot be believed."""
+        """The members as they are on disk; those that were read, if the file cannot be trusted now."""
         with suppress(CorruptMetadataError, CorruptTranscriptError, UnsupportedVersionError):
             return self.opened(read_metadata(self.folder))
         return self.members
@@ -404,12 +409,12 @@ class Reader(Storage):
         """Nothing to do: a reader writes nothing, and an interrupted refresh leaves what was known before."""
 
     def sync_before_copy(self) -> None:
-        """Sync what its writer may not have synced, and read it again from the medium.
+        """Sync what its writer may not have synced, and read it again from disk.
 
-        After a failed sync of the writer, the operating system's cache shows bytes that the disk never got, and another sync
-        reports success. So the cache is not believed. Only what the mark covers need not be read again.
+        After a failed sync of the writer, the page cache shows bytes that the disk never got, and another sync reports
+        success. So the cache is not trusted. Only what the mark covers need not be read again.
         """
-        with refusals(self.path, "sync what is to be copied", "Nothing was copied"):
+        with refusals(self.path, "sync before the copy", "Nothing was copied"):
             if not self.from_medium and self.mark != Mark(self.log.header.generation, self.log.end):
                 self.from_medium = True
                 try:
@@ -421,5 +426,5 @@ class Reader(Storage):
             self.folder.sync_to_copy()  # the names of the transcript and of the metadata
 
     def close(self) -> None:
-        """Let go: there is nothing to finish."""
+        """Release everything: there is nothing to finish."""
         self.let_go()

@@ -1,7 +1,7 @@
-"""One line about a conversation, from as little as tells it: its metadata, its header and its last whole record.
+"""What does a listing show of a conversation? Its metadata, its header and its last whole record are enough.
 
-A summary is not a verification: the records before the last are not looked at. Damage that is seen is reported, and does not
-hide the other conversations.
+A summary is not a verification: the records before the last are not read. Damage that is found is reported, and does
+not hide the other conversations.
 """
 
 from __future__ import annotations
@@ -43,40 +43,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationSummary:
-    """What a list says of a conversation. Where damage hides a fact, it is None."""
+    """One row of a listing. A fact that damage hides is None."""
 
     id: str | None = None
     directory: str
     title: str | None = None
-    """The label ``title``; None too if it is nothing but blanks."""
+    """The label ``title``; None if it is missing or blank."""
     labels: dict[str, str] | None = field(default=None, hash=False)
     provider: str | None = None
     model: str | None = None
     created_at: str | None = None
     updated_at: str | None = None
-    """When something was last said: the time of the last record, RFC 3339 in UTC; without a record when it was created. A rename, a
-    label or an import does not change it."""
+    """The time of the last record, RFC 3339 in UTC; without a record the time of the creation. A rename, a label or an
+    import does not change it.
+    """
     touched_at: str | None = None
-    """When it was last written to: the later of the time of the last record and of the last change of the metadata. On a backend an
-    import counts too."""
+    """The time of the last write: the later of the last record and the last change of the metadata. On a backend an
+    import counts too.
+    """
     record_count: int | None = None
     """How many records the live generation has, events included: the number of its last whole one."""
     generation: int | None = None
     size_bytes: int | None = None
     """The length of transcript.jsonl."""
     damage: str | None = None
-    """What is wrong as far as this look can tell, in a sentence; None if nothing is. ``verify()`` looks at everything."""
+    """What is wrong, as far as this short check shows, in a sentence; None if nothing is. ``verify()`` reads everything."""
     torn_bytes: int = 0
-    """How many bytes stand behind the last whole record: a torn tail, which the next load that may write cuts, or a line that
-    is being written. 0 too where there is damage."""
+    """How many bytes follow the last whole record: a torn tail, which the next load that may write cuts off, or a line
+    that is being written. 0 if there is damage.
+    """
     sealed: bool = False
-    """Whether the conversation is sealed: then its title and its labels are not shown, and no key is needed to list it."""
+    """True if the conversation is sealed: then its title and its labels are not shown, and no key is needed to list it."""
     last_extra: dict[str, Any] | None = field(default=None, hash=False)
-    """The ``extra`` of the last whole record, if it was asked for. None too if that record has none."""
+    """The ``extra`` of the last whole record, if it was asked for. None if that record has none."""
 
 
 def require_page(limit: object, before: object) -> None:
-    """Raise unless this is a page of a list: how many at most, or None, and the last summary of the page before, or None."""
+    """Raise unless this describes a page of a listing: a maximum or None, and the last summary of the page before or None."""
     if limit is not None:
         require_count("limit", limit)
     if before is not None and not isinstance(before, ConversationSummary):
@@ -84,12 +87,12 @@ def require_page(limit: object, before: object) -> None:
 
 
 def summarize(parent: Folder, name: str, last_extra: bool = False) -> ConversationSummary | None:
-    """Look at the conversation in a folder of ``parent``; None if there is none (nor a part of one) at that name.
+    """Summarize the conversation in a folder of ``parent``; None if there is none (nor a part of one) with that name.
 
     With ``last_extra`` the last record is decoded too.
 
     Raises:
-        StorageError: no file can be opened any more, or there is no memory. Any other refusal is told as damage.
+        StorageError: no file can be opened any more, or there is no memory. Any other refusal is reported as damage.
     """
     files, path = parent.files, parent.path_of(name)
 
@@ -103,7 +106,7 @@ def summarize(parent: Folder, name: str, last_extra: bool = False) -> Conversati
             refusal = storage_error(error, path, "look at it")
             if refusal.errno in NOT_ITS_FAULT:
                 raise refusal from error
-            return ConversationSummary(directory=path, damage=f"it cannot be looked at: {refusal.strerror}")
+            return ConversationSummary(directory=path, damage=f"it cannot be read: {refusal.strerror}")
 
     def is_fine(summary: ConversationSummary | None) -> bool:
         return summary is None or (summary.damage is None and not summary.torn_bytes)
@@ -112,10 +115,10 @@ def summarize(parent: Folder, name: str, last_extra: bool = False) -> Conversati
 
 
 def summary_of(directory: filesystem.AnyPath) -> ConversationSummary | None:
-    """The summary of the conversation in a folder, as a list has it; None if there is none, nor a part of one.
+    """The summary of the conversation in a folder, as in a listing; None if there is none, nor a part of one.
 
     Raises:
-        StorageError: the directory that the folder stands in cannot be opened, or no file can be opened any more.
+        StorageError: the parent directory cannot be opened, or no file can be opened any more.
     """
     return summary_in(filesystem.REAL, filesystem.absolute_path(directory))
 
@@ -169,8 +172,8 @@ def _read(
     begin = start.find(b"\n") + 1
     problems: list[str] = []
     document = decode_document(data, check_members=False)
-    # The plain case: the two hashes show that a store wrote both, so the header is not parsed and no member is checked.
-    # Measured, a list of 500 takes 0.7 of the time so, and 0.35 where the conversations have 20 KB of tools.
+    # The common case: the two hashes show that a store wrote both, so the header is not parsed and no member is
+    # checked. Measured, a listing of 500 takes 0.7 of the time, and 0.35 where the conversations have 20 KB of tools.
     if isinstance(document, MetadataDocument) and is_header_of(
         start[:begin], document.members.get("id"), document.members.get("generation")
     ):
@@ -195,7 +198,7 @@ def _read(
         problems.append(f"{TRANSCRIPT}: no whole record ends in its last {scan.LONGEST_TAIL_BYTES:,} bytes")
     whole_to = begin if last is None else last.end
     if mark is not None and whole_to < mark.position.offset_bytes:
-        problems.append(f"{TRANSCRIPT}: the last record that was stored is not there, or not whole")
+        problems.append(f"{TRANSCRIPT}: the last stored record is missing, or not whole")
     labels, generation = members.get("labels"), members.get("generation")
     updated_at, last_at = _text(members.get("updated_at")), last.at if last else None
     return ConversationSummary(
@@ -219,7 +222,7 @@ def _read(
 
 
 def _extra_of(last: scan.LastRecord) -> dict[str, Any] | None:
-    """The extra of a record. One that is not JSON is no record of ours, and has none: ``verify()`` says what it is."""
+    """The extra of a record. A record that is not JSON is foreign, and has none: ``verify()`` reports it."""
     try:
         extra = decode(last.body + b"}").get("extra")
     except JSONDecodeError:
@@ -228,7 +231,7 @@ def _extra_of(last: scan.LastRecord) -> dict[str, Any] | None:
 
 
 def _reconcile(header: Header, document: MetadataDocument | None, problems: list[str]) -> MetadataDocument:
-    """The metadata that holds: the header's, where metadata.json is not of this generation."""
+    """The valid metadata: the header's, if metadata.json is not of this generation."""
     if document is None:
         return MetadataDocument(header.metadata, None)
     agreed = consistency.of_live(header, document)
@@ -239,35 +242,34 @@ def _reconcile(header: Header, document: MetadataDocument | None, problems: list
 
 
 def _text(member: Any) -> str | None:
-    """A member that should be a text. Only a hash was checked, and somebody else may have computed it."""
+    """A member that should be text. Only a hash was checked, and another program may have computed it."""
     return member if type(member) is str else None
 
 
 # ---- usage ----
-#
-# The tokens that are on record, by day and model. A reply that several records, generations or conversations hold counts once.
+# The stored tokens, by day and model. A reply that several records, generations or conversations hold counts once.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRow:
-    """The tokens of some replies. What a provider did not report counts as 0."""
+    """The tokens of some replies. A number that a provider did not report counts as 0."""
 
     day: str | None
     """``2026-11-27``, in UTC; None for all days."""
     model: str | None
-    """As the reply names it, else the conversation's; None if neither does, or for all models."""
+    """The reply's model, else the conversation's; None if neither names one, or for all models."""
     replies: int = 0
-    """How many replies have a usage on record."""
+    """How many replies have a stored usage."""
     input_tokens: int = 0
-    """All of the input, with what came from a cache and what was written to one."""
+    """All of the input, including what was read from a cache and what was written to one."""
     cache_read_tokens: int = 0
     """How many of them came from the provider's cache."""
     cache_write_tokens: int = 0
     """How many of them were written to the cache, where the provider says so (Claude, Codex)."""
     output_tokens: int = 0
-    """With thinking."""
+    """Including thinking."""
     cost_usd: float | None = None
-    """What the replies that say so cost, in US dollars; None if none does."""
+    """The cost of the replies that state one, in US dollars; None if none does."""
 
     def __add__(self, other: UsageRow) -> UsageRow:
         costs = [row.cost_usd for row in (self, other) if row.cost_usd is not None]
@@ -285,12 +287,14 @@ class UsageRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenUsage:
-    """The tokens that are on record: of a conversation with its earlier generations, or of a library."""
+    """The stored tokens of a conversation with its earlier generations, or of a library."""
 
     rows: tuple[UsageRow, ...]
     """One for each day and model, in this order."""
     skipped: tuple[str, ...] = ()
-    """What could not be read and is not counted, a sentence each: damaged generations or conversations, or sealed ones without the key."""
+    """What could not be read and is not counted, one sentence each: damaged generations or conversations, or sealed
+    ones without the key.
+    """
 
     @property
     def total(self) -> UsageRow:
@@ -353,7 +357,7 @@ class UsageCount:
             yield row, usage
 
     def result(self) -> TokenUsage:
-        """What was counted so far."""
+        """The count so far."""
         return TokenUsage(rows=tuple(row for _, row in sorted(self._rows.items())), skipped=tuple(self.skipped))
 
 

@@ -1,6 +1,6 @@
-"""The records of a transcript with their places in the file, read without a lock: what an index is made of.
+"""Where in the file is each record of a transcript? Read without a lock, for an index.
 
-A place is a promise that can be checked later: the line that ends there has that hash, so everything before it is what it was.
+A position can be checked later: if the line ending there still has this hash, nothing before it changed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OBJECTS = frozenset({dict, type(None)})
 
 
 class FilePosition(NamedTuple):
-    """Behind a line of a transcript: the number of its record, where the line ends in the file, and its hash."""
+    """The position after a line of a transcript: the number of its record, where the line ends in the file, and its hash."""
 
     seq: int
     offset_bytes: int
@@ -44,7 +44,7 @@ class FilePosition(NamedTuple):
 
 
 class LocatedRecord(NamedTuple):
-    """A record, where its line begins, and the line's hash."""
+    """A record, where its line starts, and the line's hash."""
 
     record: Record
     offset_bytes: int
@@ -52,12 +52,12 @@ class LocatedRecord(NamedTuple):
 
 
 class LocatedLine(NamedTuple):
-    """A record as its line says it, with where the line begins and ends, and its hash in ASCII."""
+    """A record as its line has it, with the start and the end of the line, and its hash in ASCII."""
 
     seq: int
     at: str
     members: dict[str, Any]
-    """All of the line. ``message`` and ``extra`` are objects, or are not there."""
+    """All of the line. ``message`` and ``extra`` are objects, or are missing."""
     offset_bytes: int
     end_bytes: int
     head: bytes
@@ -66,12 +66,12 @@ class LocatedLine(NamedTuple):
 
     @property
     def behind(self) -> FilePosition:
-        """The place behind it."""
+        """The position after it."""
         return FilePosition(self.seq, self.end_bytes, self.head.decode())
 
 
 class TranscriptFile:
-    """The live transcript of a conversation, open to read; what was appended after it was opened is not read."""
+    """The live transcript of a conversation, open to read; records appended after it was opened are not read."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class TranscriptFile:
         self.generation = generation
         self.size_bytes = source.size
         self.begin = FilePosition(0, begin.offset_bytes, begin.head.decode())
-        """Behind the header: before the first record."""
+        """The position after the header, before the first record."""
         self._source = source
         self._path = path
         self._can_retract = can_retract
@@ -97,7 +97,7 @@ class TranscriptFile:
             return self._source.read(offset_bytes, length)
 
     def holds(self, place: FilePosition) -> bool:
-        """Whether the line that ends at this place still has this hash: then nothing before it was replaced."""
+        """True if the line that ends at this position still has this hash: then nothing before it was replaced."""
         end = place.offset_bytes
         if not SUFFIX_BYTES < end <= self.size_bytes:
             return False
@@ -105,9 +105,10 @@ class TranscriptFile:
         return self._read(end - len(closing), len(closing)) == closing
 
     def records(self, after: FilePosition) -> Iterator[tuple[LocatedRecord, FilePosition]]:
-        """The records of whole appends behind a place, each verified, with the place behind it; up to the first damage.
+        """The records of whole appends after a position, each verified, with the position after it; up to the first
+        damage.
 
-        A record that is taken back is marked. One with ``retracts`` may name records before the place too.
+        A retracted record is marked. One with ``retracts`` may also name records before the position.
         """
         for line in self.lines(after):
             record = as_record(line.members, line.retracts, is_retracted=line.is_retracted)
@@ -116,7 +117,7 @@ class TranscriptFile:
             yield LocatedRecord(record, line.offset_bytes, line.head.decode()), line.behind
 
     def lines(self, after: FilePosition) -> Iterator[LocatedLine]:
-        """As :meth:`records`, in two thirds of the time: for whoever goes through a whole library for what was said."""
+        """As :meth:`records`, in two thirds of the time: for a caller that reads the messages of a whole library."""
         taken_back = self._taken_back(after)
         for begin, data, starts, piece_end in self._walk(after):
             base, seq = begin.offset_bytes, begin.seq
@@ -126,7 +127,7 @@ class TranscriptFile:
                     try:
                         members = decode(view[start:end])
                     except JSONDecodeError:
-                        return  # somebody computed a hash over something else: `verify` says what it is
+                        return  # another program computed a hash over something else: `verify` reports it
                     seq, at, said = seq + 1, members.get("at"), (members.get("message"), members.get("extra"))
                     if type(at) is not str or not _OBJECTS.issuperset(map(type, said)):
                         return
@@ -138,9 +139,9 @@ class TranscriptFile:
                     yield LocatedLine(seq, at, members, base + start, base + end, head, named, is_retracted)
 
     def record_at(self, offset_bytes: int) -> LocatedRecord | None:
-        """The record whose line begins there; None unless it verifies against the hash in the line before.
+        """The record whose line starts there; None unless it verifies against the hash in the line before.
 
-        It is not marked if it is taken back: what takes it back stands behind it, and :meth:`taken_back` reads that.
+        It is not marked as retracted: its retraction follows it, and :meth:`taken_back` reads that.
         """
         if not SUFFIX_BYTES < offset_bytes < self.size_bytes:
             return None
@@ -160,7 +161,7 @@ class TranscriptFile:
         return LocatedRecord(record, offset_bytes, head.decode()) if record else None
 
     def stops_at_damage(self, after: FilePosition) -> bool:
-        """Whether a whole line stands behind a place that does not verify. An append that is not whole yet is no damage."""
+        """True if a whole line that does not verify follows a position. An append that is not whole yet is not damage."""
         if after.offset_bytes >= self.size_bytes:
             return False
         walk = self._walk(after)
@@ -173,9 +174,10 @@ class TranscriptFile:
         return False
 
     def taken_back(self, after: FilePosition) -> Callable[[int], bool]:
-        """What says of a record's number whether the records behind a place take it back; it may stand before the place.
+        """A function that says of a record's number whether the records after a position retract it; it may precede the
+        position.
 
-        Nothing is read if the transcript cannot take anything back, or if nothing stands there.
+        Nothing is read if the transcript has no ``retract``, or nothing follows.
         """
         return self._taken_back(after).__contains__
 
@@ -204,7 +206,8 @@ class TranscriptFile:
 
 @contextmanager
 def open_transcript(directory: filesystem.AnyPath) -> Iterator[TranscriptFile]:
-    """Open the live transcript of a conversation to read it by places; use ``with``. No lock is taken and nothing is written.
+    """Open the live transcript of a conversation to read it by positions; use ``with``. No lock is taken and nothing is
+    written.
 
     Raises:
         ConversationNotFoundError: there is no conversation, or no transcript.

@@ -1,6 +1,6 @@
-"""Checking a conversation: :func:`verify` reads all of its folder, reports what is not whole, and changes nothing.
+"""Is a conversation intact? :func:`verify` reads its whole folder, reports what is not whole, and changes nothing.
 
-Of key.json it reads nothing: a repair can mend each finding, and a key file can only come from a backup.
+It does not read key.json: a repair can fix each finding, but a lost key file can only come from a backup.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Finding:
     """One of the kinds that docs/format.md lists."""
     reason: str
     line_number: int | None = None
-    """From 1; None where no line is at fault."""
+    """From 1; None if no line is at fault."""
     offset_bytes: int | None = None
-    """Where the bad bytes begin."""
+    """Where the bad bytes start."""
     length_bytes: int | None = None
     """How many there are, up to the next whole record or the end of the file."""
     hint: Hint = None  # type: ignore[assignment]  # it follows from the kind, unless it is given
@@ -57,11 +57,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What :func:`verify` saw."""
+    """The result of :func:`verify`."""
 
     directory: str
     records: int = 0
-    """Whole records in transcript.jsonl, those behind damage included: as many as ``repair(mode="salvage")`` keeps."""
+    """Whole records in transcript.jsonl, those after damage included: as many as ``repair(mode="salvage")`` keeps."""
     generation: int | None = None
     """The live generation; None where the header cannot be read."""
     head: str | None = None
@@ -73,18 +73,18 @@ class Verification:
 
     @property
     def is_intact(self) -> bool:
-        """Whether nothing is wrong. A torn tail counts as wrong here, though the next ``load()`` cuts it by itself."""
+        """True if nothing is wrong. A torn tail counts as wrong, although the next ``load()`` removes it."""
         return not self.findings
 
 
 def verify(directory: filesystem.AnyPath, *, file_system: FileSystem | None = None) -> Verification:
     """Check every line of a conversation, its archive and its metadata. Changes nothing and takes no lock.
 
-    It reads all files and computes their SHA-256; no message is decoded, and memory holds only a piece of a file that is
-    whole. Beside a live writer, the line that is being written may show as a torn tail.
+    It reads all files and computes their SHA-256; no message is decoded, and memory holds only one chunk of a whole
+    file. Beside a live writer, the line that is being written may show as a torn tail.
 
     Raises:
-        ConversationNotFoundError: nothing is there; check the path.
+        ConversationNotFoundError: the path does not exist; check it.
         StorageError: the system refuses to read it; the message says what to do.
     """
     path = filesystem.absolute_path(directory)
@@ -98,14 +98,14 @@ def verify(directory: filesystem.AnyPath, *, file_system: FileSystem | None = No
 
 
 def verify_folder(folder: Folder) -> Verification:
-    """Check everything in a conversation's folder; damage counts when it is seen twice."""
+    """Check everything in a conversation's folder; damage counts when two reads in a row see it."""
 
     def look_once() -> Verification | FileNotFoundError:
         try:
             return _FolderCheck(folder).everything()
         except FileNotFoundError as error:  # it was there a moment ago
             if folder.is_at_its_path():
-                return error  # a writer deleted a file between two of our steps; no two such looks are the same
+                return error  # a writer deleted a file between two of our steps; no two such reads are the same
             raise ConversationNotFoundError(path=folder.path, reason="it was deleted just now") from None
 
     found = twice(folder.files, look_once, lambda found: isinstance(found, Verification) and found.is_intact)
@@ -115,7 +115,7 @@ def verify_folder(folder: Folder) -> Verification:
 
 
 def _not_ours(error: CorruptTranscriptError | ConversationNotFoundError) -> Verification:
-    """What there is to say of a path where no part of a conversation stands."""
+    """The findings for a path that holds no part of a conversation."""
     assert error.hint is not None
     assert error.kind is not None
     finding = Finding(path=error.path, kind=error.kind, reason=error.reason, hint=error.hint)
@@ -123,7 +123,7 @@ def _not_ours(error: CorruptTranscriptError | ConversationNotFoundError) -> Veri
 
 
 class _Checked(NamedTuple):
-    """What is whole of one transcript file: its header, how many records, and where the undamaged part ends."""
+    """The whole part of one transcript file: its header, how many records, and where the undamaged part ends."""
 
     header: Header | None = None
     records: int = 0
@@ -137,7 +137,7 @@ class _FindingPosition(TypedDict, total=False):
 
 
 class _FolderCheck:
-    """One look at a conversation's folder, and what it found."""
+    """One reading of a conversation's folder, and its findings."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -223,7 +223,7 @@ class _FolderCheck:
             return _Checked(header, end.seq, end)
         records, gaps = _take_apart(source, damage.place.offset_bytes)
         if damage.kind in ("truncated", "rewritten"):
-            gaps = []  # no bytes are bad: there are too few, or others
+            gaps = []  # no bytes are bad: there are too few, or different ones
         first = gaps.pop(0) if gaps and gaps[0].start <= damage.place.offset_bytes < gaps[0].end else None
         self._find(
             path,
@@ -245,16 +245,18 @@ class _FolderCheck:
         return _Checked(header, records, end)
 
     def _find_plain(self, path: str, source: OpenFile, begin: Position) -> None:
-        """A whole record that is not sealed, in a sealed generation: anybody can compute its hash."""
+        """Find whole records that are not sealed in a sealed generation: such a hash needs no key."""
         for piece in Walk(source.read, begin, source.size):
             if (index := first_plain(piece.data, piece.starts)) is not None:
                 place = piece.boundary(index)
-                reason = "the record is not sealed, and all records here are"
+                reason = "the record is not sealed, but all records of this generation must be"
                 self._find(path, "not-genuine", reason, line_number=place.seq + 2, offset_bytes=place.offset_bytes)
                 return
 
     def _archive(self, archive: Folder, live: Header | None, document: MetadataDocument | None) -> list[int]:
-        """Check each archived generation: its lines, whose it is, and where it ends. Returns the numbers of the readable ones."""
+        """Check each archived generation: its lines, its conversation, and its end. Returns the numbers of the readable
+        ones.
+        """
         conversation = live.conversation if live else document.members["id"] if document else None
         members = document.members if document else live.metadata if live else {}
         ends: dict[int, Position] = {}
@@ -276,7 +278,7 @@ class _FolderCheck:
                 self._disagreement(path, consistency.of_archived(number, header, conversation))
         for number, end in ends.items():
             path = archive.path_of(archive_name(number))
-            if all(finding.path != path for finding in self._findings):  # one finding says enough
+            if all(finding.path != path for finding in self._findings):  # one finding is enough
                 replaced = consistency.end_of(number, conversation, headers.get(number + 1), members)
                 self._disagreement(path, consistency.of_end(number, end, replaced))
         return sorted(ends)
@@ -286,7 +288,9 @@ class _FolderCheck:
             self._find(path, *found)
 
     def _is_begun_by_live(self, archive: Folder, name: str) -> bool:
-        """Whether the live transcript begins with what is archived under this name: a replace that never committed."""
+        """True if the live transcript starts with the file of this name: the archive entry of a replace that never
+        committed.
+        """
         with self._folder.reading(TRANSCRIPT) as live, archive.reading(name) as copy:
             return has_bytes(copy.read, copy.size, read_chunks(live.read, 0, min(live.size, copy.size)))
 
@@ -301,7 +305,7 @@ class _Gap(NamedTuple):
 
 
 def _take_apart(source: OpenFile, offset: int) -> tuple[int, list[_Gap]]:
-    """How many records are whole, wherever they stand, and which bytes behind an offset are not."""
+    """How many records are whole, wherever they are, and which bytes after an offset are not."""
     gaps: list[_Gap] = []
     records, is_open = 0, False
     for part in parts(source.read, source.size):

@@ -1,4 +1,4 @@
-"""One conversation, written by the process that holds its lock.
+"""How does the process that holds the lock write a conversation?
 
 Order of writes (docs/durability.md says why each sync is there):
 
@@ -6,7 +6,7 @@ Order of writes (docs/durability.md says why each sync is there):
 * replace: sync the old transcript; link it into ``archive/``, sync that; new transcript as above, **rename**; metadata.
 * metadata: sync the transcript, so that the mark is true; temporary file, sync, **rename**, sync the folder.
 
-What changes a conversation as a whole (a generation begins, the metadata, the archive, the seal) ends in one such commit.
+Every change of a whole conversation (a new generation, the metadata, the archive, the seal) ends in one such commit.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ from transcript_store.hints import Hint
 logger = logging.getLogger("transcript_store.storage")
 
 MARK_EVERY = 1000
-"""Records between two marks of a writer that syncs each append. A mark costs two syncs: two in a thousand are not felt."""
+"""Records between two marks of a writer that syncs each append. A mark costs two syncs: two in a thousand are not
+noticeable.
+"""
 
 _INTACT = "What was there before is in place and intact"
 _UNKNOWN = "Whether it is on the disk is unknown, and this store writes nothing more"
@@ -73,18 +75,20 @@ class Writer(Storage):
         self._mark_due = MARK_EVERY
         """If appends are synced, the record with this number renews the mark."""
         self._failure = ""
-        """The system's words for the sync that failed."""
+        """The system's message for the sync that failed."""
         self.was_looked_at = False
-        """Whether the file was compared with what memory says, in this call and since its last write: one look serves all of a call."""
+        """True if the file was compared with memory in this call and since its last write: one comparison per call is
+        enough.
+        """
 
     @property
     def is_poisoned(self) -> bool:
-        """Whether a sync failed, so that nothing more is written."""
+        """True if a sync failed, so that nothing more is written."""
         return self.state is State.POISONED
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether what was to be stored last may be stored, although an error was raised. Then it must not be stored anew."""
+        """True if the last write may be stored although an error was raised. Then it must not be repeated."""
         return self.is_poisoned
 
     # ---- begin ---------------------------------------------------------------------------------------------------
@@ -96,12 +100,13 @@ class Writer(Storage):
         features: Sequence[str] = (),
         count: int | None = None,
     ) -> None:
-        """Create the conversation with its first records; ``members_at`` gives its metadata for the time when it begins.
+        """Create the conversation with its first records; ``members_at`` returns its metadata for the time of the
+        creation.
 
-        ``count`` is how many records there are, if that cannot be asked. With keys the conversation is sealed.
+        ``count`` is the number of records, if they have no length. With keys the conversation is sealed.
 
-        The commit is the rename of the transcript to its name. Raises ``ConversationExistsError`` if anything but the
-        leftovers of an unfinished create is there; then nothing was touched.
+        The commit is the rename of the transcript to its name. Raises ``ConversationExistsError`` if the folder holds
+        anything but the leftovers of an unfinished create; then nothing was changed.
         """
         self._refuse_occupied(occupant(self.files, self.path))
         members, image = self._beginning(members_at, entries, features, count)
@@ -114,9 +119,12 @@ class Writer(Storage):
                     break
             self._refuse_occupied(occupant_of(self.folder))  # another process may have been faster
             self.folder.sweep()
+            # With a null mark and before the transcript: if we die now, occupant_of() recognizes an unfinished create,
+            # and the next initialize() reuses the folder. The rename below is the commit; renew_mark() then writes the
+            # real mark.
             self.folder.replace_file(METADATA, [self.document(members, None)])
             if self.sealing is not None:
-                # Behind the void mark: a key file alone is never taken for a leftover, and overwritten.
+                # After the void mark: a key file alone is never taken for a leftover and overwritten.
                 self.folder.replace_file(KEY, [self.sealing.key_file])
             try:
                 self._put_in_place(image, members, self.sealing)
@@ -134,10 +142,10 @@ class Writer(Storage):
         entries: Iterable[Entry | Copied],
         features: Sequence[str] = (),
     ) -> None:
-        """Write a conversation whole under a name where nobody looks for one; leave it closed.
+        """Write a whole conversation under a name that no process looks for; leave it closed.
 
-        Nobody else knows the name, so there is no lock; and whoever gives the folder the name of a conversation syncs all of it
-        first, so there is no order, and no sync. No file is removed or replaced either: that would cost more than to write it.
+        No other process knows the name, so there is no lock. The caller syncs everything before it renames the folder,
+        so there is no order and no sync here. No file is removed or replaced: that would cost more than writing it.
         """
         members, image = self._beginning(members_at, entries, features)
         self.files.make_directory(parent.handle, name)
@@ -159,7 +167,7 @@ class Writer(Storage):
         members = members_at(begins_at(self.log.stamp(), entries)[1])
         keys = self.options.keys
         if keys is not None:
-            self.sealing = self._new_sealing(keys, members["id"])  # a provider that raises: nothing is touched
+            self.sealing = self._new_sealing(keys, members["id"])  # a provider that raises: nothing is changed
             kept = {name: value for name, value in members.items() if name not in (SEALS, GONE)}
             members = {**kept, SEALS: 1}
         return members, self.image_of(members, entries, features, self.sealing, count)
@@ -169,7 +177,7 @@ class Writer(Storage):
         return Sealing.new(keys, conversation, self.files, f"{self.path}/{KEY}")
 
     def _make_folder(self) -> None:
-        """Make the folder, and make it again if it is moved away (deleted, say) between two calls."""
+        """Create the folder, and create it again if it is moved away (deleted, for example) between two calls."""
         for attempts_left in (2, 1, 0):
             try:
                 self.folder.take_over(Folder.make(self.files, self.path))
@@ -178,7 +186,7 @@ class Writer(Storage):
                 self._refuse_occupied(FILE_IN_PLACE)
             except FileNotFoundError:
                 if not attempts_left:
-                    raise  # a file system in which nothing can be made
+                    raise  # a file system in which nothing can be created
 
     def _refuse_occupied(self, what: str | None) -> None:
         if what is not None:
@@ -188,7 +196,7 @@ class Writer(Storage):
         """Take the writer's lock, as :meth:`Lock.take` does; False if the folder was moved away, or removed, before it was taken."""
         try:
             self.lock.take(self.options.lock_timeout_seconds)
-            if self.folder.is_at_its_path():  # nor is one that was removed, in which there was nothing to lock
+            if self.folder.is_at_its_path():  # also False for a folder that was removed before it was locked
                 return True
             self.lock.release()
             return False
@@ -210,9 +218,9 @@ class Writer(Storage):
         return True
 
     def meet_key(self, keys: Keyring) -> None:
-        """Before the lock is taken: unwrap the data key, or make one for a seal. A key provider may take its time.
+        """Before the lock is taken: unwrap the data key, or make one for a seal. A key provider may be slow.
 
-        What is missing or damaged is for the load to judge, which has the lock.
+        The load, which has the lock, reports what is missing or damaged.
         """
         header = header_of(self.folder)
         if header is None:
@@ -233,14 +241,14 @@ class Writer(Storage):
 
     def look_at_all(self) -> None:
         """Load with the lock held."""
-        # A process that was killed between a rename and its sync left a name that a power loss would take back, and with it
-        # whatever is appended under that name.
+        # A process that was killed between a rename and its sync left a name that a power loss would undo, and with it
+        # everything appended under that name.
         self.folder.sync()
         self.folder.sweep(ARCHIVE, QUARANTINE)
         self.take_in()
         archive.tidy(self.folder, self.log)
         if self.log.hard_links() > 1:
-            what = "the transcript has a second name (a hard link): a write to one of them is a write to both"
+            what = "the transcript has a second name (a hard link): a write to one of them changes both"
             logger.warning("%s: %s", self.path, what)
         self.state = State.READY
 
@@ -248,13 +256,13 @@ class Writer(Storage):
 
     def require_head(self, head: str) -> None:
         """Raise ``ConversationChangedError`` unless the transcript ends in this head."""
-        self._ensure_writable()  # an interrupted append may be stored: memory does not know that yet
+        self._ensure_writable()  # an interrupted append may be stored: memory does not have it yet
         if (found := self.log.end.head.decode()) != head:
             reason = f"the transcript ends in {found}, and not in {head!r:.40}; nothing was stored"
             raise ConversationChangedError(path=self.path, reason=reason, expected_head=head, head=found)
 
     def append(self, entries: Sequence[Entry]) -> list[AppendResult]:
-        """Append records as one. With ``sync_appends`` they are on the medium on return."""
+        """Append records as one. With ``sync_appends`` they are on disk on return."""
         if not self.was_looked_at:
             self._ensure_writable()
         if self.log.header.is_sealed:
@@ -264,9 +272,9 @@ class Writer(Storage):
         return prepared.stored
 
     def retract(self, count: int) -> AppendResult:
-        """Take back the last so many messages; raises ``ValueError`` if there are not so many.
+        """Retract the last so many messages; raises ``ValueError`` if there are fewer.
 
-        One record, which names all numbers from the first of them to the last: what else stands between them is taken back
+        One record names all numbers from the first of them to the last: any other record between them is retracted
         already, or cannot be.
         """
         self._ensure_writable()
@@ -274,10 +282,10 @@ class Writer(Storage):
             raise FeatureNotEnabledError(path=self.path, feature=RETRACT)
         seqs, lines, tail = self.log.last_messages(count)
         if len(seqs) < count:
-            raise ValueError(f"{many(count, 'message')} cannot be taken back: there are {len(seqs)}")
+            raise ValueError(f"{many(count, 'message')} cannot be retracted: there are {len(seqs)}")
         if open_calls := self._calls_left_open(lines):
             logger.warning(
-                "%s: the result of %s is taken back, and the call stays: retract_turn() keeps them together",
+                "%s: the result of %s is retracted, but the call stays: retract_turn() keeps them together",
                 self.path,
                 many(len(open_calls), "call"),
             )
@@ -289,7 +297,7 @@ class Writer(Storage):
         return prepared.stored[0]
 
     def retract_turn(self) -> AppendResult:
-        """Take back the messages from the last prompt on; raises ``ValueError`` if there is none."""
+        """Retract the messages from the last prompt on; raises ``ValueError`` if there is none."""
         self._ensure_writable()
         if not self.log.header.can_retract:
             raise FeatureNotEnabledError(path=self.path, feature=RETRACT)
@@ -300,11 +308,11 @@ class Writer(Storage):
             if begins:
                 return self.retract(len(messages) - begins[-1])
             if len(messages) < count:
-                raise ValueError("there is no turn to take back: no message is a prompt of the user")
+                raise ValueError("there is no turn to retract: no message is a prompt of the user")
             count *= 4
 
     def _calls_left_open(self, lines: Iterable[bytes | bytearray]) -> set[str]:
-        """The calls that stay without a result if the messages in these lines are taken back."""
+        """The calls that stay without a result if the messages in these lines are retracted."""
         results, made = Counter[str](), Counter[str]()
         for message in self.log.messages_in(lines):
             made.update(call_ids(message))
@@ -319,7 +327,7 @@ class Writer(Storage):
         return self.log.prepare(entries)
 
     def _require_seals(self, count: int) -> None:
-        """Raise if the data key may not seal so many texts more, or if there is none and it is needed."""
+        """Raise if the data key may not seal so many more texts, or if it is needed and missing."""
         self.log.sealer_to_write()
         if self.sealing is not None:
             sealed = self._seals()
@@ -331,7 +339,7 @@ class Writer(Storage):
         return int(self.members.get(SEALS) or 0) + self.log.end.seq
 
     def store(self, prepared: Prepared) -> None:
-        """The second half. Call it right after the first, with nothing in between."""
+        """The second half of an append. Call it directly after the first."""
         self.was_looked_at = False
         try:
             self.log.append(prepared, sync=self._sync_appends)
@@ -347,7 +355,7 @@ class Writer(Storage):
         if self._sync_appends and prepared.end.seq >= self._mark_due:
             self.renew_mark()
 
-    # ---- change as a whole: each change ends in one commit, the rename of a file --------------------------------------
+    # ---- changes of the whole conversation: each ends in one commit, the rename of a file --------------------------------------
 
     def replace(self, entries: Sequence[Entry], members: dict[str, Any], features: Sequence[str] = ()) -> None:
         """Start the next generation with these records and this metadata: one commit, the rename of its transcript.
@@ -364,13 +372,13 @@ class Writer(Storage):
         members: dict[str, Any],
         features: Sequence[str] = (),
     ) -> None:
-        """The same with those records of the live generation that have these numbers, copied as they are, or with other contents."""
+        """Start the next generation with these records of the live one, copied unchanged or with other contents."""
         self._ensure_writable()
         count = self.log.end.seq
         if not_there := [seq for seq in ends_of(seqs) if not 1 <= seq <= count]:
             raise ValueError(f"there is no record {min(not_there)}: the transcript has {many(count, 'record')}")
         for _ in self.log.copies_of(changed, changed):
-            pass  # what cannot be changed is refused before anything is written
+            pass  # an impossible change is refused before anything is written
         self._begin_generation(self.log.copies_of(seqs, changed), members, features, len(seqs))
 
     def _begin_generation(
@@ -392,7 +400,7 @@ class Writer(Storage):
         features: Iterable[str],
         count: int | None,
     ) -> None:
-        self.log.complete()  # only what was verified goes into the archive
+        self.log.complete()  # only verified records are archived
         live, end = self.log.header.generation, self.log.end
         members = {**members, "generation": live + 1, "updated_at": self._now()}
         if sealing is not None:
@@ -410,17 +418,20 @@ class Writer(Storage):
         self.renew_mark()
 
     def go_on_with(self, transcripts: Iterable[Image], document: bytes, key_file: bytes | None) -> None:
-        """Take in what this conversation became elsewhere: its transcripts from the live generation on, and then its metadata.json.
+        """Adopt newer state of this conversation from elsewhere: its transcripts from the live generation on, and then
+        its metadata.json.
 
-        Each transcript is a commit, as a replace is; of the live generation it begins with what stands there. ``key_file`` is put beside
-        them if the folder has no key. On return, and if it raises, the caller must load anew: in memory the metadata is what the header
-        says.
+        Each transcript is a commit, as a replace is; that of the live generation starts with the existing records.
+        ``key_file`` is put beside them if the folder has no key. On return, and if it raises, the caller must load
+        again: in memory the metadata is the header's.
         """
         self._ensure_writable()
-        with self._changing("bring the folder up to date", "It is in a state that the conversation had; call it again"):
+        with self._changing(
+            "bring the folder up to date", "It is in an earlier state of the conversation; repeat the call"
+        ):
             self.state = State.CHANGING
             if key_file is not None and self.folder.status(KEY) is None:
-                self.folder.replace_file(KEY, [key_file])  # in front of what is sealed with it
+                self.folder.replace_file(KEY, [key_file])  # before the data that it seals
             for image in transcripts:
                 if image.header.generation > self.log.header.generation:
                     archive.archive_live(self.folder, self.log)
@@ -437,7 +448,7 @@ class Writer(Storage):
         count: int | None = None,
         **more: Any,
     ) -> Image:
-        """The transcript of a generation that begins, sealed if there is a data key; raises if its metadata is too long."""
+        """The transcript of a new generation, sealed if there is a data key; raises if its metadata is too long."""
         required = [feature for feature in features if feature != SEALED]
         require_to_fit(members, encode_document(members, None) if sealing is None else sealing.document(members, None))
         if sealing is None:
@@ -450,29 +461,30 @@ class Writer(Storage):
     # ---- seal and unseal -----------------------------------------------------------------------------------------
 
     def seal(self, keys: Keyring, *, keep_plain: bool) -> None:
-        """Begin a sealed generation with the same records, if the live one is plain; then remove what is plain, unless it is kept.
+        """Start a sealed generation with the same records, if the live one is plaintext; then remove the plaintext,
+        unless it is kept.
 
-        Called again after a crash it goes on.
+        After a crash, call it again to continue.
         """
         self._ensure_writable()
         if not self.log.header.is_sealed:
-            with refusals(self.path, "seal the conversation", "It is as it was"):
+            with refusals(self.path, "seal the conversation", "It is unchanged"):
                 sealing = self.sealing_to_begin_with(keys, self.log.header.conversation)
                 live = self.log.header.generation
                 members = with_gone(self.members, live, {*archive.numbers(self.folder), live})
             count = self.log.end.seq
             self._begin_sealed_by(sealing, self.log.copies(count), members, self.log.header.features, count)
         if not keep_plain:
-            with refusals(self.path, "remove what is plain", "It is sealed, and some of what was plain is there"):
+            with refusals(self.path, "remove the plaintext files", "It is sealed, and some plaintext files are left"):
                 plain = archive.plain_numbers(self.folder)
             for number in plain:
                 self.delete_generation(number)
             self.purge_quarantine()
 
     def sealing_to_begin_with(self, keys: Keyring, conversation: str) -> Sealing:
-        """For a seal: the data key that the folder has, since earlier generations may be sealed with it, or a fresh one.
+        """For a seal: the folder's data key, since earlier generations may be sealed with it, or a fresh one.
 
-        Under the lock it is the one that was met before, unless another key stands there by now.
+        Under the lock it is the one that was read before, unless the key file has changed.
         """
         from transcript_store._conversation.key_changes import opens_folder  # only a seal needs it
 
@@ -487,7 +499,7 @@ class Writer(Storage):
         return Sealing.new(keys, conversation, self.files, path)
 
     def unseal(self) -> None:
-        """Begin a plain generation with the same records. Earlier ones stay sealed, and their key stays beside them."""
+        """Start a plaintext generation with the same records. Earlier ones stay sealed, and their key stays beside them."""
         self._ensure_writable()
         if self.log.header.is_sealed:
             self._require_seals(0)
@@ -496,7 +508,7 @@ class Writer(Storage):
             self._begin_sealed_by(None, self.log.copies(count), members, self.log.header.features, count)
 
     def accept(self) -> None:
-        """Put the key's mark on what a repair without the key left, so that it counts from now on."""
+        """Write the keyed checks that a repair without the key left out, so that it counts from now on."""
         live = self.log.header.generation
         with self._changing("accept the repair"):
             members = with_gone(self.members, live, {*archive.numbers(self.folder)})
@@ -504,7 +516,7 @@ class Writer(Storage):
         self.was_repaired = False
 
     def write_metadata(self, members: dict[str, Any]) -> None:
-        """Replace the metadata document, with a mark of everything that is stored."""
+        """Replace the metadata document, with a mark after everything stored."""
         self._ensure_writable()
         members = {**members, "updated_at": self._now()}
         if self.log.header.is_sealed:
@@ -518,9 +530,10 @@ class Writer(Storage):
     def delete_generation(self, number: int) -> None:
         """Remove an earlier generation from the archive, durably."""
         self._ensure_writable()
-        self.log.sealer_to_write()  # without the key nobody can state that it is gone
+        self.log.sealer_to_write()  # without the key its removal cannot be stated
         with self._changing("delete an earlier generation"):
-            # What it says of the generation before it goes into the metadata first: a crash in between must not lose it.
+            # What it says of the generation before it is written to the metadata first: a crash in between must not
+            # lose it.
             members = archive.without(self.folder, self.members, number)
             if self.sealing is not None and number < self.log.header.generation:
                 there = {*archive.numbers(self.folder)} - {number}
@@ -530,7 +543,7 @@ class Writer(Storage):
             archive.remove_archived(self.folder, self.log, number)
 
     def purge_quarantine(self) -> int:
-        """Remove everything in quarantine/, durably; returns how many pieces of damaged files were in it."""
+        """Remove everything in quarantine/, durably; returns how many files it had."""
         self._ensure_writable()
         with self._changing("purge the quarantine"):
             return quarantine.purge(self.folder)
@@ -538,15 +551,16 @@ class Writer(Storage):
     # ---- before and after a commit ---------------------------------------------------------------------------------
 
     def _now(self) -> str:
-        """The time of a change, which is never before the last one, nor before the last record."""
+        """The time of a change: never before the last change, nor before the last record."""
         return max(str(self.members["updated_at"]), self.log.stamp()[1])
 
     @contextmanager
     def _changing(self, doing: str, consequence: str = _INTACT) -> Iterator[None]:
         """A change that ends in a commit.
 
-        What the system refuses before the commit leaves everything as it was, and so does damage that is met before it. A failed
-        sync poisons. After anything else (an interruption) the state stays CHANGING, and the next call reads the folder anew.
+        A refusal of the system before the commit leaves everything unchanged, and so does damage that is found before
+        it. A failed sync poisons. After anything else (an interruption) the state stays CHANGING, and the next call
+        reads the folder again.
         """
         self.was_looked_at = False
         try:
@@ -555,12 +569,12 @@ class Writer(Storage):
         except SyncFailedError as error:
             raise self._poison(error, doing) from error
         except StorageError:
-            raise  # it says what holds
+            raise  # it says what still holds
         except OSError as error:
             self.state = State.READY
             raise storage_error(error, self.path, doing, consequence) from error
         except CorruptTranscriptError:
-            self.state = State.READY  # what is whole can still be read, and appended to
+            self.state = State.READY  # whole records can still be read, and appended to
             raise
 
     def _poison(self, error: OSError, doing: str) -> Exception:
@@ -570,7 +584,7 @@ class Writer(Storage):
     def _put_in_place(self, image: Image, members: dict[str, Any], sealing: Sealing | None) -> None:
         """Write a new transcript and give it its name: the commit of a create and of a replace.
 
-        Raises ``SyncFailedError`` if it may or may not have its name, any other ``OSError`` if it has not.
+        Raises ``SyncFailedError`` if the rename is in doubt, any other ``OSError`` if it did not happen.
         """
         temporary, handle = self.folder.write_temporary(image.pieces())
         try:
@@ -582,15 +596,17 @@ class Writer(Storage):
                 self.files.close(handle)
             self.folder.discard(temporary)
             raise
+        # From the rename on, the old handle is the archived file. If the sync below fails, the state stays CHANGING or
+        # POISONED, but nothing can be appended to the archive.
         self.log.adopt(image, handle, inode)
         self.members, self.mark, self.sealing = members, None, sealing
         self.folder.sync()
 
     def _before_commit(self, image: Image, handle: int) -> None:
-        """The last moment before a new transcript, which is written, gets its name. What is raised here keeps it from that."""
+        """Called directly before a written transcript gets its name. An error raised here prevents that."""
 
     def _remember(self, members: dict[str, Any], document: bytes | None = None) -> None:
-        """Write the metadata, with a mark of everything that is stored; ``document`` is what to write, if it is encoded already."""
+        """Write the metadata, with a mark after everything stored; ``document`` is the encoded document, if there is one."""
         self.log.sync()
         self.state = State.CHANGING
         self._write_document(members, document)
@@ -602,7 +618,7 @@ class Writer(Storage):
         self.members, self.mark = members, mark
 
     def renew_mark(self) -> None:
-        """Note in metadata.json how far the transcript is synced, if that is news.
+        """Note in metadata.json how far the transcript is synced, if that changed.
 
         Best effort: every message is stored already, so nothing is raised.
         """
@@ -610,11 +626,11 @@ class Writer(Storage):
         if self.mark == Mark(self.log.header.generation, self.log.synced):
             return
         if self.sealing is None and self.log.header.is_sealed:
-            return  # without the key nobody can make a mark that counts
+            return  # without the key no valid mark can be written
         try:
             self._require_the_lock()
             if not self.log.is_as_remembered():
-                return  # the next call looks at it again
+                return  # the next call reads it again
             self._write_document({**self.members, "updated_at": self.updated_at})
         except (OSError, ConversationLockedError, CorruptTranscriptError) as error:
             if isinstance(error, SyncFailedError):
@@ -633,14 +649,14 @@ class Writer(Storage):
             self.resolve()
 
     def _ensure_writable(self) -> None:
-        """Before a write: as :meth:`_look`, once in a call."""
+        """Before a write: as :meth:`_look`, once per call."""
         if not self.was_looked_at or self.state is not State.READY:
             self._look()
 
     def _look(self) -> None:
         """Make sure that the file is what memory says (L3), no sync failed, no call was interrupted, and the lock is ours.
 
-        For a plain append the lock is not looked at: another writer would have changed the transcript's size.
+        For an append the lock is not checked: another writer would have changed the transcript's size.
         """
         if self.state is State.POISONED:
             raise PoisonedError(path=self.path, reason=self._failure)
@@ -658,18 +674,18 @@ class Writer(Storage):
         except StorageError:
             raise
         except OSError as error:
-            raise storage_error(error, self.path, "look at the transcript") from error
+            raise storage_error(error, self.path, "read the transcript") from error
 
     begin_write = _look
     """Before a call that writes."""
 
     def _require_the_lock(self) -> None:
         if not self.lock.is_held():
-            what = "the lock file was removed while we held it, so others may write"
+            what = "the lock file was removed while this process held it; another process may be writing"
             raise ConversationLockedError(path=self.path, reason=what, hint=Hint.RELOAD)
 
     def holds(self, generation: int, position: Position) -> bool:
-        """Whether a generation leads through this position, be it live or replaced (by another writer, between two turns)."""
+        """True if a generation leads through this position, live or replaced (by another writer, between two calls)."""
         if generation == self.log.header.generation:
             return self.log.holds(position)
         try:
@@ -684,15 +700,15 @@ class Writer(Storage):
             self._ensure_writable()
 
     def sync_before_copy(self) -> None:
-        """Sync what was appended without a sync. A poisoned writer gives what was acknowledged."""
+        """Sync what was appended without a sync. A poisoned writer returns what was acknowledged."""
         if self.state is State.READY:
             try:
                 self.log.sync()
             except SyncFailedError as error:
-                raise self._poison(error, "sync what is to be copied") from error
+                raise self._poison(error, "sync before the copy") from error
 
     def close(self) -> None:
-        """Sync, renew the mark, let go. After a failed sync only let go: nothing more is written."""
+        """Sync, renew the mark, release everything. After a failed sync only release: nothing more is written."""
         self.was_looked_at = False
         try:
             if self.state in (State.READY, State.CHANGING):
@@ -707,6 +723,6 @@ class Writer(Storage):
                 self._ensure_writable()
                 self.log.sync()
             except (CorruptTranscriptError, CorruptMetadataError, ConversationLockedError, NotSealedError) as error:
-                logger.warning("%s: closed as it is: %s", self.path, error)
+                logger.warning("%s: closed without a sync: %s", self.path, error)
                 return
             self.renew_mark()

@@ -1,9 +1,10 @@
-"""The parts of a message in any provider's form, to be shown to a person.
+"""Which parts of a message does a person see, in any provider's form?
 
-The known forms are Claude (``content`` blocks with ``tool_use`` and ``tool_result``), OpenAI chat completions (``tool_calls``, role
-``tool``) and responses (``function_call``, ``function_call_output``), Gemini (``parts`` with ``functionCall`` and
-``functionResponse``), pydantic-ai (``parts`` with a ``part_kind``), and the variants of agents. Content in an unknown form is shown
-as JSON, so any JSON value can be shown. Signatures of blocks are not shown; ``--json`` prints the whole message.
+The known forms are Claude (``content`` blocks with ``tool_use`` and ``tool_result``), OpenAI chat completions
+(``tool_calls``, role ``tool``) and responses (``function_call``, ``function_call_output``), Gemini (``parts`` with
+``functionCall`` and ``functionResponse``), pydantic-ai (``parts`` with a ``part_kind``), and the variants of agents.
+Content in an unknown form is shown as JSON, so any JSON value can be shown. Signatures of blocks are not shown;
+``--json`` prints the whole message.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ Kind = Literal["text", "thinking", "call", "result", "media", "document", "other
 
 
 class Part(NamedTuple):
-    """One piece of a message. ``title`` says what the piece is; it is empty for plain text. Of a document it is its name: text that
-    was pasted or attached, and not typed.
+    """One part of a message. ``title`` names the part; it is empty for plain text. For a document (text that was pasted
+    or attached, not typed) it is the document's name.
     """
 
     kind: Kind
@@ -29,7 +30,7 @@ class Part(NamedTuple):
 
 
 PROMPT_ROLES = ("system", "developer")
-"""The roles in which a prompt is said."""
+"""The roles of a prompt."""
 
 # Each tuple lists the names that one member has in the known forms. The first one that is present is used.
 _CALL_TYPES = frozenset({"tool_use", "toolCall", "tool_call", "function_call", "server_tool_use", "mcp_tool_use"})
@@ -55,7 +56,7 @@ def parts_of(message: object) -> list[Part]:
         return [Part("other", "", as_text(message))]
     message = in_claude_form(message) or message
     if not _ENVELOPE & message.keys() - {"role"} or (_is_result(message) and "parts" not in message):
-        # The message itself is one block: an item of OpenAI's responses, or a message that carries a tool's result.
+        # The message itself is one block: an item of OpenAI's responses, or a message with a tool's result.
         return [_part(message)]
     parts = [Part("thinking", "thinking", as_text(text)) for text in _present(message, "reasoning_content")]
     for content in (*_present(message, "content"), *_present(message, "parts")):

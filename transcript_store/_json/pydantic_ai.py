@@ -1,7 +1,8 @@
-"""A message of pydantic-ai in Claude's form. So whoever shows messages, searches them or hands them on knows one form less.
+"""How is a message of pydantic-ai written in Claude's form? Code that displays, searches or exports messages then has
+one form less to handle.
 
-A message has a ``kind``, ``request`` or ``response``, and ``parts`` with a ``part_kind`` each. Of a message that is stored every
-member can be missing or of another type: a part that is not understood stays as it is.
+A message has a ``kind``, ``request`` or ``response``, and ``parts`` with a ``part_kind`` each. In a stored message
+every member can be missing or of another type: an unknown part stays unchanged.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from typing import Any
 _ROLES = {"request": "user", "response": "assistant"}
 _SAID = ("text", "user-prompt", "retry-prompt", "retry-feedback")
 _FAILURES = ("failed", "retried")
-"""Outcomes that providers are told as an error. What was denied or interrupted is an ordinary result that says so."""
+"""Outcomes that are sent to providers as an error. A denied or interrupted call has an ordinary result that says so."""
 _STANDARD_BASE64 = str.maketrans("-_", "+/")
 
 
 def role_in(message: Mapping[str, Any]) -> str | None:
-    """Who said it; None if this is no message of pydantic-ai: no provider's message has a kind and parts, and no role.
+    """The role of the message; None if it is not a message of pydantic-ai: no provider's message has a kind and parts
+    but no role.
 
-    A request that is nothing but the system prompt is the system's. Beside others that prompt is a part of its own.
+    A request with only the system prompt has the role of the system. Beside other parts that prompt is a separate part.
     """
     kind = message.get("kind")
     if not isinstance(kind, str) or kind not in _ROLES or not isinstance(message.get("parts"), list):
@@ -32,9 +34,9 @@ def role_in(message: Mapping[str, Any]) -> str | None:
 
 
 def in_claude_form(message: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The message with ``role`` and ``content`` in the place of ``kind`` and ``parts``; its other members stay.
+    """The message with ``role`` and ``content`` instead of ``kind`` and ``parts``; its other members stay.
 
-    None if it is no message of pydantic-ai.
+    None if it is not a message of pydantic-ai.
     """
     role = role_in(message)
     if role is None:
@@ -71,7 +73,7 @@ def _blocks(part: object, *, is_system: bool) -> Iterator[Any]:
 
 
 def _piece(piece: object) -> object:
-    """A piece of what the user said, or a file of the model's: text, or media with their address or their data."""
+    """A part of the user's prompt, or a file of the model: text, or media with their address or their data."""
     if not isinstance(piece, dict):
         return _text(piece)
     if isinstance(piece.get("url"), str) or isinstance(piece.get("data"), str):

@@ -1,7 +1,8 @@
-"""What an SDK's call returned → the messages that can be sent again, and what belongs to the reply beside them.
+"""Which messages does an SDK's reply hold that can be sent again, and what else belongs to the reply?
 
-A reply is more than a message: an id, a stop reason, usage. The providers refuse most of that in the next request, and the SDKs add
-members of their own (``parsed``), which they refuse as well. So a message is what a request may carry, and the rest is its extra.
+A reply is more than a message: an id, a stop reason, usage. The providers refuse most of that in the next request, and
+the SDKs add members of their own (``parsed``), which they refuse as well. So the message has what a request may
+contain, and its extra has the rest.
 
 Sources: https://docs.anthropic.com/en/api/messages, https://platform.openai.com/docs/api-reference,
 https://ai.google.dev/api/generate-content, and the types of anthropic 2.14, openai 3.57 and google-genai 3.6.
@@ -18,16 +19,19 @@ JSON = dict[str, Any]
 
 
 class ReplyMessages(NamedTuple):
-    """What one reply is on record, as ``append_messages`` takes it: two lists of one length, never empty.
+    """One reply as ``append_messages`` takes it: two lists of one length, never empty.
 
-    A reply of Claude, of chat completions and of Gemini is one message. One of OpenAI's Responses is a message for each item of its
-    output. Where nothing can be sent again (an empty answer) the message is None, which with its extra is an event.
+    A reply of Claude, of chat completions and of Gemini is one message. One of OpenAI's Responses is a message for each
+    item of its output. If nothing can be sent again (an empty answer) the message is None, which with its extra is an
+    event.
     """
 
     messages: list[JSON | None]
     extras: list[JSON | None]
-    """``response_id``, ``model``, ``stop_reason`` and ``usage``, as far as the provider reported them, in its own words, at the
-    last message of the reply; what only a response may hold; and in ``left_out`` what was said and cannot be sent again."""
+    """``response_id``, ``model``, ``stop_reason`` and ``usage``, as far as the provider reported them, in its own
+    words, at the last message of the reply; what only a response may hold; and in ``left_out`` the content that cannot
+    be sent again.
+    """
 
 
 def from_reply(reply: Any) -> ReplyMessages:
@@ -39,13 +43,13 @@ def from_reply(reply: Any) -> ReplyMessages:
         conversation.append_messages(messages, extras=extras)      # one commit
 
     Args:
-        reply: what an SDK returned, or the same as a dict: a ``Message`` of anthropic; a ``ChatCompletion``, its ``message``, or a
-            ``Response`` of openai; a ``GenerateContentResponse`` of google-genai, or a list of the chunks of its stream. Also what
-            ``parse()`` returns, and ``get_final_message()``, ``get_final_completion()`` and ``get_final_response()`` of a stream.
-            Of several choices or candidates the first counts.
+        reply: what an SDK returned, or the same as a dict: a ``Message`` of anthropic; a ``ChatCompletion``, its
+            ``message``, or a ``Response`` of openai; a ``GenerateContentResponse`` of google-genai, or a list of the
+            chunks of its stream. Also what ``parse()`` returns, and ``get_final_message()``, ``get_final_completion()``
+            and ``get_final_response()`` of a stream. Of several choices or candidates the first counts.
 
     Raises:
-        TypeError: it is none of these: an event of a stream, or the stream itself, say. Nothing was stored.
+        TypeError: it is none of these, but for example an event of a stream, or the stream itself. Nothing was stored.
     """
     if isinstance(reply, list | tuple) and reply:
         return _gemini(_merged([_members(chunk) for chunk in reply]))
@@ -67,7 +71,7 @@ _SDKS = ("anthropic", "openai", "google")
 
 
 def is_of_a_reply(value: object) -> bool:
-    """Whether an object is an SDK's: a reply, or a part of one. Nothing is imported, and nothing of it is called."""
+    """True if an object comes from an SDK: a reply, or a part of one. Nothing is imported, and no method of it is called."""
     return _is_model(value) and type(value).__module__.partition(".")[0] in _SDKS
 
 
@@ -81,7 +85,7 @@ def _members(reply: Any) -> JSON:
         return {_CAMEL.get(name, name): value for name, value in copy.items()} if "candidates" in copy else copy
     if not _is_model(reply):
         raise _not_a_reply(reply)
-    # exclude_unset: what the server did not send is not in the reply, whatever fields the SDK's class has.
+    # exclude_unset: fields that the server did not send are left out, whatever the SDK's class has.
     dumped: JSON = reply.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings=False)
     return dumped
 
@@ -96,7 +100,7 @@ _CAMEL = {
 
 
 def _copied(value: Any) -> Any:
-    """A copy of what ``model_dump()`` without ``mode="json"`` may give: bytes become base64, as the services spell them."""
+    """A copy of what ``model_dump()`` without ``mode="json"`` may return: bytes become base64, as the services spell them."""
     if isinstance(value, Mapping):
         return {name: _copied(member) for name, member in value.items()}
     if isinstance(value, list | tuple):
@@ -109,7 +113,7 @@ def _copied(value: Any) -> Any:
 def _not_a_reply(reply: Any) -> TypeError:
     kind = type(reply)
     hint = next(
-        (f"; give what its {name}() returns" for name in _ENDS if hasattr(reply, name)),
+        (f"; pass what its {name}() returns" for name in _ENDS if hasattr(reply, name)),
         ": a Message of anthropic, a ChatCompletion or Response of openai, a GenerateContentResponse of google-genai, or the same "
         "as a dict",
     )
@@ -153,7 +157,7 @@ def _claude(reply: JSON) -> ReplyMessages:
 
 
 def _claude_takes(block: JSON) -> bool:
-    """Whether a request may carry the block: no text of white space, no thinking without its signature."""
+    """True if a request may contain the block: not a text of white space, nor thinking without its signature."""
     if block.get("type") == "text":
         return bool(str(block.get("text", "")).strip())
     return block.get("type") != "thinking" or bool(block.get("signature"))
@@ -262,7 +266,7 @@ def _merged(chunks: Iterable[JSON]) -> JSON:
     for chunk in chunks:
         if "choices" in chunk or "delta" in chunk:
             raise TypeError(
-                "from_reply() takes a list of google-genai's chunks only; give the final object of another stream"
+                "from_reply() takes a list of google-genai's chunks only; pass the final object of another stream"
             )
         whole |= _without_nulls(chunk, "candidates")
         newer = (chunk.get("candidates") or [{}])[0]
@@ -278,8 +282,7 @@ def _merged(chunks: Iterable[JSON]) -> JSON:
 
 
 # ---- usage ----
-#
-# The token counts of a reply and what it cost, read from any provider's ``usage`` object.
+# The token counts of a reply and its cost, read from any provider's ``usage`` object.
 
 # Providers have different names for the same count. At most one name of ``_INPUT`` and one of ``_OUTPUT`` is used.
 # A provider does not include the counts of ``_APART_FROM_…`` in these, so they are added.
@@ -340,7 +343,7 @@ def cache_writes_in(usage: Mapping[str, Any]) -> int:
 
 
 def cost_in(usage: Mapping[str, Any]) -> float | None:
-    """What a reply cost in US dollars, where its ``usage`` object says so: ``cost``, as of OpenRouter and pi; None elsewhere."""
+    """The cost of a reply in US dollars, if its ``usage`` object has ``cost`` (OpenRouter, pi); None otherwise."""
     cost = usage.get("cost")
     if isinstance(cost, Mapping):
         cost = cost.get("total")

@@ -1,12 +1,12 @@
-"""JSON values in and out: what a message may be, and how it becomes bytes.
+"""What may a message be, and how does it become bytes?
 
-A message is a JSON object made of exactly ``dict``, ``list``, ``str``, ``int``, ``float``, ``bool`` and ``None``. Everything
-else would come back as something else: a tuple as a list, an enum as its value, a UUID as text. Here a value comes back
-equal, or it is refused.
+A message is a JSON object made of exactly ``dict``, ``list``, ``str``, ``int``, ``float``, ``bool`` and ``None``.
+Everything else would come back as something else: a tuple as a list, an enum as its value, a UUID as text. Here a value
+comes back equal, or it is refused.
 
-``orjson`` does the encoding, and is stricter than ``json`` but not strict enough: it turns NaN and infinities into null,
-accepts tuples, enums, UUIDs, datetimes and dataclasses, and lets ``orjson.Fragment`` inject bytes. On reading it turns
-integers beyond 64 bits into floats and keeps the last of duplicate keys (all observed with orjson 3.13).
+``orjson`` does the encoding, and is stricter than ``json`` but not strict enough: it turns NaN and infinities into
+null, accepts tuples, enums, UUIDs, datetimes and dataclasses, and lets ``orjson.Fragment`` inject bytes. On reading it
+turns integers beyond 64 bits into floats and keeps the last of duplicate keys (all observed with orjson 3.13).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ALLOWED = _PLAIN | {float, dict, list}
 
 
 class EncodedMessage(NamedTuple):
-    """A message that was checked and encoded, as a transcript has it; whoever takes one does not look at it again."""
+    """A checked and encoded message, as a transcript has it; code that receives one does not check it again."""
 
     text: bytes
 
@@ -69,16 +69,16 @@ def encode(value: Any, name: str, max_bytes: int) -> bytes:
 
 
 def fitted(encoded: bytes) -> bytes:
-    """The same bytes, to be held for a while: what ``orjson.dumps`` returns takes ten times its length (orjson 3.13)."""
+    """A copy of the bytes, to keep them: what ``orjson.dumps`` returns takes ten times its length (orjson 3.13)."""
     return bytes(memoryview(encoded))
 
 
 def outside_json(value: Any, *, max_depth: int, max_nodes: int) -> Literal["kind", "depth", "length"] | None:
     """Why an object or a list cannot be stored as JSON; None if it can.
 
-    ``kind``: it holds something other than exactly ``dict``, ``list``, ``str``, ``int``, ``float``, ``bool`` and ``None``, or a
-    float that JSON does not have. ``depth`` and ``length``: it is deeper or longer than it may be. Keys, lone surrogates and
-    integers beyond 64 bits are not looked at: ``orjson`` refuses those itself.
+    ``kind``: it holds something other than exactly ``dict``, ``list``, ``str``, ``int``, ``float``, ``bool`` and
+    ``None``, or a float that JSON does not have. ``depth`` and ``length``: it is deeper or longer than it may be. Keys,
+    lone surrogates and integers beyond 64 bits are not checked: ``orjson`` refuses those itself.
     """
     containers: list[Any] = [value]
     depth, nodes = 1, 0
@@ -111,7 +111,7 @@ decode = orjson.loads
 
 
 def parse(text: bytes, name: str = "message") -> dict[str, Any]:
-    """Parse one JSON object that somebody else wrote, and refuse what reading would change in silence.
+    """Parse one JSON object that another program wrote, and refuse what reading would silently change.
 
     A number with a fraction or an exponent becomes a float, as RFC 8259 section 6 expects.
 
@@ -122,7 +122,7 @@ def parse(text: bytes, name: str = "message") -> dict[str, Any]:
     try:
         decoded = text.decode("utf-8")
         if decoded.startswith("\ufeff"):
-            raise InvalidMessageError(member=name, reason="begins with a byte order mark: write the file without one")
+            raise InvalidMessageError(member=name, reason="starts with a byte order mark: write the file without one")
     except UnicodeDecodeError as error:
         raise InvalidMessageError(member=name, reason=f"is not UTF-8 at byte {error.start}") from None
 
@@ -180,12 +180,12 @@ def _explain(value: Any, name: str) -> NoReturn:
         else:
             stack.pop()
             del path[-1:]
-    # A shared container that is too deep only in its second place; or another thread mended the value between the walks.
+    # A shared container is too deep only where it occurs again; or another thread fixed the value between the walks.
     raise too_deep
 
 
 def _problem_with(node: Any) -> str | None:
-    """Why a value cannot be stored, whatever it holds; None if that depends on what it holds."""
+    """Why a value cannot be stored, whatever it holds; None if that depends on its contents."""
     kind = type(node)
     if kind not in _ALLOWED:
         return f"is {_type_name(node)}, not a plain JSON value{_remedy(node)}"
@@ -242,7 +242,7 @@ FROM_REPLY = (
 
 
 def _remedy(value: Any) -> str:
-    """How to make JSON of what people most often try to store."""
+    """Conversion hints for the types that people most often pass."""
     if isinstance(value, tuple):
         return "; make a list of it"
     if isinstance(value, bytes | bytearray):
@@ -256,7 +256,7 @@ def _remedy(value: Any) -> str:
         ("isoformat", ".isoformat()"),
         ("__dataclass_fields__", "dataclasses.asdict()"),
         ("__fspath__", "str()"),  # a path
-        ("urn", "str()"),  # a UUID; to import what these are takes longer than the store
+        ("urn", "str()"),  # a UUID; importing these types takes longer than the whole store
         ("as_tuple", "str()"),  # a Decimal
     ):
         if hasattr(value, method):

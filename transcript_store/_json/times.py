@@ -1,7 +1,7 @@
-"""The spellings of a time: ours in a transcript, Go's in a snapshot, and what callers give. Nothing here does I/O.
+"""How is a time written: ours in a transcript, Go's in a snapshot, and a caller's argument? Nothing here does I/O.
 
 Ours has always six digits of a second, and ``Z``. Go's ``time.RFC3339Nano`` has up to nine, without trailing zeros, and
-keeps the offset; Python's ``datetime`` has six, so the text is what is kept of it.
+keeps the offset; Python's ``datetime`` has six, so the text is stored.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def _format_second(seconds: int) -> str:
 
 
 def is_time(text: object) -> bool:
-    """Whether a member is a time that :func:`parse_time` can read and :func:`format_time` can write."""
+    """True if a member is a time that :func:`parse_time` can read and :func:`format_time` can write."""
     try:
         if type(text) is str and len(text) == 27 and text[-1] == "Z" and datetime.fromisoformat(text):
-            return True  # as we write it, which a list asks of each conversation: 0.6 µs instead of 1.4 to 7
+            return True  # as we write it, which a listing checks for each conversation: 0.6 µs instead of 1.4 to 7
         format_time(parse_time(text))  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         return False
@@ -48,10 +48,12 @@ def parse_time(text: str) -> int:
 
 
 def given_time(given: object) -> int:
-    """A caller's time, RFC 3339 text or an aware ``datetime``, in microseconds since 1970; ``ValueError`` says why it is none."""
+    """A caller's time, RFC 3339 text or an aware ``datetime``, in microseconds since 1970; ``ValueError`` says why it
+    is not a time.
+    """
     if isinstance(given, datetime):
         if given.utcoffset() is None:
-            raise ValueError("is a datetime without a time zone: it does not say which moment it means")
+            raise ValueError("is a datetime without a time zone, so its moment is unknown")
         moment = given
     elif isinstance(given, str):
         try:
@@ -67,7 +69,7 @@ def given_time(given: object) -> int:
 
 
 def normal(text: Any) -> str:
-    """A time of RFC 3339 in the one form that it is written in; raises ``ValueError`` for anything else."""
+    """A time of RFC 3339 in its normal form; raises ``ValueError`` for anything else."""
     match = _TIME.fullmatch(text) if type(text) is str else None
     if match is None:
         raise ValueError("not a time")

@@ -1,4 +1,4 @@
-"""Where a turn begins, and which calls and results belong together, in messages of any provider's form."""
+"""Where does a turn start, and which calls and results belong together, in any provider's form?"""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from transcript_store._json.times import is_time
 _CALLS = ("functionCall", "function_call")
 _RESULTS = ("functionResponse", "function_response")
 _AT_ONCE = ("server_tool_use", "mcp_tool_use")
-"""Calls that the provider answers itself, in the same message."""
+"""Calls that the provider itself answers, in the same message."""
 
 
 def begins_turn(message: dict[str, Any]) -> bool:
-    """Whether a turn begins with this message: a user's, which does not carry the results of tools."""
+    """True if a turn starts with this message: a user's, without results of tools."""
     return role_of(message) in ("user", "human") and not any(True for _ in result_ids(message))
 
 
@@ -60,12 +60,12 @@ def _blocks(message: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 # ---- imported ----
-#
-# What an import notes beside a message: what of it the user typed, what was said on a branch that was left, when it was imported.
+# What an import notes beside a message: what the user typed, what was written on an abandoned branch, when it was
+# imported.
 
 
 def typed_of(extra: Mapping[str, Any] | None, said: str) -> str:
-    """What the user typed of a message that says ``said``: all of it, unless ``extra.scaffolding`` marks it.
+    """What the user typed of a message with the text ``said``: all of it, unless ``extra.scaffolding`` marks it.
 
     Returns:
         The text that the user typed; empty if a program wrote all of the message.
@@ -87,7 +87,7 @@ def imported_at(extra: Mapping[str, Any] | None) -> str:
 
 
 def left_of(extra: Mapping[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """The message that an event keeps of a branch that the conversation left, and what belongs to it beside; None for any other event."""
+    """The message of an abandoned branch that an event keeps, and its extra; None for any other event."""
     left = (extra or {}).get("left_branch")
     message = left.get("message") if isinstance(left, dict) else None
     if not isinstance(left, dict) or not isinstance(message, dict):

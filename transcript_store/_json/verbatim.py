@@ -1,13 +1,14 @@
-r"""JSON that is kept as text: checked and laid out anew, without being decoded.
+r"""How is JSON kept as text? It is checked and reformatted without being decoded.
 
-A snapshot's messages are somebody else's JSON. Decoding and encoding them would lose the order and the repetition of keys,
-integers beyond 64 bits, and how numbers are written; so they stay bytes. Two forms of the same tokens:
+A snapshot's messages are another program's JSON. Decoding and encoding them would lose the order and the repetition of
+keys, integers beyond 64 bits, and how numbers are written; so they stay bytes. Two forms of the same tokens:
 
 * *compact*, in memory: no white space, and ``< > &``, U+2028 and U+2029 written ``\u003c \u003e \u0026 \u2028 \u2029``;
 * *indented*, on disk: the same with two spaces a level, as Go's ``json.MarshalIndent`` writes it, without a last LF.
 
 ``msgspec`` checks and lays out; it holds every token to RFC 8259. It refuses one thing that JSON allows: an escaped
-surrogate without its other half (``"\ud800"``, observed with msgspec 0.22). Those are shielded from it.
+surrogate without its other half (``"\ud800"``, observed with msgspec 0.22). They are masked before msgspec sees the
+text, and restored afterwards.
 
 Nothing here does I/O.
 """
@@ -76,7 +77,7 @@ def members(text: bytes) -> dict[str, bytes]:
 
 
 def elements(text: bytes) -> Iterator[bytes]:
-    """The elements of a JSON array, none of ``null``: each as it is written, copied when it is asked for, none decoded."""
+    """The elements of a JSON array, none of ``null``: each as it is written, copied on iteration, none decoded."""
     import msgspec
 
     found = _shielded(text, lambda shielded: msgspec.json.decode(shielded, type=list[msgspec.Raw] | None) or [])
@@ -84,7 +85,7 @@ def elements(text: bytes) -> Iterator[bytes]:
 
 
 def as_message(element: bytes, name: str) -> EncodedMessage:
-    """A message in compact form as a transcript has it: what ``encode_compact(parse(element))`` gives.
+    """A message in compact form as a transcript has it: the result of ``encode_compact(parse(element))``.
 
     Raises ``InvalidMessageError``, with this name for the message, for what a transcript cannot hold.
     """
@@ -94,7 +95,7 @@ def as_message(element: bytes, name: str) -> EncodedMessage:
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         pass
     else:
-        # orjson would drop a key that is there twice, and make a float of a long integer: then the text is another one.
+        # orjson would drop a repeated key, and make a float of a long integer: then the text differs.
         is_same = encoded == element or escape(encoded) == element
         if (
             is_same
@@ -117,8 +118,9 @@ def count_elements(text: bytes) -> int | None:
 def outline(text: bytes, array: str, names: tuple[str, ...]) -> tuple[dict[str, bytes], list[bytes]]:
     """Some members of a JSON object, each as it is written, and the elements of one that is an array.
 
-    The same as :func:`members` and :func:`elements`, in one look at the text; all of them are buffers on it. A member that is
-    absent is ``null``. An array that is null or absent has no elements; anything else in its place raises ``NotJSONError``.
+    The same as :func:`members` and :func:`elements`, in one pass over the text; all of them are buffers on it. A member
+    that is absent is ``null``. An array that is null or absent has no elements; anything else in its place raises
+    ``NotJSONError``.
     """
     check_unicode(text)
     decoder = _outline_decoder(array, names)
@@ -143,7 +145,7 @@ def _outline_decoder(array: str, names: tuple[str, ...]) -> Any:
 
 
 def compact_length(elements: list[bytes]) -> int:
-    """How many bytes an array of these elements takes in compact form, before anything is escaped."""
+    """The length of an array of these elements in compact form, before anything is escaped."""
     return len(_laid_out(b"[%b]" % b",".join(elements), -1))
 
 
@@ -173,7 +175,7 @@ def encode_compact(value: Any) -> bytes:
         encoded = orjson.dumps(value)
     except orjson.JSONEncodeError:
         return _encode_slowly(value)
-    # orjson writes tuples, dataclasses, NaN and more, but not as what they are.
+    # orjson writes tuples, dataclasses, NaN and more, but changes them.
     is_plain = outside_json([value], max_depth=MAX_DEPTH, max_nodes=sys.maxsize) is None
     return escape(encoded) if is_plain else _encode_slowly(value)
 
@@ -187,7 +189,9 @@ def encode_decoded(element: Any) -> bytes:
 
 
 def _encode_slowly(value: Any) -> bytes:
-    """The same for what ``orjson`` does not take: long integers, more levels, subclasses. What nothing takes gets its reason."""
+    """The same for what ``orjson`` does not accept: long integers, more levels, subclasses. Any other value raises with
+    its reason.
+    """
     try:
         encoded = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
         comes_back = bool(decode(encoded) == value)
@@ -207,13 +211,13 @@ def _encode_slowly(value: Any) -> bytes:
 def encode_string(text: str) -> bytes:
     """A string in compact form; a lone surrogate is escaped, as only JSON can carry it."""
     encoded = json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    # What surrogatepass let through are three bytes that begin with ED A0..BF: no valid character does.
+    # surrogatepass let through three bytes that start with ED A0..BF: no valid character does.
     surrogate = rb"\xed[\xa0-\xbf][\x80-\xbf]"
     return escape(re.sub(surrogate, lambda found: b"\\u%04x" % ord(found[0].decode("utf-8", "surrogatepass")), encoded))
 
 
 def escape(text: bytes) -> bytes:
-    """Write what Go escapes in JSON as it does. These characters stand only in strings, and never after a backslash."""
+    """Escape the characters that Go escapes in JSON. They occur only in strings, and never after a backslash."""
     text = text.replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
     if _SEPARATORS.search(text):  # 0.4 ms for 1.7 MB; two calls of replace take 11
         text = text.replace("\u2028".encode(), b"\\u2028").replace("\u2029".encode(), b"\\u2029")
@@ -221,7 +225,7 @@ def escape(text: bytes) -> bytes:
 
 
 def check_unicode(text: bytes) -> None:
-    """Raise ``NotJSONError`` for bytes that are not UTF-8; in pieces that stay in the processor's cache."""
+    """Raise ``NotJSONError`` for bytes that are not UTF-8; in chunks that stay in the processor's cache."""
     done = len(text) if text.isascii() else 0
     with memoryview(text) as view:
         while done < len(text):
@@ -239,9 +243,9 @@ def _laid_out(text: bytes, indent: int) -> bytes:
 
 
 def _shielded(text: bytes, work: Callable[[bytes], _T]) -> _T:
-    r"""Let msgspec work on a text; if it refuses, once more with lone surrogates written so that it takes them.
+    r"""Let msgspec process a text; if it refuses, a second time with masked lone surrogates.
 
-    A shielded ``\ud800`` is a DEL, ``1`` and ``ud800``; every DEL that stood there is a DEL and ``0``. Raises
+    A masked ``\ud800`` is a DEL, ``1`` and ``ud800``; every DEL of the text is a DEL and ``0``. Raises
     ``NotJSONError``.
     """
     import msgspec
@@ -262,7 +266,7 @@ def _shielded(text: bytes, work: Callable[[bytes], _T]) -> _T:
 
 
 def _restored(found: Any) -> Any:
-    """The same value with what was shielded in its texts as it was."""
+    """The same value with the masked parts of its texts restored."""
     if isinstance(found, tuple):
         return tuple(map(_restored, found))
     if isinstance(found, list):

@@ -1,1 +1,1 @@
-"""The only code that meets the operating system."""
+"""The only code that calls the operating system."""

@@ -1,7 +1,7 @@
-"""A quick sum of bytes that this process verified, to recognize them when it reads them again.
+"""Are these the bytes that this process verified before? A fast checksum recognizes them when they are read again.
 
-The sum never leaves the process. It has 64 bits and a key that nobody outside knows, so whoever edits a file between two
-reads can't aim at it.
+The checksum never leaves the process. It has 64 bits and a key that no other process knows, so an attacker who edits a
+file between two reads cannot aim for a collision.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 _KEY = os.urandom(16)
 # Python hashes bytes with SipHash under a random key of each process, four times as fast as BLAKE2b (PEP 456). Where
-# PYTHONHASHSEED fixes that key, or another algorithm is compiled in, the key is no secret.
+# PYTHONHASHSEED fixes that key, or another algorithm is compiled in, the key is not secret.
 _HASH_IS_KEYED = (
     sys.hash_info.algorithm.startswith("siphash")
     and sys.hash_info.hash_bits == 64
@@ -30,4 +30,4 @@ def _keyed(data: bytes | bytearray) -> int:
 
 
 checksum = _hashed if _HASH_IS_KEYED else _keyed
-"""The sum of some bytes, the same throughout this process and its forks."""
+"""The checksum of some bytes, the same throughout this process and its forks."""

@@ -1,6 +1,6 @@
-"""One directory, held open: files in it are read and replaced atomically here.
+"""How are files in a directory read, and replaced atomically? The directory is held open.
 
-Errors of the operating system pass through; :mod:`refusals` makes them ours.
+Errors of the operating system pass through; :mod:`os_errors` translates them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from transcript_store._os.os_errors import NotOursError, SyncFailedError
 
 _ATTEMPTS = 10
 _WRITTEN_AT_A_TIME_BYTES = 1 << 24
-"""Of what is left after a short write: each such piece is copied."""
+"""The size of the chunks that are written after a short write: each one is copied."""
 
 
 class OpenFile(NamedTuple):
-    """A file that is open: reads from an offset up to so many bytes, fewer only at its end; and its status when it was opened."""
+    """An open file: a function that reads up to so many bytes from an offset, fewer only at its end; and its status at
+    the open.
+    """
 
     handle: int
     read: Callable[[int, int], bytearray]
@@ -42,18 +44,18 @@ class Folder:
         self.path = path
         self.handle = handle
         self._inode: tuple[int, int] | None = None
-        """What tells the directory from every other, once somebody asked: as long as it is held open, it is no other's."""
+        """The directory's identity, once it was needed: as long as it is open, no other one can have it."""
 
     @classmethod
     def open(cls, files: FileSystem, path: str) -> Folder:
-        """Open an existing directory; raises the plain ``OSError``: each caller tells the cases apart."""
+        """Open an existing directory; raises the plain ``OSError``: each caller distinguishes the cases."""
         return cls(files, path, files.open_directory(path))
 
     @classmethod
     def make(cls, files: FileSystem, path: str) -> Folder:
         """Open a directory, creating it and its missing parents; on return its whole path survives a power cut.
 
-        Parents that exist are synced too: an earlier attempt may have made them and ended before it synced them.
+        Existing parents are synced too: an earlier attempt may have created them and ended before it synced them.
         """
         missing: list[str] = []
         existing = path
@@ -74,7 +76,7 @@ class Folder:
             device = files.handle_status(folder.handle).st_dev
             while existing != os.path.dirname(existing):
                 existing = os.path.dirname(existing)
-                # We made no names in a parent that we may not read, nor in one that holds a mount point.
+                # We created no names in a parent that we may not read, nor in one that holds a mount point.
                 with suppress(PermissionError), cls.open(files, existing) as parent:
                     if files.handle_status(parent.handle).st_dev != device:
                         break
@@ -86,9 +88,9 @@ class Folder:
         return folder
 
     def subfolder(self, name: str, *, create: bool = False) -> Folder:
-        """Open a directory in this one; with ``create``, make it first if it is not there, and sync its name.
+        """Open a directory in this one; with ``create``, create it if it is missing, and sync its name.
 
-        Raises ``NotOursError`` if something other than a directory stands at that name.
+        Raises ``NotOursError`` if something other than a directory has that name.
         """
         if create:
             with suppress(FileExistsError):
@@ -100,11 +102,11 @@ class Folder:
         return Folder(self.files, self.path_of(name), self.files.open_directory(name, self.handle))
 
     def parent(self) -> Folder:
-        """Open the directory that this one has its name in, whatever links the path goes through."""
+        """Open the parent directory, whatever links the path goes through."""
         return Folder(self.files, os.path.dirname(self.path), self.files.open_directory("..", self.handle))
 
     def take_over(self, other: Folder) -> None:
-        """Become the directory that another object holds open."""
+        """Take over the directory that another object holds open."""
         self.path = other.path
         self.handle, other.handle, self._inode = other.handle, self.handle, None
         other.close()  # the one that was ours; a close that fails closes it too
@@ -121,11 +123,11 @@ class Folder:
         try:
             self.close()
         except OSError:
-            if raised is None:  # an error of the block (a failed sync, say) matters more
+            if raised is None:  # an error of the block (a failed sync, for example) matters more
                 raise
 
     def is_at_its_path(self) -> bool:
-        """Whether the directory that is held open still is the one that its path leads to."""
+        """True if the path still leads to the directory that is held open."""
         try:
             there = self.files.path_status(self.path)
         except (FileNotFoundError, NotADirectoryError):
@@ -135,13 +137,15 @@ class Folder:
         return identity(there) == self._inode
 
     def path_of(self, name: str) -> str:
-        return f"{self.path}{name}" if self.path.endswith("/") else f"{self.path}/{name}"  # a turn asks three times
+        return (
+            f"{self.path}{name}" if self.path.endswith("/") else f"{self.path}/{name}"
+        )  # a call of a shared writer checks it three times
 
     def names(self) -> list[str]:
         return sorted(self.files.list_directory(self.handle))
 
     def status(self, name: str) -> FileStatus | None:
-        """What stands at a name, None if nothing does."""
+        """The status of a name; None if it does not exist."""
         try:
             return self.files.status(self.handle, name)
         except FileNotFoundError:
@@ -150,7 +154,7 @@ class Folder:
     def open_file(self, name: str, *, to_append: bool = False) -> tuple[int, FileStatus]:
         """Open a regular file; returns its handle and its status.
 
-        Raises ``NotOursError`` for anything else at that name, ``FileNotFoundError`` for nothing.
+        Raises ``NotOursError`` for anything else at that name, ``FileNotFoundError`` if it does not exist.
         """
         status = self.files.status(self.handle, name)
         if not stat.S_ISREG(status.st_mode):
@@ -167,7 +171,7 @@ class Folder:
         return handle, opened
 
     def read_file(self, name: str) -> bytes | None:
-        """A whole small file, None if it is not there; raises ``NotOursError`` as :meth:`open_file` does."""
+        """A whole small file, None if it does not exist; raises ``NotOursError`` as :meth:`open_file` does."""
         try:
             with self.reading(name) as source:
                 return bytes(source.read(0, source.size))
@@ -176,7 +180,7 @@ class Folder:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[OpenFile]:
-        """A file of any size, to read pieces of it; raises what :meth:`open_file` does."""
+        """Open a file of any size to read parts of it; raises what :meth:`open_file` does."""
         handle, status = self.open_file(name)
         try:
             yield OpenFile(handle, partial(self.files.read, handle), status)
@@ -187,7 +191,7 @@ class Folder:
         self.files.close(handle)
 
     def write_all(self, handle: int, data: bytes | bytearray) -> None:
-        """Write everything. After a short write the rest is tried again: that gives the error that made it short."""
+        """Write everything. After a short write the rest is written again, which raises the error that made it short."""
         done = self.files.write(handle, data)
         while done < len(data):
             done += self.files.write(handle, bytes(data[done : done + _WRITTEN_AT_A_TIME_BYTES]))
@@ -206,7 +210,7 @@ class Folder:
         return name, handle
 
     def write_new(self, name: str, chunks: Iterable[bytes | bytearray]) -> None:
-        """Write a file that must not exist, in a folder that nobody looks at yet. It is not synced."""
+        """Write a file that must not exist, in a folder that no other process uses yet. It is not synced."""
         self.files.close(self._write_new(name, chunks))
 
     def _write_new(self, name: str, chunks: Iterable[bytes | bytearray]) -> int:
@@ -222,10 +226,10 @@ class Folder:
         return handle
 
     def replace_file(self, name: str, chunks: Iterable[bytes | bytearray]) -> None:
-        """Put a file at a name atomically: temporary file, write, sync, rename, sync the directory.
+        """Write a file under a name atomically: temporary file, write, sync, rename, sync the directory.
 
-        When it returns, the new content survives a power cut. When it raises, or the power is cut before, the name has its
-        old content or its new one.
+        When it returns, the new content survives a power cut. When it raises, or the power is cut before, the name has
+        its old content or its new one.
         """
         temporary, handle = self.write_temporary(chunks)
         try:
@@ -251,21 +255,21 @@ class Folder:
             raise SyncFailedError(error.errno, error.strerror) from error
 
     def sync_to_copy(self, handle: int | None = None) -> None:
-        """The same for a reader that copies what another process wrote, and may not have synced."""
+        """The same for a reader that copies what another process wrote and may not have synced."""
         try:
             self.sync(handle)
         except SyncFailedError as error:
-            # A file system that nobody can write to (squashfs) has nothing to sync, and says so.
+            # A read-only file system (squashfs) has nothing to sync, and reports that as an error.
             if error.errno != errno.EINVAL:
                 raise
 
     def discard(self, name: str) -> None:
-        """Remove a file that nobody needs, if the system allows it."""
+        """Remove a file that is no longer needed, if the system allows it."""
         with suppress(OSError):
             self.files.unlink(self.handle, name)
 
     def remove_tree(self, name: str) -> None:
-        """Remove what stands at a name with all that is in it. Another process may remove it at the same time."""
+        """Remove a name with everything in it. Another process may remove it at the same time."""
         with suppress(FileNotFoundError):
             if not stat.S_ISDIR(self.files.status(self.handle, name).st_mode):
                 self.files.unlink(self.handle, name)
@@ -278,14 +282,14 @@ class Folder:
                     self.files.remove_directory(self.handle, name)
                     return
                 except OSError as error:
-                    # A process that opened it before it was moved away may put a lock into it.
+                    # A process that opened it before it was moved away may create a lock in it.
                     if error.errno != errno.ENOTEMPTY or attempt + 1 == _ATTEMPTS:
                         raise
 
     def sweep(self, *subfolders: str) -> None:
         """Remove what an earlier process left under temporary names, if the system allows it. The caller holds the lock.
 
-        Of the subfolders those are swept too that there are.
+        Existing subfolders are swept too.
         """
         with suppress(OSError):
             for name in self.names():
@@ -297,5 +301,5 @@ class Folder:
 
 
 def identity(status: FileStatus) -> tuple[int, int]:
-    """What tells one file from every other: its device and its inode."""
+    """The identity of a file: its device and its inode."""
     return status.st_dev, status.st_ino

@@ -1,4 +1,4 @@
-"""The only module that calls the operating system: :class:`PosixFileSystem`, which is Linux and macOS as :class:`FileSystem`."""
+"""How does the store call Linux and macOS? :class:`PosixFileSystem` is the only code that calls the operating system."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ AnyPath = str | os.PathLike[str]
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 _NEITHER = getattr(os, "O_PATH", os.O_RDONLY)
-"""To open what can neither be read nor written. (macOS knows no such way.)"""
+"""Opens what can neither be read nor written. (macOS has no such flag.)"""
 _BLOCK_BYTES = 4096
 _PIECE_BYTES = 1 << 18
 
@@ -60,14 +60,16 @@ class PosixFileSystem:
     def __init__(self) -> None:
         self._handles: set[int] = set()
         self._past_cache: dict[int, int] = {}
-        """Handles whose reads ask the medium, each with another one of the same file that does so."""
+        """Handles whose reads bypass the cache, each with a second handle of the same file for that."""
         _in_use.add(self)
 
     def close_in_child(self) -> None:
-        """Close what a child of fork() shares with its parent: the parent's lock ends with the parent, and the child cannot write.
+        """Close what a child of fork() shares with its parent: the parent's lock ends with the parent, and the child
+        cannot write.
 
-        It must not unlock: there is one lock for both. The numbers stay taken. Whatever the child inherited in the middle of a
-        call (a suspended iterator, an open block) closes or uses them later, and must not meet a file of somebody else there.
+        It must not unlock: there is one lock for both. The descriptor numbers stay in use. Code that the child
+        inherited in the middle of a call (a suspended iterator, an open block) closes or uses them later, and must not
+        reach another file there.
         """
         with suppress(OSError):  # a bare container without /dev: the numbers are free
             nothing = os.open(os.devnull, _NEITHER | os.O_CLOEXEC)
@@ -83,7 +85,7 @@ class PosixFileSystem:
         self._past_cache.clear()
 
     def __reduce__(self) -> str:
-        """Copied and pickled it is the one of its process: what is open is known there."""
+        """A copy or an unpickled one is the process's own instance: that one knows the open files."""
         return "REAL"
 
     def open_directory(self, path: str, parent: int | None = None) -> int:
@@ -92,7 +94,7 @@ class PosixFileSystem:
         return handle
 
     def open_read(self, parent: int, name: str) -> int:
-        # O_NONBLOCK, because an open of a FIFO would wait for somebody to write to it.
+        # O_NONBLOCK: opening a FIFO would block until a writer appears.
         self._handles.add(
             handle := os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
         )
@@ -107,7 +109,8 @@ class PosixFileSystem:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._handles.add(handle := os.open(name, flags, FILE_MODE, dir_fd=parent))
         try:
-            # A umask may have left no right to open it again. To change what is as it should be costs a transaction.
+            # A umask may have left no right to open it again. A chmod that changes nothing would still cost a
+            # transaction.
             if stat.S_IMODE(os.fstat(handle).st_mode) != FILE_MODE:
                 os.fchmod(handle, FILE_MODE)
         except BaseException:
@@ -130,7 +133,8 @@ class PosixFileSystem:
         if sys.platform == "darwin":
             os.chmod(name, DIRECTORY_MODE, dir_fd=parent, follow_symlinks=False)
             return
-        # chmod(2) by name would follow a link that somebody put there meanwhile, and a umask may leave no right to open it.
+        # chmod(2) by name would follow a link that another process created meanwhile, and a umask may leave no right to
+        # open it.
         handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=parent)
         try:
             os.chmod(f"/proc/self/fd/{handle}", DIRECTORY_MODE)
@@ -145,7 +149,7 @@ class PosixFileSystem:
             os.close(handle)
 
     def list_directory(self, handle: int) -> list[str]:
-        # btrfs and FUSE show through a handle what was there when it was opened. So it is opened anew.
+        # On btrfs and FUSE a handle shows the names from when it was opened. So the directory is opened again.
         now = self.open_directory(".", handle)
         try:
             return os.listdir(now)
@@ -165,7 +169,7 @@ class PosixFileSystem:
             return self._read_past_cache(handle, offset, length)
         buffer = bytearray(length)
         done = os.preadv(handle, [buffer], offset)
-        if done < length:  # at the end of the file; or a call gives 2 GiB at most
+        if done < length:  # at the end of the file; or because a call returns at most 2 GiB
             with memoryview(buffer) as view:
                 while done < length and (count := os.preadv(handle, [view[done:]], offset + done)):
                     done += count
@@ -173,11 +177,11 @@ class PosixFileSystem:
         return buffer
 
     def _read_past_cache(self, handle: int, offset: int, length: int) -> bytearray:
-        """Read with O_DIRECT, which wants whole blocks, into memory that is aligned as they are."""
+        """Read with O_DIRECT, which needs whole blocks and equally aligned memory."""
         begin = offset % _BLOCK_BYTES
         at, stop = offset - begin, offset + length
-        # btrfs reads through the cache, silently, where it meets memory that was never touched (so all of it is written
-        # here), and from a first block on that it keeps with the file's name (so the first block is read by itself).
+        # btrfs silently reads through the cache if the memory was never touched (so all of it is written here), and
+        # from a first block that it stores inline (so the first block is read by itself).
         piece = mmap.mmap(-1, min(_PIECE_BYTES, (stop - at) // _BLOCK_BYTES * _BLOCK_BYTES + _BLOCK_BYTES))
         piece[:] = bytes(len(piece))
         found = bytearray()
@@ -188,7 +192,7 @@ class PosixFileSystem:
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
-                self._end_past_cache(handle)  # blocks of another size, perhaps
+                self._end_past_cache(handle)  # perhaps blocks of another size
                 return self.read(handle, offset, length)
             found += piece[:count]
             at += count
@@ -225,15 +229,15 @@ class PosixFileSystem:
         def drop_cache(self, handle: int) -> None:
             # The whole file: the kernel keeps whatever unit of its cache, which may be 2 MB, begins before a range.
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-            # It also keeps every page that a process has mapped (a search tool, an indexer), with what a failed sync left in
-            # it: measured on ext4, xfs and btrfs. So what is read now is read past the cache.
+            # It also keeps every page that a process has mapped (a search tool, an indexer), with what a failed sync
+            # left in it: measured on ext4, xfs and btrfs. So the next reads bypass the cache.
             if handle not in self._past_cache:
                 try:
                     flags = os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC
                     self._handles.add(direct := os.open(f"/proc/self/fd/{handle}", flags))
                     self._past_cache[handle] = direct
                 except OSError as error:
-                    # A file system without it; no /proc; a process that gave up the right to open it again.
+                    # A file system without O_DIRECT, no /proc, or a process that dropped the right to open it again.
                     if error.errno not in (errno.EINVAL, errno.ENOENT, errno.EACCES):
                         raise
 
@@ -282,40 +286,44 @@ class PosixFileSystem:
 
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-"""With one slash: of two, pathlib leaves one, and so does a hurried person."""
+"""With one slash: pathlib reduces two to one, and so does a typing error."""
 
 
 def absolute_path(path: AnyPath) -> str:
     """A user's path with ``~`` expanded, made absolute.
 
     Raises:
-        TypeError: it is no path of text; a store, say.
+        TypeError: it is not a path of text but, for example, a store.
         ValueError: it cannot name a file.
         NotAPathError: it is an address.
     """
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else path
     if not isinstance(text, str):
-        hint = "; give its directory" if hasattr(text, "directory") else ""
+        hint = "; pass its directory" if hasattr(text, "directory") else ""
         raise TypeError(f"a path must be a str or an os.PathLike of one, not {type(text).__name__}{hint}")
     if not text or "\0" in text:
         raise ValueError("a path must not be empty or hold a NUL character")
-    if found := _ADDRESS.match(text):  # or a folder is made that is called postgresql:, and one in it by a password
+    if found := _ADDRESS.match(
+        text
+    ):  # else a folder named postgresql: would be created, and one in it named by a password
         if text.startswith("/", found.end()):
             raise NotAPathError
         raise NotAPathError(reason="an address has lost one of its slashes", hint=Hint.WRITE_BOTH_SLASHES)
     expanded = os.path.expanduser(text)
-    # abspath() does the same with an absolute path. Detectors of blocking calls refuse it in an event loop, as it may ask for the
-    # current directory; a constructor with an absolute path asks the system nothing.
+    # abspath() does the same with an absolute path. Detectors of blocking calls refuse it in an event loop, as it may
+    # read the current directory; a constructor with an absolute path makes no system call.
     return os.path.normpath(expanded) if os.path.isabs(expanded) else os.path.abspath(expanded)
 
 
 def real_path(path: AnyPath) -> str:
-    """The same with every symbolic link followed: a file of the user's own may be one."""
+    """The same with every symbolic link followed: a user's own file may be one."""
     return os.path.realpath(absolute_path(path))
 
 
 def unsynced(files: FileSystem) -> FileSystem:
-    """The same machine, on which a sync does nothing: for what nobody is told of before ``sync_all`` of the real one."""
+    """The same file system with syncs that do nothing: for files that no caller learns of before ``sync_all`` of the
+    real one.
+    """
     calls = {name: getattr(files, name) for name in vars(FileSystem) if not name.startswith("_")}
     return cast(FileSystem, SimpleNamespace(**{**calls, "sync": _do_not, "sync_data": _do_not}))
 
@@ -325,4 +333,4 @@ def _do_not(handle: int) -> None:
 
 
 REAL = PosixFileSystem()
-"""The file system that is used where none is given."""
+"""The default file system."""

@@ -1,4 +1,4 @@
-"""The writer's lock on a folder."""
+"""Who may write to a folder? The holder of the kernel's lock on its file ``lock``."""
 
 from __future__ import annotations
 
@@ -21,24 +21,26 @@ from transcript_store.hints import Hint
 POLL_SECONDS = 0.02
 _LONGEST_BYTES = 4096
 _HOLDER = {"pid", "host", "at"}
-"""What a writer says of itself."""
+"""What a writer writes about itself."""
 _NO_NAME = ValueError, KeyError, TypeError, OverflowError
-"""What is raised when the time is read in a line that is no writer's name."""
+"""Errors of parsing the time in a line that is not a writer's name."""
 
 
 _LOCKS: WeakValueDictionary[int, Lock] = WeakValueDictionary()
-"""The locks of this process. They say who holds a file, where the name in it does not: it is the last holder's until the next one signs,
-and a process in another container may have our number."""
+"""The locks of this process. They show who holds a file where the name in it does not: that is the last holder's until
+the next one signs, and a process in another container may have our process id.
+"""
 _LONGEST_DECISION = 1000
-"""How many times a thread that is about to take a lock, or to find it taken, is looked at: a millisecond each."""
+"""How often a thread that is about to take a lock, or to find it taken, is checked: one millisecond each."""
 _NOT_CALLERS = ("transcript_store", "concurrent", "threading", "contextlib", "asyncio", "anyio", "functools")
 
 
 class Lock:
-    """The kernel's lock on a file in a folder: held by one writer, free the moment its process dies.
+    """The kernel's lock on a file in a folder: held by one writer, free as soon as its process dies.
 
-    In the file stands the name of the writer that has the lock, or had it last; on the next line what that one left for whoever
-    takes it next (:meth:`pause`). Names that follow each other differ: the time in one is later than the time in the name before it.
+    The file contains the name of the writer that has the lock, or had it last, and on the next line what that writer
+    left for the next holder (:meth:`pause`). Consecutive names differ: the time in each is later than the time in the
+    previous one.
     """
 
     def __init__(
@@ -51,16 +53,16 @@ class Lock:
     ) -> None:
         self.is_taken = False
         self.found = b""
-        """What the last one left; nothing if it left nothing, or if this may be somebody else's file."""
+        """What the last holder left; empty if it left nothing, or if the file may not be ours."""
         self.is_as_left = False
-        """Whether nobody else had the lock since our last pause: the file is to the byte as we left it."""
+        """True if no other process had the lock since our last pause: the file is unchanged to the byte."""
         self._left: bytes | None = None
-        """How we left the file, name and all, if we may go on with that."""
+        """The file's contents as we left them, name included, if we may rely on them."""
         self._is_ours = self._is_signed = False
         self._signature = b""
-        """The line with our name, as we wrote it last."""
+        """The line with our name, as last written."""
         self._name_found: bytes | None = None
-        """The line with the name of the last one; None if the file could not be read."""
+        """The line with the last holder's name; None if the file could not be read."""
         self._folder = folder
         self._name = name
         self._way_out = hint
@@ -69,22 +71,23 @@ class Lock:
         self.opened_at = _caller()
         """The line of the caller's program that opened the store."""
         self._taken_by: int | None = None
-        """The process that took it, or is about to."""
+        """The process that took the lock, or is about to."""
         self._is_locked = False
         _LOCKS[id(self)] = self
         self._handle = -1
         """The file; it may be open while the lock is not taken."""
         self._inode: tuple[int, int] | None = None
-        """What tells that file from every other, once it was locked: as long as it is open, it is no other's."""
+        """The file's identity, once it was locked: as long as it is open, no other file can have it."""
 
     def take(self, timeout_seconds: float) -> bool:
-        """Take the lock, waiting for it at most so long. False if the folder was removed, so that there is nothing to lock.
+        """Take the lock, waiting at most so long. False if the folder was removed, so that there is nothing to lock.
 
-        Then our name stands in the file, and nothing else. Only if it is as we left it (:meth:`pause`), it stays so until :meth:`sign`.
+        Then the file contains our name and nothing else. Only if it is as we left it (:meth:`pause`), it stays
+        unchanged until :meth:`sign`.
 
         Raises:
-            ConversationLockedError: another writer has it; the error says what that one wrote about itself.
-            NotOursError: something other than a file stands at the lock's name.
+            ConversationLockedError: another writer has it; the error says what that writer wrote about itself.
+                NotOursError: something other than a file has the lock's name.
         """
         waited_seconds = 0.0  # counted, not read off a clock that may jump
         while True:
@@ -95,12 +98,14 @@ class Lock:
                     try:
                         self._handle = self._files.create(self._folder.handle, self._name)
                     except FileExistsError:
-                        continue  # somebody made it in between
+                        continue  # another process created it in between
                     except FileNotFoundError:
                         return False
             try:
                 self._inode = self._inode or identity(self._files.handle_status(self._handle))
-                self._taken_by = self._files.process_id()  # first: another thread may be about to say who has it
+                self._taken_by = (
+                    self._files.process_id()
+                )  # first: another thread may be about to register as the holder
                 if self._files.try_lock(self._handle):
                     self._is_locked = True
                     # The file may have been removed before it was locked. Then a second writer locks the next one of that
@@ -125,11 +130,11 @@ class Lock:
             self.release()
 
     def is_held(self) -> bool:
-        """Whether the file that is locked is still the one at its name; if not, another writer may hold the new one."""
+        """True if the locked file is still the one with its name; if not, another writer may hold the new one."""
         return self._handle >= 0 and self._at_its_name() is not None
 
     def _at_its_name(self) -> FileStatus | None:
-        """The status of the file that is open, if it is the one at its name."""
+        """The status of the open file, if it is the one with its name."""
         try:
             there = self._files.status(self._folder.handle, self._name)
         except FileNotFoundError:
@@ -139,20 +144,23 @@ class Lock:
         return there if identity(there) == self._inode else None
 
     def pause(self, leaving: bytes | None) -> None:
-        """Let go of the lock, keep its file open, and leave this for the next one, behind our name. May be called again.
+        """Release the lock but keep the file open; write this after our name, for the next process. May be called again.
 
-        With None nothing is left, and we ourselves may not go on with it either: however we find the file, it is not as we left it.
+        With None nothing is left, and this process may not rely on the file either: whatever it finds does not count as
+        unchanged.
         """
         if not self.is_taken:
             return
         self._left = None
+        # A call that changed nothing leaves the file as it was, to the byte. With our name in it, the writer whose name
+        # is there now would not recognize its own file, and would have to load again (U1).
         if self._is_ours and (self._is_signed or leaving != self.found):
-            with suppress(OSError):  # then the next one finds nothing, or a part of it, or what is true still
+            with suppress(OSError):  # then the next process finds nothing, or a part of it, or something still true
                 self.sign()
                 if leaving:
                     self._files.write(self._handle, leaving)
         if leaving is not None and self._is_ours:
-            self._left = self._signature + leaving  # as it has to be: the next look sees whether it is
+            self._left = self._signature + leaving  # as it should be: the next comparison shows whether it is
         try:
             self._files.unlock(self._handle)
             self.is_taken, self._is_locked, self._taken_by = False, False, None
@@ -160,7 +168,7 @@ class Lock:
             self._let_go()
 
     def release(self) -> None:
-        """Let go of the lock, if it is held. May be interrupted and called again."""
+        """Release the lock, if it is held. May be interrupted and called again."""
         self.is_taken, self._is_locked, self._taken_by = False, False, None
         if self._handle >= 0:
             try:
@@ -178,25 +186,28 @@ class Lock:
             yield
 
     def _let_go(self) -> None:
-        with suppress(OSError):  # the kernel releases it at the close, whatever unlocking says
+        with suppress(OSError):  # the kernel releases it at the close, whatever the unlock returned
             self.release()
 
     def sign(self) -> None:
-        """Put our name into the file instead of what the last one left, which is true until somebody changes something.
+        """Replace what the last holder left, which is true until something changes, by our name.
 
         Call it with the lock taken, before anything is changed. A second time it does nothing.
 
         Raises:
-            OSError: what was left stands there still, so nothing may be changed. Another's name alone says to that one that nobody
-                came behind him.
+            OSError: the old contents are still there, so nothing may be changed. A writer that finds only its own name
+                would believe that no other process came after it.
         """
         if self._is_signed or not self._is_ours:
             return
-        self._left = None  # first: interrupted behind the write, our name stands there for a turn that never was
+        self._left = (
+            None  # first: if this is interrupted after the write, our name would stand for a call that never took place
+        )
         name = self._name_found or b""
         is_gone = self._name_found == b""
-        # The first byte, with which every name begins, stays: ext4 frees the block of a file that is cut to nothing, and flushes
-        # it at its close. That is 0.15 ms of an open and 0.04 of a close. A name that is one byte long says nothing.
+        # The first byte, with which every name starts, stays: ext4 frees the block of a file that is truncated to
+        # nothing, and flushes it at its close. That is 0.15 ms of an open and 0.04 of a close. A name of one byte means
+        # nothing.
         kept = len(name) if name and name == self._signature else int(name.startswith(b"{"))
         with suppress(OSError):
             self._files.truncate(self._handle, kept)
@@ -217,14 +228,15 @@ class Lock:
             self._files.write(self._handle, self._signature[kept:])
         except OSError:
             if not is_gone:
-                raise  # any byte of ours behind it would do: nobody leaves that
-            # Else it was best effort: it only helps the message that the next one gets.
+                raise  # any byte of ours after it is enough: no holder leaves that
+            # Else it was best effort: it only improves the next process's error message.
 
     def _look(self, status: FileStatus) -> None:
-        """See what stands in the file, which has this status, and whether it is ours to change."""
+        """Read the file, which has this status, and decide whether we may change it."""
         self._is_signed, self.is_as_left, self._name_found, self.found = False, False, None, b""
-        # A hard link that somebody planted locks as well, and what it holds is not ours. But a backup may be made of links too
-        # (cp -al), and what was left in the file must go all the same: the link may be gone before who left it looks again.
+        # A planted hard link can be locked as well, but its contents are not ours. But a backup may consist of links
+        # too (cp -al), and what was left in the file must be removed all the same: the link may be removed before its
+        # writer reads the file again.
         length = min(status.st_size, _LONGEST_BYTES)
         self._is_ours = status.st_nlink == 1 or self._is_a_lock(length)
         if self._is_ours:
@@ -234,7 +246,7 @@ class Lock:
                 self._is_signed = self.is_as_left and not self.found
 
     def _is_a_lock(self, length: int) -> bool:
-        """Whether the file holds what a lock holds, and so nothing that anybody would miss."""
+        """True if the file holds only what a lock file holds, so nothing valuable."""
         name, left = self._content(length)
         try:
             holder = orjson.loads(name)
@@ -243,13 +255,13 @@ class Lock:
         return type(holder) is dict and holder.keys() == _HOLDER and left.count(b"\n") <= 1
 
     def _content(self, length: int = _LONGEST_BYTES) -> tuple[bytes, bytes]:
-        """The line with the name that stands in the file, and what was left behind it."""
+        """The line with the name in the file, and what was left after it."""
         content = bytes(self._files.read(self._handle, 0, length))
         end = content.find(b"\n") + 1 or len(content)
         return content[:end], content[end:]
 
     def _holder_in_this_process(self) -> Lock | None:
-        """The lock of this process that holds the same file; one that is just being taken is waited for until that is decided."""
+        """The lock of this process that holds the same file; waits for one that is just being taken until that is decided."""
         for _ in range(_LONGEST_DECISION):
             locks = [
                 lock
@@ -276,7 +288,7 @@ class Lock:
                 f", opened at {opened_at}" if opened_at else ""
             )
         else:
-            if (pid, host) == us:  # we left that name, or it is of another container
+            if (pid, host) == us:  # we left that name, or it comes from another container
                 pid = host = None
             by = f"process {pid}" + (f" on {host}" if host else "") if pid else "another process"
             by += " is writing to it"
@@ -300,7 +312,7 @@ class Lock:
 
 
 def _caller() -> str | None:
-    """The file and the line that called this package; None in a thread that is ours."""
+    """The file and the line that called this package; None in a thread of our own."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_CALLERS:
         frame = frame.f_back  # type: ignore[assignment]
@@ -308,16 +320,18 @@ def _caller() -> str | None:
 
 
 # ---- held ----
-#
-# Which files are locked right now, as the kernel tells, without taking a lock: a look must not refuse a writer that comes meanwhile.
+# Which files are locked right now, according to the kernel. No lock is taken: a look must not refuse a writer that
+# comes meanwhile.
 
 _FLOCK = re.compile(r"^\d+: (?:FLOCK|OFDLCK)\s+\S+\s+WRITE\s+(-?\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ", re.MULTILINE)
 
 
 def locked_files() -> set[tuple[int, int]] | None:
-    """Device and inode of each file that is locked to write, and process and inode; None where the kernel does not tell.
+    """Device and inode of each file that is locked to write, and process and inode; None where the kernel does not
+    report them.
 
-    Linux does. A file of btrfs or overlayfs has another device there than ``stat`` says, so the process is taken as well.
+    Linux does. A file of btrfs or overlayfs has another device there than in ``stat``, so the process is compared as
+    well.
     """
     try:
         with open("/proc/locks", encoding="ascii", errors="replace") as file:
@@ -331,7 +345,7 @@ def locked_files() -> set[tuple[int, int]] | None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process of this host has this number."""
+    """True if a process of this host has this number."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,8 +1,9 @@
-"""Every file name that the store may create, in one place. Nothing here does I/O.
+"""Which file names may the store create? Nothing here does I/O.
 
 ::
 
-    <conversation>/   metadata.json   transcript.jsonl   lock   key.json   archive/transcript-000000.jsonl …   quarantine/g…-o…-…[.json]
+    <conversation>/   metadata.json   transcript.jsonl   lock   key.json   archive/transcript-000000.jsonl …
+        quarantine/g…-o…-…[.json]
     <library>/        <id>/ …         deleted.jsonl   .new-<id>   .trash-<32 hex>/   .stage-<32 hex>   .stage-<32 hex>-<id>/
     <snapshot store>/ <id>.json …     media/<sha256> …   sealing   lock
     anywhere          .tmp-<32 hex>
@@ -34,7 +35,7 @@ _QUARANTINED = re.compile(r"g\d+-o\d+-[0-9a-f]{16}(\.json)?")
 
 
 def is_id(text: str) -> bool:
-    """Whether a text is a canonical lower-case UUID: the name of a conversation's folder, or of a snapshot."""
+    """True if a text is a canonical lower-case UUID: the name of a conversation's folder, or of a snapshot."""
     return _ID.fullmatch(text) is not None
 
 
@@ -51,14 +52,14 @@ def archive_name(generation: int) -> str:
 
 
 def generation_of(name: str) -> int | None:
-    """The generation that a name in the archive stands for; None if it is not one of ours."""
+    """The generation of a name in the archive; None if the name is not one of ours."""
     digits = name.removeprefix("transcript-").removesuffix(".jsonl")
     number = int(digits) if digits.isascii() and digits.isdigit() else -1
     return number if 0 <= number <= LAST_GENERATION and name == archive_name(number) else None
 
 
 def is_generation(name: str) -> bool:
-    """Whether a name in the archive is that of a generation."""
+    """True if a name in the archive is that of a generation."""
     return generation_of(name) is not None
 
 
@@ -68,52 +69,52 @@ def temporary_name(files: FileSystem) -> str:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a name is one of our temporaries."""
+    """True if a name is one of our temporary names."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
 def trash_name(files: FileSystem) -> str:
-    """A new name for a folder that is to be removed: the conversation is gone the moment its folder has this name."""
+    """A new name for a folder to remove: the conversation is deleted as soon as its folder has this name."""
     return f".trash-{files.random_bytes(16).hex()}"
 
 
 def is_trash(name: str) -> bool:
-    """Whether a name is that of a folder on its way out."""
+    """True for the name of a folder that is being deleted."""
     return _TRASH.fullmatch(name) is not None
 
 
 def note_name(id: str) -> str:
-    """The name of the note that a conversation with this id is being created."""
+    """The name of the creation note for a conversation with this id."""
     return f"{_NOTE}{id}"
 
 
 def noted_id(name: str) -> str | None:
-    """The id in the name of such a note; None if it is not one."""
+    """The id in the name of a creation note; None if it is not one."""
     found = name.removeprefix(_NOTE)
     return found if name.startswith(_NOTE) and is_id(found) else None
 
 
 def stage_name(files: FileSystem) -> str:
-    """A new name for the note of a stage, on which conversations are made together."""
+    """A new name for a staging note, of a group of conversations."""
     return f".stage-{files.random_bytes(16).hex()}"
 
 
 def staged_name(stage: str, id: str) -> str:
-    """The name of a conversation's folder as long as it is on the stage that has this note."""
+    """The name of a conversation's folder in the staging area with this note."""
     return f"{stage}-{id}"
 
 
 def stage_of(name: str) -> str | None:
-    """The name of the note of the stage that this is the note of, or a folder on it; None if it is neither."""
+    """The staging note that this name is, or that belongs to this staged folder; None if it is neither."""
     found = _STAGED.fullmatch(name)
     return None if found is None else found[1]
 
 
 def quarantine_name(digest: str, *, generation: int, offset_bytes: int) -> str:
-    """What the file is called that keeps bytes with this SHA-256, which stood there."""
+    """The name of the file that keeps bytes with this SHA-256 from this position."""
     return f"g{generation}-o{offset_bytes}-{digest[:16]}"
 
 
 def is_quarantined(name: str) -> bool:
-    """Whether a name in quarantine/ is one of ours: of bytes that are kept, or of the note on them."""
+    """True if a name in quarantine/ is one of ours: of kept bytes, or of their quarantine note."""
     return _QUARANTINED.fullmatch(name) is not None

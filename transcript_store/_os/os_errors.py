@@ -1,4 +1,6 @@
-"""Errors of the operating system → :class:`StorageError`, through :func:`storage_error`, at the border where files are touched."""
+"""What does an error of the operating system mean for the caller? :func:`storage_error` makes a :class:`StorageError`
+of it.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ from transcript_store.errors import StorageError
 from transcript_store.hints import Hint, way_out_of_number
 
 _OPENED_TO_WRITE = {errno.EROFS: Hint.OPEN_TO_READ, errno.EACCES: Hint.CHECK_PERMISSIONS_OR_READ}
-"""For a conversation that is opened to write: it can still be read."""
+"""For a conversation that is opened to write: it is still readable."""
 NOT_ITS_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""What the process lacks. It says nothing of the file that was asked for, so nobody may call that one damaged, or leave it out."""
+"""The process lacks something. That says nothing about the file, so no caller may report it as damaged, or skip it."""
 
 
 def storage_error(
@@ -25,10 +27,10 @@ def storage_error(
     *,
     can_read_only: bool = False,
 ) -> StorageError:
-    """Translate an error of the operating system: what was refused (``doing``), what holds nevertheless, and the way out.
+    """Translate an error of the operating system: what was refused (``doing``), what still holds, and a hint.
 
-    Without a ``hint`` it is that of the error's number. ``can_read_only`` is for a conversation that is opened to write, and
-    could be opened with ``read_only=True``.
+    Without a ``hint`` it is the one for the error's number. ``can_read_only`` is for a conversation that is opened to
+    write, and could be opened with ``read_only=True``.
     """
     number = error.errno or errno.EIO
     usual = _OPENED_TO_WRITE.get(number) if can_read_only else None
@@ -45,7 +47,7 @@ def storage_error(
 class refusals:  # noqa: N801  # a block, as contextlib.suppress
     """Translate errors of the operating system in a block.
 
-    No generator: a turn has three such blocks, and one made of a generator takes four times as long.
+    Not a generator: a call of a shared writer has three such blocks, and a generator takes four times as long.
     """
 
     __slots__ = ("_can_read_only", "_told")
@@ -71,19 +73,19 @@ class refusals:  # noqa: N801  # a block, as contextlib.suppress
 
 
 class SyncFailedError(OSError):
-    """A sync was refused: what the medium holds is not known any more."""
+    """A sync was refused: what the disk holds is no longer known."""
 
 
 class NotOursError(OSError):
-    """A name holds something other than what we would have put there; ``reason`` says what."""
+    """Something else exists under a name that is ours; ``reason`` says what."""
 
     def __init__(self, status: FileStatus) -> None:
-        self.reason = f"{kind_of(status)} stands where something of ours should be"
+        self.reason = f"{kind_of(status)} has a name that is reserved for a file of ours"
         super().__init__(errno.EEXIST, self.reason)
 
 
 def kind_of(status: FileStatus) -> str:
-    """What a directory entry is, in words."""
+    """The kind of a directory entry, in words."""
     mode = status.st_mode
     for test, word in (
         (stat.S_ISDIR, "a directory"),

@@ -1,11 +1,11 @@
-"""What the store asks of a machine.
+"""What does the store need from a file system?
 
 :class:`FileSystem` is all of it: a few calls on handles and names, each of which maps to one system call.
-``filesystem.PosixFileSystem`` is the real one; ``transcript_store.testing.SimulatedFileSystem`` is a disk that can lose power.
-Names are always single components below a directory handle, so a name cannot leave its directory, and links are never followed
-there: only the user's own path, opened without a parent, may go through symlinks.
+``filesystem.PosixFileSystem`` is the real one; ``transcript_store.testing.SimulatedFileSystem`` is a disk that can lose
+power. Names are always single components below a directory handle, so a name cannot leave its directory, and links are
+never followed there: only the user's own path, opened without a parent, may go through symlinks.
 
-Every method raises the ``OSError`` of its call. The caller decides what it means.
+Every method raises the ``OSError`` of its call. The caller decides what the error means.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 
 
 class FileStatus(Protocol):
-    """What ``status`` returns: the members of ``os.stat_result`` that the store looks at."""
+    """What ``status`` returns: the members of ``os.stat_result`` that the store uses."""
 
     @property
     def st_mode(self) -> int: ...
@@ -34,9 +34,8 @@ class FileSystem(Protocol):
     """The machine below the store. A handle is an int, as a file descriptor is.
 
     Raises:
-        FileNotFoundError: nothing stands at a name.
-        FileExistsError: something stands at a name that ``create``, ``make_directory`` or ``link`` is to make.
-        NotADirectoryError: a file stands where ``open_directory`` expects a directory.
+        FileNotFoundError: the name does not exist. FileExistsError: a name exists that ``create``, ``make_directory``
+            or ``link`` is to create. NotADirectoryError: a file is where ``open_directory`` expects a directory.
         OSError: the system refused, and ``errno`` says why; the store makes a ``StorageError`` of it.
     """
 
@@ -67,13 +66,13 @@ class FileSystem(Protocol):
         ...
 
     def status(self, parent: int, name: str) -> FileStatus:
-        """What stands at a name; a link is not followed."""
+        """The status of a name; a link is not followed."""
         ...
 
     def handle_status(self, handle: int) -> FileStatus: ...
 
     def path_status(self, path: str) -> FileStatus:
-        """What a path leads to, through whatever links; as ``open_directory`` without a parent, but nothing is opened."""
+        """The status of a path, through all links; as ``open_directory`` without a parent, but nothing is opened."""
         ...
 
     def read(self, handle: int, offset: int, length: int) -> bytearray:
@@ -87,26 +86,27 @@ class FileSystem(Protocol):
     def truncate(self, handle: int, size: int) -> None: ...
 
     def sync(self, handle: int) -> None:
-        """Put a file's data and size, or a directory's names, on the medium."""
+        """Write a file's data and size, or a directory's names, to disk."""
         ...
 
     def sync_data(self, handle: int) -> None:
-        """Put a file's data, and the size needed to read it, on the medium."""
+        """Write a file's data, and the size needed to read it, to disk."""
         ...
 
     def can_sync_all(self, handle: int) -> bool:
-        """Whether ``sync_all`` can be relied upon on the file system of this directory."""
+        """True if ``sync_all`` is reliable on the file system of this directory."""
         ...
 
     def sync_all(self, handle: int) -> None:
-        """Put all that was written on a directory's file system on the medium, as ``sync`` of each file and directory would.
+        """Write everything on a directory's file system to disk, as ``sync`` of each file and directory would.
 
-        It fails if that failed for any of it, or if anything failed since the directory was opened: so open it before you write.
+        It fails if that failed for any of it, or if anything failed since the directory was opened: so open it before
+        you write.
         """
         ...
 
     def drop_cache(self, handle: int) -> None:
-        """Forget the file's cached clean bytes, and let ``read`` ask the medium until the next ``sync_data``.
+        """Drop the file's cached clean bytes, and let ``read`` read from disk until the next ``sync_data``.
 
         That holds too if another process has the file mapped, so that its pages stay in the cache.
         """
@@ -115,7 +115,7 @@ class FileSystem(Protocol):
     def rename(self, parent: int, old: str, new: str) -> None:
         """Give a file or directory of this directory another name, atomically.
 
-        A file replaces a file that had it. A directory replaces nothing but an empty directory.
+        A file replaces a file of that name. A directory replaces only an empty directory.
         """
         ...
 
@@ -148,5 +148,5 @@ class FileSystem(Protocol):
     def host_name(self) -> str: ...
 
     def boot_id(self) -> str:
-        """A text that no other start of this or any kernel has: what is cached now is gone when it is another one. Empty if unknown."""
+        """A text that no other boot of this or any kernel has: when it changes, the caches were lost. Empty if unknown."""
         ...

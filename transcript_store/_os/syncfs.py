@@ -1,14 +1,15 @@
-"""One sync for a whole file system, where it can be relied upon.
+"""Where is one sync of a whole file system reliable?
 
-A thousand new files are a thousand waits for the disk if each is synced, and one if the file system is (``syncfs``). But not
-every system answers for it:
+A thousand new files are a thousand waits for the disk if each is synced, and one if the file system is (``syncfs``).
+But not every system reports its errors:
 
-* Before Linux 5.8 an error of writing data was not told at all, and before 5.17 what the file system itself answered was dropped.
-* An overlayfs does not pass on what its upper layer met. FUSE, 9p and network file systems may not wait for their server.
-* macOS has ``sync()``, which starts to write and returns.
+* Before Linux 5.8 an error of writing data was not reported at all, and before 5.17 the file system's own error was
+  dropped.
+* An overlayfs does not pass on errors of its upper layer. FUSE, 9p and network file systems may not wait for their server.
+* macOS has ``sync()``, which starts writing and returns.
 
-So it is believed for ext4, xfs and btrfs on Linux 5.17 and later; everywhere else each file is synced by itself. tmpfs has no
-medium: there is nothing to be gained there.
+So it is used for ext4, xfs and btrfs on Linux 5.17 and later; everywhere else each file is synced by itself. tmpfs has
+no disk, so nothing is gained there.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _FIRST_RELIABLE = (5, 17)
 
 
 def can_be_relied_upon(handle: int) -> bool:
-    """Whether :func:`sync` answers for all that is written to the file system of an open directory."""
+    """True if :func:`sync` reports every error on the file system of an open directory."""
     version = re.match(r"(\d+)\.(\d+)", release())
     if sys.platform != "linux" or version is None or (int(version[1]), int(version[2])) < _FIRST_RELIABLE:
         return False
@@ -41,7 +42,8 @@ def sync(handle: int) -> None:
 
         number = get_errno()
         raise OSError(number, os.strerror(number))
-    # A file system that turned read-only on an error has nothing to sync, and says so with success. This one does not.
+    # After an error a file system may be remounted read-only; syncfs then has nothing to do and reports success. This
+    # function does not.
     os.fsync(handle)
 
 

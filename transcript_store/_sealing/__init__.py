@@ -1,1 +1,1 @@
-"""Keys, and what is sealed with them: the data key of a conversation, the file that holds it wrapped, and who wraps it."""
+"""Keys: the data key of a conversation, the file that holds it wrapped, and the providers that wrap it."""

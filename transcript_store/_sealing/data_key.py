@@ -1,23 +1,25 @@
-"""The data key of one conversation: AES-256-GCM for what is sealed, HMAC-SHA256 for what is in sight.
+"""How does a conversation's data key seal and check? AES-256-GCM for sealed texts, HMAC-SHA256 for plaintext parts.
 
 ::
 
     sealed := BASE64(nonce (12 bytes) ciphertext tag (16 bytes))
     check  := HMAC-SHA256(HKDF-SHA256(data key, info="transcript-store/1/check"), bytes), in 64 lower-case hex digits
 
-What is sealed is bound to its place by its associated data, text of ASCII:
+A sealed text is bound to its position by its associated data, in ASCII:
 
 ::
 
     record   := transcript-store/1/record/<conversation>/<generation>/<seq>/<at>
     metadata := transcript-store/1/metadata/<conversation>
 
-``generation`` and ``seq`` are those at which a record was sealed. So what is moved, copied or replayed elsewhere does not open.
+``generation`` and ``seq`` are those at which a record was sealed. So a text that is moved, copied or replayed elsewhere
+cannot be unsealed.
 
-A nonce is random, and never made of a number: after a crash a record may be written again under the number that it had, with
-another message. With random nonces a key may seal 2^32 texts (NIST SP 800-38D, section 8.3); ``MOST_SEALS`` is a quarter of that.
+A nonce is random, and never derived from a number: after a crash a record may be written again under the number that it
+had, with another message. With random nonces a key may seal 2^32 texts (NIST SP 800-38D, section 8.3); ``MOST_SEALS``
+is a quarter of that.
 
-Nothing here does I/O: whoever seals brings the nonce.
+Nothing here does I/O: the caller passes the nonce.
 """
 
 from __future__ import annotations
@@ -33,13 +35,13 @@ CHECK_BYTES = 64
 """The length of a check: hex digits."""
 
 MOST_SEALS = 2**30
-"""How many texts a data key may seal: what is written again after a crash is not counted, so it is far below the limit."""
+"""How many texts a data key may seal: rewrites after a crash are not counted, so it is far below the limit."""
 
 _CHECK_INFO = b"transcript-store/1/check"
 
 
 class DataKey:
-    """The key of one conversation, which neither ``repr`` nor pickling shows. Made once, and used for every record."""
+    """The key of one conversation, which neither ``repr`` nor pickling shows. Created once, and used for every record."""
 
     __slots__ = ("_check_key", "_encrypt", "_to_base64", "conversation", "decrypt", "from_base64")
 
@@ -59,7 +61,7 @@ class DataKey:
         self.from_base64: Callable[..., bytes] = b64decode
 
     def place_of_records(self, generation: int) -> bytes:
-        """How the associated data of every record begins that is sealed in a generation."""
+        """The start of the associated data of every record sealed in a generation."""
         return b"transcript-store/1/record/%b/%d/" % (self.conversation.encode(), generation)
 
     @property
@@ -72,7 +74,7 @@ class DataKey:
         return self._to_base64(nonce + self._encrypt(nonce, plain, place))
 
     def open(self, sealed: bytes | bytearray | memoryview | str, place: bytes) -> bytes | None:
-        """What was sealed at this place; None if this is not what was sealed there with this key."""
+        """Unseal a text; None if it was not sealed with this key for this associated data."""
         try:
             data = self.from_base64(sealed, validate=True)
         except ValueError:
@@ -87,11 +89,11 @@ class DataKey:
             raise
 
     def check(self, text: bytes) -> bytes:
-        """The keyed check of bytes that are in sight."""
+        """The keyed check of plaintext bytes."""
         return hmac.new(self._check_key, text, sha256).hexdigest().encode()
 
     def is_checked(self, text: bytes, check: bytes) -> bool:
-        """Whether this is the check of these bytes."""
+        """True if this is the check of these bytes."""
         return hmac.compare_digest(self.check(text), check)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The user's own key in a file: 64 hex digits, or 32 bytes, which nobody else may read."""
+"""How is a user's key stored in a file? As 64 hex digits or 32 raw bytes, readable by its owner only."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _HEX = re.compile(rb"\s*([0-9A-Fa-f]{64})\s*")
 
 
 def read_key_file(path: filesystem.AnyPath, *, file_system: FileSystem | None = None) -> bytes:
-    """The key in a file of your own: 32 bytes, or 64 hex digits.
+    """Read your own key file: 32 bytes, or 64 hex digits.
 
     Raises:
-        InvalidKeyError: there is no file, or no key in it, or others than its owner may read it (``chmod 600``).
+        InvalidKeyError: the file is missing, holds no key, or is readable by others than its owner (``chmod 600``).
         StorageError: the system refuses to read it.
     """
     files = filesystem.REAL if file_system is None else file_system
@@ -33,7 +33,7 @@ def read_key_file(path: filesystem.AnyPath, *, file_system: FileSystem | None = 
             with Folder.open(files, directory or "/") as folder, folder.reading(name) as source:
                 mode, data = source.status.st_mode, bytes(source.read(0, _LONGEST_BYTES))
         except (FileNotFoundError, NotADirectoryError):
-            raise InvalidKeyError(reason=f"{shown}: there is no key file", length_bytes=None) from None
+            raise InvalidKeyError(reason=f"{shown}: there is no such key file", length_bytes=None) from None
         except NotOursError as error:
             raise InvalidKeyError(reason=f"{shown}: {error.reason}", length_bytes=None) from None
     if mode & 0o077:
@@ -52,16 +52,16 @@ def read_key_file(path: filesystem.AnyPath, *, file_system: FileSystem | None = 
 def write_key_file(path: filesystem.AnyPath, *, file_system: FileSystem | None = None) -> None:
     """Write a fresh key to a new file: 64 hex digits and a line feed, readable by its owner only.
 
-    On return it survives a power loss. Store it away from what is sealed with it; without it nothing of that can be read.
+    On return it survives a power loss. Store it apart from the data that it seals; without it that data cannot be read.
 
     Raises:
-        StorageError: the file cannot be written, or there is one already. Nothing that was there was changed.
+        StorageError: the file cannot be written, or exists already. No existing file was changed.
     """
     files = filesystem.REAL if file_system is None else file_system
     directory, _, name = filesystem.absolute_path(path).rpartition("/")
     text = secrets.token_bytes(KEY_BYTES).hex().encode() + b"\n"
     with (
-        refusals(str(path), "write a new key", "Nothing that was there was changed"),
+        refusals(str(path), "write a new key", "No existing file was changed"),
         Folder.open(files, directory or "/") as folder,
     ):
         handle = files.create(folder.handle, name)

@@ -1,4 +1,4 @@
-"""Who wraps data keys: 32 bytes of the user's, or a keyring, a vault, a key management service of theirs.
+"""What wraps data keys? The user's 32-byte key, or a keyring, vault or key management service.
 
 Nothing here does I/O, but a provider may.
 """
@@ -25,16 +25,19 @@ _RAW_PLACE = b"transcript-store/1/key/"
 
 @runtime_checkable
 class KeyProvider(Protocol):
-    """Wraps and unwraps data keys: a keyring, a vault, a key management service. ``testing.check_key_provider`` is its contract.
+    """Wraps and unwraps data keys: a keyring, a vault, a key management service. ``testing.check_key_provider`` is its
+    contract.
 
-    It is asked when a conversation is created, opened, sealed or rotated, never for a record, and by several threads; by forked
-    processes only if an import was told to use them (``jobs=``). What it wraps it must unwrap at once: nothing is stored before that.
-    What it raises is the cause of a ``KeyProviderError``, and nothing was written then.
+    It is called when a conversation is created, opened, sealed or rotated, never for a record, and by several threads;
+    by forked processes only in an import with ``jobs=``. It must be able to unwrap at once what it wraps: nothing is
+    stored before that. An error of it becomes the cause of a ``KeyProviderError``; then nothing was written.
     """
 
     @property
     def id(self) -> str:
-        """Which key this is: printable ASCII, 1 to 200 characters. It stands in sight beside what is wrapped, and never changes."""
+        """The key's id: printable ASCII, 1 to 200 characters. It is stored as plaintext beside the wrapped key, and
+        never changes.
+        """
         ...
 
     def wrap(self, data_key: bytes) -> bytes:
@@ -42,18 +45,18 @@ class KeyProvider(Protocol):
         ...
 
     def unwrap(self, wrapped: bytes) -> bytes:
-        """The data key again; raise for anything that ``wrap`` of the same key did not give."""
+        """Return the data key; raise for anything that ``wrap`` of the same key did not return."""
         ...
 
 
 EncryptionKey = bytes | bytearray | memoryview | KeyProvider
-"""32 bytes, or whoever has them."""
+"""32 bytes, or a provider that has them."""
 
 Opens = Callable[[bytes], bool | None]
-"""Whether a data key opens what a conversation has sealed; None if nothing sealed is there, or all of it is damaged."""
+"""True if a data key unseals a conversation's data; None if nothing is sealed, or all of it is damaged."""
 
 _OF_THE_CALLER = (KeyboardInterrupt, SystemExit, GeneratorExit)
-"""What ends the caller's work, whoever was asked then. Anything else that a provider raises is its own failure."""
+"""Errors that end the caller's work, whatever raised them. Any other error of a provider is its own failure."""
 
 
 _ANOTHER = "it unwrapped another data key than the conversation's"
@@ -86,7 +89,7 @@ class RawKey:
         return "<RawKey>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("an encryption key cannot be pickled or copied: give it to whoever needs it yourself")
+        raise TypeError("an encryption key cannot be pickled or copied: pass it on yourself")
 
 
 def checked_key(key: Any) -> bytes:
@@ -105,7 +108,7 @@ def checked_key(key: Any) -> bytes:
 
 
 class Keyring:
-    """The keys that a caller gave: the first wraps, each of them unwraps what it has wrapped."""
+    """A caller's keys: the first wraps, and each of them unwraps what it has wrapped."""
 
     __slots__ = ("_current", "_retired")
 
@@ -115,18 +118,18 @@ class Keyring:
 
     @property
     def current(self) -> KeyProvider:
-        """Who wraps."""
+        """The key that wraps."""
         return self._current
 
     @property
     def retired(self) -> tuple[KeyProvider, ...]:
-        """Who only unwraps."""
+        """The keys that only unwrap."""
         return self._retired
 
     def is_current(self, key_id: str, path: str) -> bool:
-        """Whether what has this id was wrapped by the key that wraps.
+        """True if the wrapped key with this id was wrapped by the current key.
 
-        If an earlier key has the same id, nobody can tell; then it counts as earlier, and a rotation wraps it anew.
+        If a retired key has the same id, that is undecidable; then it counts as retired, and a rotation wraps it again.
         """
         if key_id != _id_of(self._current, path):
             return False
@@ -134,17 +137,19 @@ class Keyring:
         return all(_id_of(one, path) != key_id for one in others)
 
     def wrap(self, data_key: bytes, path: str) -> tuple[str, bytes]:
-        """The id of the key, and the data key wrapped with it, which was unwrapped again and compared. ``path`` is for the error.
+        """The id of the key, and the data key wrapped with it, after a comparison with its unwrapped form. ``path`` is
+        for the error.
 
         Raises:
-            KeyProviderError: the provider raised, or what it gave is no wrapped key, or does not unwrap to this data key.
+            KeyProviderError: the provider raised, or returned no valid wrapped key, or it does not unwrap to this data
+                key.y.
         """
         provider = self._current
         key_id = _id_of(provider, path)
         wrapped = _asked(lambda: provider.wrap(data_key), "wrap a data key", path, key_id)
         if not isinstance(wrapped, bytes) or not 0 < len(wrapped) <= LONGEST_WRAPPED_BYTES or data_key in wrapped:
-            raise _broken(path, key_id, "what it gave is no wrapped key")
-        wrapped = bytes(wrapped)  # as a key file holds it, whatever a subclass carries besides
+            raise _broken(path, key_id, "it returned no valid wrapped key")
+        wrapped = bytes(wrapped)  # as a key file holds it, without what a subclass adds
         if not hmac.compare_digest(_unwrapped_by(provider, key_id, wrapped, path), data_key):
             raise _broken(path, key_id, "it does not unwrap what it wrapped to the same data key")
         if _id_of(provider, path) != key_id:
@@ -155,20 +160,21 @@ class Keyring:
         """The data key that was wrapped with the key of this id.
 
         Raises:
-            WrongKeyError: none of the keys has this id, or the one that has it does not open it.
-            KeyProviderError: the provider with this id raised, or gave something else.
+            WrongKeyError: none of the keys has this id, or the one with this id does not unwrap it. KeyProviderError:
+                the provider with this id raised, or returned something else.
         """
         return self._unwrapped(key_id, wrapped, path)[0]
 
     def unwrap_to_seal(self, key_id: str, wrapped: bytes, path: str, opens: Opens) -> bytes:
-        """As :meth:`unwrap`, for a data key with which something is sealed or that is wrapped anew: if it is another one, all is lost.
+        """As :meth:`unwrap`, for a data key that will seal data or be wrapped again: with a wrong one, that data would
+        be lost.
 
-        32 bytes of the user's authenticate what they unwrap. What a provider gives has to open what is sealed; where ``opens`` cannot
-        tell, the provider is asked once more.
+        A 32-byte key authenticates what it unwraps. A provider's result has to unseal existing data; where ``opens``
+        returns None, the provider is called a second time.
 
         Raises:
             WrongKeyError: as :meth:`unwrap`.
-            KeyProviderError: as :meth:`unwrap`, or what the provider gave is another data key.
+            KeyProviderError: as :meth:`unwrap`, or the provider returned another data key.
         """
         data_key, provider = self._unwrapped(key_id, wrapped, path)
         if isinstance(provider, RawKey):
@@ -181,7 +187,7 @@ class Keyring:
         return data_key
 
     def refuse_another(self, key_id: str, path: str) -> None:
-        """Raise ``KeyProviderError`` for a data key that opens nothing; a key of 32 bytes authenticates what it unwraps."""
+        """Raise ``KeyProviderError`` for a data key that unseals nothing; a 32-byte key authenticates what it unwraps."""
         if not any(isinstance(one, RawKey) and one.id == key_id for one in (self._current, *self._retired)):
             raise _broken(path, key_id, _ANOTHER)
 
@@ -201,13 +207,15 @@ class Keyring:
         return f"<{1 + len(self._retired)} keys>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("keys cannot be pickled or copied: give them to whoever needs them yourself")
+        raise TypeError("keys cannot be pickled or copied: pass them on yourself")
 
 
 def keyring_of(encryption_key: Any, retired_keys: Any) -> Keyring | None:
-    """The keys that a caller gives; None without any. Raises ``InvalidKeyError``, and ``ValueError`` for retired keys alone."""
+    """The keyring of a caller's keys; None without any. Raises ``InvalidKeyError``, and ``ValueError`` for retired keys
+    alone.
+    """
     if isinstance(retired_keys, bytes | bytearray | memoryview | str):
-        raise TypeError(f"retired_keys must be a list of keys, not {type(retired_keys).__name__}: give [key]")
+        raise TypeError(f"retired_keys must be a list of keys, not {type(retired_keys).__name__}: pass [key]")
     retired = [_provider_of(key) for key in retired_keys]
     if encryption_key is None:
         if retired:
@@ -222,7 +230,7 @@ def _provider_of(key: Any) -> KeyProvider:
 
 
 def _broken(path: str, key_id: str, reason: str) -> KeyProviderError:
-    """The error for a provider that answered, and wrongly."""
+    """The error for a provider that returned a wrong value."""
     return KeyProviderError(path=path, key_id=key_id, reason=reason, hint=Hint.CHECK_THE_PROVIDER)
 
 
@@ -239,24 +247,26 @@ def _unwrapped_by(provider: KeyProvider, key_id: str, wrapped: bytes, path: str)
     except KeyProviderError:
         if not isinstance(provider, RawKey):
             raise
-        reason = f"key {key_id!r:.80} does not open what is wrapped there: it was changed, or is another key's"
+        reason = f"key {key_id!r:.80} does not unwrap it: it was changed, or another key wrapped it"
         raise WrongKeyError(path=path, key_id=key_id, reason=reason) from None
     if not isinstance(data_key, bytes) or len(data_key) != KEY_BYTES:
-        raise _broken(path, key_id, "what it gave is no data key")
+        raise _broken(path, key_id, "it returned no valid data key")
     return bytes(data_key)
 
 
 def _asked(call: Callable[[], _T], doing: str, path: str, key_id: str) -> _T:
-    """What a provider answers. Its error is told by its type: its text is the provider's own, and may say more than is wanted here."""
+    """A provider's result. Its error is reported by its type only: its text is the provider's own, and may contain too
+    much.
+    """
     try:
         return call()
     except _OF_THE_CALLER:
         raise
     except BaseException as error:
-        reason = f"it was asked to {doing}, and raised {type(error).__name__}"
+        reason = f"it was called to {doing}, and raised {type(error).__name__}"
         raise KeyProviderError(path=path, key_id=key_id, reason=reason) from error
 
 
 def is_key_id(id: object) -> bool:
-    """Whether this may be the id of a key."""
+    """True if this may be the id of a key."""
     return isinstance(id, str) and 0 < len(id) <= LONGEST_ID and id.isascii() and id.isprintable()

@@ -1,4 +1,5 @@
-"""``key.json``: the data key of a conversation, wrapped. A file of its own, so that it can be kept apart, and destroyed.
+"""What does ``key.json`` hold? The wrapped data key of a conversation, in a separate file, so that it can be kept
+elsewhere or destroyed.
 
 ::
 
@@ -6,8 +7,8 @@
     body := {"format":"transcript-store-key","version":1,"conversation":UUID,"key_id":TEXT,"wrapped":BASE64
           | {"format":"transcript-store-key","version":1,"conversation":UUID,"shredded_at":TIME
 
-The hash is the first 128 bits, in lower-case hex, of SHA-256 over the body: it tells damage from a wrong key, and nothing more.
-The file is always replaced as a whole, atomically.
+The hash is the first 128 bits, in lower-case hex, of SHA-256 over the body: it only distinguishes damage from a wrong
+key. The file is always replaced as a whole, atomically.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _SUFFIX_BYTES = len(',"hash":"0123456789abcdef0123456789abcdef"}\n')
 
 
 class WrappedKey(NamedTuple):
-    """A data key as it stands in a key file."""
+    """A data key as a key file holds it."""
 
     conversation: str
     key_id: str
@@ -46,7 +47,7 @@ def encode_key_file(key: WrappedKey) -> bytes:
 
 
 def encode_shredded(conversation: str, at: str) -> bytes:
-    """What stands in the place of a key file that was destroyed."""
+    """The file that replaces a destroyed key file."""
     return _encoded({"conversation": conversation, "shredded_at": at})
 
 
@@ -67,7 +68,7 @@ def read_key_file_of(folder: Folder, conversation: str) -> WrappedKey:
 
 
 def conversation_in_key_file(folder: Folder) -> str | None:
-    """Whose the key file in a folder is (:func:`conversation_of`); None if the file is missing or damaged."""
+    """The conversation of a folder's key file (:func:`conversation_of`); None if the file is missing or damaged."""
     try:
         return conversation_of(_read(folder), folder.path_of(KEY))
     except CorruptKeyFileError:
@@ -75,7 +76,9 @@ def conversation_in_key_file(folder: Folder) -> str | None:
 
 
 def conversation_of(data: bytes, path: str) -> str | None:
-    """Whose a key file is, also if its key was destroyed, or a later version wrote it; ``CorruptKeyFileError`` if it is not whole."""
+    """The conversation of a key file, also if its key was destroyed, or a later version wrote it;
+    ``CorruptKeyFileError`` if it is not whole.
+    """
     of = _members(data, path).get("conversation")
     return of if type(of) is str else None
 
@@ -103,7 +106,7 @@ def decode_key_file(data: bytes, path: str, conversation: str) -> WrappedKey:
         raise UnsupportedVersionError(path=path, reason=reason)
     of, shredded_at = members.get("conversation"), members.get("shredded_at")
     if of != conversation:
-        reason = f"it is of conversation {of!r:.60}, and stands beside {conversation}"
+        reason = f"it is of conversation {of!r:.60}, but lies beside {conversation}"
         raise CorruptKeyFileError(path=path, kind="wrong-conversation", reason=reason)
     if type(shredded_at) is str and is_time(shredded_at):
         raise ConversationShreddedError(path=path, shredded_at=shredded_at)
@@ -117,7 +120,7 @@ def decode_key_file(data: bytes, path: str, conversation: str) -> WrappedKey:
 
 
 def _members(data: bytes, path: str) -> dict[str, Any]:
-    """What a key file says, of any version."""
+    """The members of a key file of any version."""
     body, suffix = data[:-_SUFFIX_BYTES], data[-_SUFFIX_BYTES:]
     if suffix != b',"hash":"%b"}\n' % _hash(body):
         raise CorruptKeyFileError(path=path, kind="damaged", reason="its hash does not match: it was cut or changed")
@@ -131,7 +134,7 @@ def _members(data: bytes, path: str) -> dict[str, Any]:
 
 
 def _holds_no_key(path: str) -> CorruptKeyFileError:
-    return CorruptKeyFileError(path=path, kind="damaged", reason="it is whole, but holds no key")
+    return CorruptKeyFileError(path=path, kind="damaged", reason="it is whole but holds no key")
 
 
 def _hash(body: bytes) -> bytes:

@@ -114,7 +114,7 @@ def test_what_would_not_be_read_again_is_refused(tmp_path: Path, four_mebibytes:
     with ConversationStore(tmp_path / "c") as store:
         if way != "initialize":
             store.initialize(model="m", system_prompt=half, messages=SAID)
-        with pytest.raises(InvalidMetadataError, match=r"and may have 4,194,304") as caught:
+        with pytest.raises(InvalidMetadataError, match=r"at most 4,194,304 fit") as caught:
             if way == "initialize":
                 store.initialize(system_prompt=half, tools=tools)
             elif way == "update_metadata":

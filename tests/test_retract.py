@@ -119,7 +119,7 @@ def test_messages_behind_a_retraction_are_taken_back_with_those_before_it(store)
 
 
 def test_no_more_is_taken_back_than_there_is(store):
-    with pytest.raises(ValueError, match="6 messages cannot be taken back: there are 5"):
+    with pytest.raises(ValueError, match="6 messages cannot be retracted: there are 5"):
         store.retract(6)
     for wrong in (0, -1, True, 1.0, "1"):
         with pytest.raises(ValueError, match="n must be an int from 1"):

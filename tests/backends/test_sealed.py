@@ -444,7 +444,7 @@ def test_rotate(place: SimulatedBackend):
     assert library_on(place, bytes(32)).rotate_key().skipped[0][0] == ID
     with pytest.raises(ValueError, match="rotate_key"):
         library_on(place, None).rotate_key()
-    with pytest.raises(TypeError, match="several"):
+    with pytest.raises(TypeError, match="must be a list"):
         library_on(place, OTHER_KEY).rotate_key(ID)
     absent = "99999999-0000-4000-8000-000000000001"
     told = library_on(place, OTHER_KEY).rotate_key([absent, absent]).skipped

@@ -326,7 +326,7 @@ def test_what_was_deleted_hides_no_sealing(place: type[SimulatedBackend], tmp_pa
     assert [store.opens() for store in another(OTHER_KEY)] == [False, False]
     assert [store.opens() for store in another(KEY)] == [True, True]
     for store in another(None):
-        with pytest.raises(DecryptionError, match="sealed, and there is no key"):
+        with pytest.raises(DecryptionError, match="sealed and no key was given"):
             store.save(snapshot({"role": "user", "content": "in the clear"}))
     for each in ids[8:]:
         sealed.delete(each)

@@ -106,7 +106,7 @@ def test_what_is_left_alone_is_named(cli: Cli, shelf: ConversationLibrary) -> No
         (["--older-than", "1d", "--json"], "--dry-run or --yes"),
         (
             ["--older-than", "2206-11-25", "--yes"],
-            "older_than: 2206-.* is in the future .*, so every conversation would be due",
+            "older_than: 2206-.* is in the future .*, so every conversation would be expired",
         ),
     ],
 )
@@ -133,6 +133,6 @@ def test_what_cannot_be_looked_at_has_no_time(cli: Cli, shelf: ConversationLibra
     code, out, _ = cli("prune", shelf.directory, "--older-than", "0h", "--dry-run")
     assert code == 1
     assert re.search(
-        rf"{folder.name}  changed at an unknown time .*- left alone: whether it is due cannot be seen", out
+        rf"{folder.name}  changed at an unknown time .*- left alone: whether it is expired is unknown", out
     )
     assert "None" not in out

@@ -373,7 +373,7 @@ def test_a_folder_that_is_closed_to_this_user_is_named(
         patched.setattr(os, "open", closed)
         code, out, err = cli("rotate-key", library, "--new-key-file", other, "--key-file", key)
     assert (code, out) == (1, "1 conversation now opens with the new key\n")
-    assert f"{name}: left alone: the system closes it to this user: Permission denied; keep its earlier key" in err
+    assert f"{name}: left alone: this user may not access it: Permission denied; keep its earlier key" in err
 
 
 def test_a_repair_without_the_key_is_accepted_by_hand(cli: Cli, sealed: str, key: str) -> None:

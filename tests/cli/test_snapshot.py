@@ -352,7 +352,7 @@ def test_a_rotation_that_leaves_something_behind(cli: Cli, tmp_path: Path, key: 
     code, out, err = cli("snapshot", "rotate-key", *store, "--key-file", key, "--new-key-file", new)
     assert (code, out) == (1, "")
     assert err.endswith(
-        "it was left as it is; 1 other is sealed with the new key now; keep both key files; `transcript-store snapshot rotate-key` again goes on\n"
+        "it was skipped; 1 other is sealed with the new key now; keep both key files; `transcript-store snapshot rotate-key` again goes on\n"
     )
     assert cli("snapshot", "list", *store, "--key-file", new).out.count("\n") == 1
 

@@ -59,7 +59,7 @@ def test_what_a_conversation_cannot_begin_with(tmp_path, begin):
         getattr(store, begin)(titel="Moving house", system="Be brief.")
     told = str(refused.value)
     assert told.startswith(
-        "a conversation cannot begin with 'system', 'titel'; it can begin with provider, model, system_prompt, "
+        "a conversation cannot start with 'system', 'titel'; it can start with provider, model, system_prompt, "
     )
     assert "title" in told
     assert not (tmp_path / "c").exists()
@@ -78,7 +78,7 @@ def test_a_label_that_is_no_text_is_named(store):
 def test_an_object_where_its_path_belongs(store, tmp_path, call):
     """It is not said that bytes would do: they would not."""
     with pytest.raises(
-        TypeError, match=r"^a path must be a str or an os.PathLike of one, not ConversationStore; give its directory$"
+        TypeError, match=r"^a path must be a str or an os.PathLike of one, not ConversationStore; pass its directory$"
     ):
         call(store)
     with pytest.raises(TypeError, match=r"not ConversationLibrary; give its directory$"):

@@ -160,7 +160,7 @@ def test_what_was_taken_out_is_counted_and_logged_and_never_shown(
         None,
         {"redacted": {"anthropic-key": 3}, "k": GONE},
     ]
-    assert "taken out before it was stored: 2 anthropic-key" in caplog.text
+    assert "removed before it was stored: 2 anthropic-key" in caplog.text
     assert KEY not in caplog.text
     with ConversationStore(tmp_path / "plain") as plain:
         plain.initialize()
@@ -172,7 +172,7 @@ def test_what_is_taken_out_of_metadata_is_logged_too(tmp_path: Path, caplog: pyt
     """Metadata has no extra that would say it, so the log is the one place where anybody hears of it."""
     with caplog.at_level(logging.INFO), fresh(tmp_path) as store:
         store.update_metadata(system_prompt=KEY, labels={"title": KEY})
-    assert "taken out before it was stored: 2 anthropic-key" in caplog.text
+    assert "removed before it was stored: 2 anthropic-key" in caplog.text
     assert KEY not in caplog.text
 
 

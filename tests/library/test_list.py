@@ -230,7 +230,7 @@ def _later_version(path: Path) -> None:
 DAMAGES = {
     _cut_metadata: "metadata.json: its hash does not match",
     _lose_metadata: "metadata.json: it is missing",
-    _lose_transcript: "metadata.json remembers a transcript, and there is none",
+    _lose_transcript: "metadata.json remembers a transcript, and it is missing",
     _empty_transcript: "transcript.jsonl: the file is empty",
     _lose_both: "an archive or a quarantine, but no transcript",
     _cut_header: "transcript.jsonl: the first line has no end",
@@ -349,7 +349,7 @@ def test_a_folder_that_cannot_be_opened_is_listed_as_damaged():
 
     disk.on_call = refuse
     listed = {summary.id: summary for summary in library.list()}
-    assert listed[ID].damage == "it cannot be looked at: Permission denied"
+    assert listed[ID].damage == "it cannot be read: Permission denied"
     assert (listed[ID].record_count, listed[ID].size_bytes) == (None, None)
     assert listed[good].damage is None
     assert disk.open_handles == []

@@ -156,7 +156,7 @@ def test_a_moment_that_has_not_come_yet_is_refused(shelf: ConversationLibrary, c
     for given in (now + timedelta(microseconds=1), now.replace(year=2206).isoformat()):
         for dry_run in (True, False):
             with pytest.raises(
-                ValueError, match=r"2.* is in the future \(by the clock it is 2.*every conversation would be due"
+                ValueError, match=r"2.* is in the future \(by the clock it is 2.*every conversation would be expired"
             ):
                 shelf.prune(older_than=given, dry_run=dry_run)
     assert of(shelf.prune(older_than=now).pruned) == [("conversation", chat, None)]
@@ -233,7 +233,7 @@ def test_what_this_prune_takes_out_of_a_torn_transcript_stays(shelf: Conversatio
     with (Path(shelf.directory) / chat / "transcript.jsonl").open("ab") as file:
         file.write(b"torn again")
     done = shelf.prune(keep_quarantine=False, dry_run=False)
-    assert [item.skipped for item in done.items] == ["it changed meanwhile, and is due no more"]
+    assert [item.skipped for item in done.items] == ["it changed meanwhile and is no longer expired"]
     kept = [path.read_bytes() for path in (Path(shelf.directory) / chat / "quarantine").glob("g*[0-9a-f]")]
     assert b"torn again" in kept
     assert of(shelf.prune(keep_quarantine=False, dry_run=False).pruned) == [("quarantine", chat, None)]
@@ -298,7 +298,7 @@ def test_what_cannot_be_looked_at_is_named(shelf: ConversationLibrary, clock: Cl
     for rule in ({"older_than": timedelta(days=1)}, {"keep_generations": 0, "labels": {"project": "y"}}):
         (item,) = shelf.prune(**rule, dry_run=False).skipped
         assert item.id == chat
-        assert "whether it is due cannot be seen" in (item.skipped or "")
+        assert "whether it is expired is unknown" in (item.skipped or "")
 
 
 @pytest.mark.parametrize("place", ["lock", "archive", "quarantine"])
@@ -387,7 +387,7 @@ def test_what_changed_since_it_was_listed_stays(shelf: ConversationLibrary, cloc
             store.append_message(says("I am back"))
 
     done = shelf.prune(older_than=timedelta(days=1), snapshots=Meanwhile(write), dry_run=False)
-    assert [item.skipped for item in done.skipped] == ["it changed meanwhile, and is due no more"]
+    assert [item.skipped for item in done.skipped] == ["it changed meanwhile and is no longer expired"]
     with shelf.open(second) as store:
         assert texts(store) == ["b", "I am back"]
 
@@ -413,7 +413,7 @@ def test_a_generation_stays_if_a_label_was_changed_since_it_was_listed(
         store.append_message(says("the newest is looked at first"))
     monkeypatch.setattr(ConversationStore, "delete_generation", meanwhile)
     done = shelf.prune(keep_generations=0, labels=project, dry_run=False)
-    assert [(item.id, item.skipped) for item in done.skipped] == [(second, "it changed meanwhile, and is due no more")]
+    assert [(item.id, item.skipped) for item in done.skipped] == [(second, "it changed meanwhile and is no longer expired")]
     assert [generations(shelf, chat) for chat in (first, second)] == [[1], [0, 1]]
 
 

@@ -609,7 +609,7 @@ def test_a_child_that_leaves_the_block_of_a_group_is_told_whose_it_is(library: C
 
     with library.group() as group:
         group.add(id=A, messages=SAID)
-        assert Child(forked).end() == ["the group belongs to the process that made it; make another one here"]
+        assert Child(forked).end() == ["the group belongs to the process that created it; create another group here"]
     assert names(library) == [A]
 
 

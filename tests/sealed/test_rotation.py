@@ -322,7 +322,7 @@ def test_a_name_that_is_not_there_is_told() -> None:
     disk = SimulatedFileSystem()
     (one,) = made(library("/library", disk=disk), 1)
     turned = library("/library", OTHER_KEY, [KEY], disk)
-    with pytest.raises(TypeError, match="several"):
+    with pytest.raises(TypeError, match="must be a list"):
         turned.rotate_key(one)
     done = turned.rotate_key([one, "misspelled", ".hidden", one])
     why = "there is no such conversation in the library"

@@ -63,7 +63,7 @@ def test_a_rotation_leaves_what_it_cannot_open(tmp_path: Path) -> None:
     for _ in range(2):
         error = error_of(lambda: store.rotate_key(OTHER_KEY))
         assert isinstance(error, DecryptionError)
-        assert error.problem.endswith("it was left as it is, and so was 1 more; 1 other is sealed with the new key now")
+        assert error.problem.endswith("it was skipped, and so was 1 more; 1 other is sealed with the new key now")
         assert error.hint is Hint.KEEP_BOTH_KEYS
         assert str(pickle.loads(pickle.dumps(error))) == str(error)
         assert [(folder / f"{one.id}.json").read_bytes() for one in (stranger, plain)] == before
@@ -81,7 +81,7 @@ def test_a_rotation_that_opens_one_thing_less_says_what_holds_of_the_rest(tmp_pa
     bad.write_bytes(b"\xff" * 100)
     wrong = error_of(lambda: store_at(tmp_path, bytes(32)).rotate_key(OTHER_KEY))
     assert isinstance(wrong, DecryptionError)
-    assert wrong.problem.endswith("it was left as it is, and so were 3 more; nothing is sealed with the new key")
+    assert wrong.problem.endswith("it was skipped, and so were 3 more; nothing is sealed with the new key")
     for is_a_file in (True, False):
         if not is_a_file:
             bad.unlink()
@@ -89,7 +89,7 @@ def test_a_rotation_that_opens_one_thing_less_says_what_holds_of_the_rest(tmp_pa
         error = error_of(lambda: store.rotate_key(OTHER_KEY))
         assert isinstance(error, DecryptionError | CorruptSnapshotError)
         assert error.path == str(bad)
-        assert error.problem.endswith("; it was left as it is; 3 others are sealed with the new key now")
+        assert error.problem.endswith("; it was skipped; 3 others are sealed with the new key now")
         assert error.hint is Hint.KEEP_BOTH_KEYS
         assert "nothing was touched" not in str(error)
     assert [store_at(tmp_path, OTHER_KEY).load(one.id) for one in some] == some

@@ -143,7 +143,7 @@ def test_what_went_while_a_store_was_sealed_is_not_counted_as_sealed() -> None:
     disk.on_call = delete
     error = error_of(lambda: store.rotate_key(bytes(32)))
     assert isinstance(error, DecryptionError)
-    assert error.problem.endswith("it was left as it is; nothing is sealed with the new key")
+    assert error.problem.endswith("it was skipped; nothing is sealed with the new key")
 
 
 def test_a_note_of_sealing_that_fails_is_told_though_it_cannot_be_taken_back_either() -> None:

@@ -1,1 +1,1 @@
-"""A directory with many conversations: its folders, what is created together, copied, and due to go."""
+"""A directory with many conversations: its folders, groups, forks and pruning."""

@@ -1,4 +1,4 @@
-"""The folders of a library: which names there are, and what stands under them."""
+"""Which folders does a library have, and what is in each?"""
 
 from __future__ import annotations
 
@@ -44,13 +44,12 @@ from transcript_store.errors import (
 from transcript_store.hints import Hint
 
 # ---- writers ----
-#
-# Who writes to which conversations of a library right now.
+# Who is writing to which conversations of a library right now?
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationWriter:
-    """A writer that has a conversation open, as it calls itself. What it does not say is None."""
+    """A writer that has a conversation open, by its own account. Unknown members are None."""
 
     id: str
     """The conversation's."""
@@ -63,7 +62,7 @@ class ConversationWriter:
     last_write_at: str | None = None
     """On a backend when it wrote last, by its own clock."""
     takes_turns: bool = False
-    """Whether it was opened with ``hold_lock=False`` on a backend: then others may write too."""
+    """True if it was opened with ``hold_lock=False`` on a backend: then others may write too."""
 
 
 def writers_in(library: Folder, ids: list[str]) -> Iterator[ConversationWriter]:
@@ -97,7 +96,9 @@ def _name_in(content: bytes) -> tuple[int | None, str | None, str | None]:
 
 
 class Folders:
-    """The directory of one library. A folder of a conversation that the library made is called by its id; others may be there."""
+    """The directory of one library. A conversation's folder that the library created is named by its id; other folders
+    may exist.
+    """
 
     def __init__(self, files: FileSystem, path: str, keys: Keyring | None) -> None:
         self.files = files
@@ -114,18 +115,18 @@ class Folders:
         return f"{self.path.rstrip('/')}/{name}"
 
     def reader(self, id: str) -> Reader:
-        """The conversation with this id, to be copied; nothing is looked at yet."""
+        """The conversation with this id, to be copied; nothing is read yet."""
         return Reader(self.files, self.path_of(id), self.options, from_medium=True)
 
     def writer(self, id: str) -> Writer:
-        """The conversation with this id, to be created; nothing is looked at yet."""
+        """The conversation with this id, to be created; nothing is read yet."""
         return Writer(self.files, self.path_of(id), self.options)
 
-    # ---- what stands under a name --------------------------------------------------------------------------------
+    # ---- names --------------------------------------------------------------------------------
 
     def require(self, name: str) -> None:
         """Raise unless a directory has this name. Only the path of the library itself may go through symbolic links."""
-        with refusals(self.path, "look into the library"):
+        with refusals(self.path, "read the library"):
             try:
                 with Folder.open(self.files, self.path) as parent:
                     status = parent.status(name)
@@ -134,11 +135,11 @@ class Folders:
         if status is None:
             raise self.not_found(name)
         if not stat.S_ISDIR(status.st_mode):
-            reason = f"{kind_of(status)} stands where a conversation's folder should be"
+            reason = f"{kind_of(status)} is in the place of a conversation's folder"
             raise CorruptTranscriptError(path=self.path_of(name), kind="foreign", reason=reason)
 
     def refuse_occupied(self, id: str) -> None:
-        """Raise if a create would follow a symbolic link, and leave the library."""
+        """Raise if a create would follow a symbolic link out of the library."""
         try:
             self.require(id)
         except ConversationNotFoundError:
@@ -147,20 +148,20 @@ class Folders:
             raise ConversationExistsError(path=self.path_of(id), reason=error.reason) from None
 
     def require_its_own(self, id: str, found: str) -> None:
-        """Raise if another conversation was found in the folder that is called by this id."""
+        """Raise if the folder with this id holds another conversation."""
         if found != id:
             reason = _in_another_folder(found, id)
             raise CorruptTranscriptError(path=self.path_of(id), kind="wrong-conversation", reason=reason)
 
     def not_found(self, name: str) -> ConversationNotFoundError:
-        """The error for a conversation of this name, or one whose name begins so."""
+        """The error for a conversation with this name, or whose name starts so."""
         reason = "there is no such conversation in the library"
         return ConversationNotFoundError(path=self.path_of(name), reason=reason, hint=Hint.LIST_CONVERSATIONS)
 
     # ---- all of them ---------------------------------------------------------------------------------------------
 
     def summaries(self, last_extra: bool) -> list[ConversationSummary]:
-        """Of every conversation, whatever its folder is called, the one that changed last first.
+        """The summaries of all conversations, whatever their folders are called, the last changed one first.
 
         Raises ``ConversationNotFoundError`` if there is no such directory.
         """
@@ -176,7 +177,7 @@ class Folders:
         return sorted(found, key=_newest_first, reverse=True)
 
     def writers(self) -> list[ConversationWriter]:
-        """Who holds the lock of which conversation; none if there is no such directory."""
+        """The lock holders by conversation; empty if there is no such directory."""
         with refusals(self.path, "look for writers"):
             try:
                 parent = Folder.open(self.files, self.path)
@@ -186,7 +187,7 @@ class Folders:
                 return list(writers_in(parent, [name for name in parent.names() if is_id(name)]))
 
     def ids(self) -> list[str]:
-        """The ids by which folders are called; none if there is no such directory."""
+        """The ids that name folders; empty if there is no such directory."""
         with refusals(self.path, "list the conversations"):
             try:
                 parent = Folder.open(self.files, self.path)
@@ -196,7 +197,7 @@ class Folders:
                 return [name for name in parent.names() if is_id(name)]
 
     def summaries_by_id(self, last_extra: bool, before: ConversationSummary | None) -> list[ConversationSummary]:
-        """Of those whose folders are called by ids, from behind ``before`` on; none if there is no such directory."""
+        """The summaries of folders named by ids, after ``before``; empty if there is no such directory."""
         try:
             found = self.summaries(last_extra)
         except ConversationNotFoundError:
@@ -208,19 +209,19 @@ class Folders:
         ]
         return [summary for summary in named if before is None or _newest_first(summary) < _newest_first(before)]
 
-    # ---- creates, and what they leave ----------------------------------------------------------------------------
+    # ---- creates and their leftovers ----------------------------------------------------------------------------
 
     def sweep(self, doing: str, path: str) -> None:
-        """Remove what is left of creates that were cut off, and sync what an earlier delete could not, before another one
-        says that something is gone.
+        """Remove the leftovers of interrupted creates, and sync what an earlier delete could not, before another one
+        reports a deletion.
         """
         with refusals(path, doing):
             deleting.sweep(self.files, self.path)
 
     def making(self, id: str, *, is_told: bool = False) -> AbstractContextManager[None]:
-        """While a conversation is being created: hold a note of it, and if that fails remove what is left.
+        """While a conversation is being created, hold a creation note; if that fails, remove the leftovers.
 
-        An id that the caller chose is told: something else may stand there, or come there, so nothing is removed.
+        If the caller chose the id, nothing is removed: something else may exist there, or be created there.
         """
         return self._noted(id, is_told)
 
@@ -246,7 +247,7 @@ class Folders:
         delete(self.files, self.path, name)
 
     def rotate(self, keys: Keyring, names: Iterable[str] | None) -> Rotation:
-        """Wrap the data keys of these folders anew, or of all that are called by an id."""
+        """Wrap the data keys of these folders again, or of all that are named by an id."""
         chosen = several(names)
         if chosen is not None:
             chosen = [checked_name(name) for name in chosen]
@@ -263,7 +264,7 @@ class Folders:
                 return Rotator(parent, keys).rotate(parent.names())
 
     def shred(self, name: str, id: str | None) -> Shredding:
-        """Destroy the key of the conversation in this folder; ``id`` is whose it should be, None if that is not known."""
+        """Destroy the key of the conversation in this folder; ``id`` is the expected conversation, None if unknown."""
         path = self.path_of(checked_name(name))
         self.require(name)
         with refusals(path, "destroy the key"):
@@ -274,16 +275,16 @@ class Folders:
             with folder:
                 done = shred(folder, id or id_in_folder(folder))
                 with suppress(StorageError, OSError), Folder.open(self.files, self.path) as parent:
-                    note_deletion(parent, name, folder)  # its folder keeps an import away, too, until it is deleted
+                    note_deletion(parent, name, folder)  # until it is deleted, its folder keeps an import away, too
                 return done
 
     def deleted_ids(self) -> frozenset[str]:
-        """The ids of what was imported, and deleted here since."""
+        """The ids of imported conversations that were deleted here."""
         return deleted_ids(self.files, self.path)
 
 
 def checked_name(name: str) -> str:
-    """The name of a folder in a library; raises ``TypeError`` or ``ValueError`` for what would lead elsewhere."""
+    """The name of a folder in a library; raises ``TypeError`` or ``ValueError`` for a name that would lead elsewhere."""
     if type(name) is not str:
         raise TypeError(f"a folder's name must be a str, not {type(name).__name__}")
     if name in ("", ".", "..") or "/" in name or "\0" in name:
@@ -308,14 +309,13 @@ def _in_another_folder(found: str, id: str) -> str:
 
 
 # ---- forking ----
-#
-# A conversation copied into a new one: its records up to a number, byte for byte, in a commit of their own.
+# Copies a conversation into a new one: its records up to a number, byte for byte, in one commit.
 
 
 def fork(source: Reader, into: Folders, through_seq: int | None, named: tuple[Folders, str] | None = None) -> str:
     """Copy what ``source`` reads into a new conversation of ``into``; returns its id.
 
-    ``named`` is the library that the original is in, with the id by which it is called there; None if it is in any folder.
+    ``named`` is the library of the original, with its id there; None if the original is in any folder.
     """
     if through_seq is not None:
         require_count("through_seq", through_seq)

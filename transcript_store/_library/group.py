@@ -21,12 +21,12 @@ from transcript_store.hints import Hint
 
 _MOST = 1000
 _MOST_BYTES = 64 << 20
-"""So many conversations, or so much of messages, and then they are committed: that is what a crash can cost."""
+"""A commit happens after so many conversations, or so many bytes of messages: that is what a crash can cost."""
 _OPTIONS = StorageOptions(max_line_bytes=DEFAULT_MAX_LINE_BYTES)
 
 
 class _CommitFailedError(PoisonedError):
-    """It need not have been a sync that failed, and no ``load()`` leads out of it."""
+    """The failure may not be a sync, and ``load()`` does not help."""
 
     hint: Hint | None = Hint.CREATE_THE_REST
 
@@ -34,14 +34,14 @@ class _CommitFailedError(PoisonedError):
 
 
 class ConversationGroup:
-    """Conversations of one library that are made durable together. :meth:`ConversationLibrary.together` gives one.
+    """Conversations of one library that are made durable together. :meth:`ConversationLibrary.group` returns one.
 
-    What is added is not there yet: no list shows it, and a crash leaves nothing of it. A commit makes all of it durable at once,
-    and then each conversation is there whole. The group commits by itself when it has a thousand conversations or 64 MB, and at
-    the end of its ``with`` statement; a block that ends in an error adds nothing more.
+    An added conversation does not exist yet: no listing shows it, and a crash leaves nothing of it. A commit makes all
+    of them durable at once, each one whole. The group commits by itself when it has a thousand conversations or 64 MB,
+    and at the end of its ``with`` statement; a block that ends in an error adds nothing more.
 
-    On a file system that cannot be synced as a whole (anything but ext4, xfs and btrfs on Linux 5.17 or later) each conversation is
-    created by itself, when it is added. Several threads may use a group.
+    On a file system that cannot be synced as a whole (anything but ext4, xfs and btrfs on Linux 5.17 or later) each
+    conversation is created by itself, when it is added. Several threads may use a group.
     """
 
     def __init__(
@@ -59,25 +59,25 @@ class ConversationGroup:
         self._stage: StagingArea | None = None
         self._being_added: set[str] = set()
         self._staged: dict[str, None] = {}
-        """Those that the next commit gives their names."""
+        """The conversations that the next commit will create."""
         self._staged_bytes = 0
         self._unknown: set[str] = set()
-        """Those of a commit that failed."""
+        """The conversations of a failed commit."""
         self._taken: set[str] = set()
         self._process_id: int | None = files.process_id()
         """The process that may use it; None when it is closed."""
 
     @property
     def existing_ids(self) -> frozenset[str]:
-        """Ids of what was added and not created: somebody else had created a conversation with that id before the commit."""
+        """Ids that were added but not created: another process had created a conversation with that id before the commit."""
         return frozenset(self._taken)
 
     @property
     def creates_alone(self) -> bool:
-        """Whether each conversation is created by itself, when it is added: the file system cannot be synced as a whole.
+        """True if each conversation is created by itself, when it is added: the file system cannot be synced as a whole.
 
         Raises:
-            StorageError: the file system cannot be looked at; the message says why.
+            StorageError: the file system cannot be examined; the message says why.
         """
         if self._is_of_use is None:
             self._is_of_use = is_of_use(self._files, self._library)
@@ -88,7 +88,7 @@ class ConversationGroup:
         return len(self._staged)
 
     def __contains__(self, id: object) -> bool:
-        """Whether a conversation waits for a commit, or is being added, or its commit failed."""
+        """True if a conversation waits for a commit, is being added, or was in a failed commit."""
         return any(id in those for those in (self._being_added, self._staged, self._unknown))
 
     def add(self, *, id: str | None = None, **contents: Unpack[NewConversation]) -> str:
@@ -99,9 +99,9 @@ class ConversationGroup:
             contents: members of :class:`NewConversation`; none of them is required.
 
         Raises:
-            ConversationExistsError: something has this name, or it is in the group already.
-            PoisonedError: a commit failed; ``list()`` shows what is there, and the rest can be created again in a new group.
-            RuntimeError: the group has ended, perhaps meanwhile, or this is a fork of the process that made it.
+            ConversationExistsError: the name is taken, or it is in the group already. PoisonedError: a commit failed;
+                ``list()`` shows what was created, and the rest can be created again in a new group.
+            RuntimeError: the group has ended, perhaps meanwhile, or this is a fork of the process that created it.
             TranscriptStoreError: as :meth:`ConversationStore.initialize`. The others in the group wait as before.
         """
         own_id = new_id(self._files) if id is None else checked_id(id)
@@ -142,14 +142,15 @@ class ConversationGroup:
             stage.finish(own_id)
 
     def commit(self) -> None:
-        """Create what was added. On return all of it is there, except what is ``existing_ids``, and survives a power loss.
+        """Create the added conversations, except those in ``existing_ids``. On return they survive a power loss.
 
         Raises:
-            StorageError: the system refused; the message says what holds and what to do. After a sync that failed the group
-                takes nothing more.
+            StorageError: the system refused; the message says what still holds and what to do. After a failed sync the
+                group takes nothing more.
             PoisonedError: an earlier commit failed.
             RuntimeError: the group has ended, or this is a fork of the process that made it.
-            ConversationLockedError: somebody removed the group's note from the library, and perhaps what waited.
+            ConversationLockedError: another process removed the group's note from the library, and perhaps the waiting
+                conversations.
         """
         with self._mutex:
             self._require_it_goes_on()
@@ -159,13 +160,13 @@ class ConversationGroup:
                     self._taken.update(self._stage.commit(ids))
                 except BaseException:
                     self._unknown.update(ids)
-                    self._stage.discard(*ids)  # those that have their names are not on the stage any more
+                    self._stage.discard(*ids)  # those with their names are no longer in the staging area
                     raise
-                finally:  # at last: another thread takes for created what does not wait
+                finally:  # last: another thread takes what does not wait for created
                     self._staged, self._staged_bytes = {}, 0
 
     def end(self) -> None:
-        """Commit, and close, so that no other thread adds anything in between. The end of the ``with`` statement does it.
+        """Commit and close, so that no other thread adds anything in between. The end of the ``with`` statement calls it.
 
         Raises:
             TranscriptStoreError: as :meth:`commit`.
@@ -175,9 +176,9 @@ class ConversationGroup:
             self.close()
 
     def close(self) -> None:
-        """Let go of what waits. A ``with`` statement that ends in an error does it.
+        """Discard the waiting conversations. A ``with`` statement that ends in an error calls it.
 
-        What another thread is adding meanwhile is not created, and that thread is told so (``RuntimeError``).
+        A conversation that another thread is adding meanwhile is not created, and that thread gets a ``RuntimeError``.
         """
         with self._mutex:
             if self._process_id not in (None, self._files.process_id()):
@@ -191,27 +192,31 @@ class ConversationGroup:
 
     def _require_it_goes_on(self) -> None:
         if self._process_id is None:
-            raise RuntimeError("the group has ended: nothing is added behind its with statement; make another one")
+            raise RuntimeError(
+                "the group has ended: nothing can be added after its with statement; create another group"
+            )
         if self._files.process_id() != self._process_id:
-            raise RuntimeError("the group belongs to the process that made it; make another one here")
+            raise RuntimeError("the group belongs to the process that created it; create another group here")
         if self._unknown:
             raise _CommitFailedError(path=self._library, reason="a commit of this group failed")
 
     def _let_go_of_the_stage(self) -> None:
-        """The last one does it, of the ``close`` and of those who are still adding: they take away what they put there."""
+        """The last of ``close`` and of the threads that are still adding closes it: those first remove what they wrote
+        there.
+        """
         if self._process_id is None and self._stage is not None and not self._being_added:
             stage, self._stage = self._stage, None
             stage.close()
 
     def _ready_stage(self, id: str) -> StagingArea | None:
-        """The stage, with room for one more; None where each conversation is created by itself."""
+        """The staging area, with room for one more; None if each conversation is created by itself."""
         with self._mutex:
             self._require_it_goes_on()
             if self.creates_alone:
                 return None
             if id in self:
                 path = f"{self._library.rstrip('/')}/{id}"
-                raise ConversationExistsError(path=path, reason="it is in the group already, and waits for the commit")
+                raise ConversationExistsError(path=path, reason="it is in the group already and waits for the commit")
             if len(self._staged) >= _MOST or self._staged_bytes >= _MOST_BYTES:
                 self.commit()
             if self._stage is None:
@@ -221,7 +226,9 @@ class ConversationGroup:
 
     @contextmanager
     def _being_put(self, stage: StagingArea, id: str) -> Iterator[Callable[[NewConversation], None]]:
-        """While a conversation is put on the stage; it waits for the commit only when the block has ended well."""
+        """While a conversation is written into the staging area; it waits for the commit only if the block ends without
+        an error.
+        """
         sizes = [0]
 
         def put(contents: NewConversation) -> None:

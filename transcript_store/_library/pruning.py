@@ -1,7 +1,7 @@
-"""``ConversationLibrary.prune()``: what is due to go, and its going.
+"""What does ``ConversationLibrary.prune()`` remove, and how?
 
-What is due is decided twice: from the list of the library, which is what a dry run returns; and again, of each conversation, when
-its writer's lock is held. So nothing goes that somebody wrote to in between, and a conversation that somebody has open stays.
+Each item is checked twice: once from the listing (what a dry run returns), and again under the conversation's lock. So
+a conversation that was written to in between, or that a process has open, stays.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def require_store(snapshots: object) -> None:
 
 
 class _NotSavedError(Exception):
-    """Carries what a store of snapshots raised past those who judge errors of the conversation. Nobody else meets it."""
+    """Carries a snapshot store's error past the handlers for conversation errors. Never leaves this package."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -68,7 +68,7 @@ class _NotSavedError(Exception):
 def save(snapshots: SnapshotStore, snapshot: Snapshot) -> str:
     """Store a snapshot, and return its id; call it within :func:`with_what_save_raised`.
 
-    What the store raises is about that store: its lock, its key, its disk. So it is no reason to leave the conversation alone.
+    The store's error is about that store: its lock, its key, its disk. So it is no reason to skip the conversation.
     """
     try:
         snapshots.save(snapshot)
@@ -78,18 +78,18 @@ def save(snapshots: SnapshotStore, snapshot: Snapshot) -> str:
 
 
 def with_what_save_raised(prune: Callable[[], _T]) -> _T:
-    """What a function gives that prunes; raises what :func:`save` met in it, as the store of snapshots raised it."""
+    """Call a function that prunes; raises the snapshot store's error as that raised it."""
     try:
         return prune()
     except _NotSavedError as carrier:
         error = carrier.error
-    raise error  # here, where nothing else is handled any more: it has no context but its own
+    raise error  # here, where no other error is being handled: it has only its own context
 
 
 def snapshot_to_keep(reader: ConversationStore) -> Snapshot:
-    """A snapshot of a loaded conversation before it goes.
+    """A snapshot of a loaded conversation before it is removed.
 
-    The id is the transcript's head, written as a UUID: a prune that was cut off and is made again stores the same snapshot again.
+    The id is the transcript's head, written as a UUID: a repeated prune stores the same snapshot again.
     """
     from transcript_store._snapshots.converting import snapshot_of  # here: most libraries are never pruned
 
@@ -118,14 +118,14 @@ LEFT_ALONE = (
     InvalidMetadataError,
     *_OF_KEYS,
 )
-"""Errors that are about one conversation: it stays, and the others go on. What the system refuses ends the prune."""
+"""Errors about one conversation: it is skipped, and the prune continues. A refusal of the system ends the prune."""
 
 _METADATA_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrunedItem:
-    """One thing that is due: a conversation, an earlier generation of one, or what is in its quarantine."""
+    """One expired item: a conversation, an earlier generation of one, or the contents of its quarantine."""
 
     what: Literal["conversation", "generation", "quarantine"]
     id: str
@@ -135,14 +135,15 @@ class PrunedItem:
     """When the conversation was last written to: the latest of its last message, its import, and a change of its metadata. RFC 3339 in
     UTC."""
     generation: int | None = None
-    """The number of the generation, where one goes."""
+    """The number of the generation, if the item is one."""
     size_bytes: int = 0
-    """How long the files are that go. Of a conversation with all of its archive and quarantine."""
+    """The size of its files. For a conversation including its archive and quarantine."""
     snapshot: str | None = None
-    """The id of the snapshot that was made of the conversation before it went."""
+    """The id of the snapshot that was made of the conversation before it was removed."""
     skipped: str | None = None
-    """Why it is due and stays, in a sentence: somebody has it open, it is damaged, there is something else in its folder. None
-    if it went; after a dry run, if it would go."""
+    """Why an expired item was skipped, in a sentence: it is open to write, it is damaged, its folder holds something
+    else. None if it was removed, or would be after a dry run.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,36 +151,36 @@ class Pruning:
     """What :meth:`ConversationLibrary.prune` removed, or after a dry run what it would remove."""
 
     applied: bool
-    """False after a dry run: nothing was touched."""
+    """False after a dry run: nothing was changed."""
     items: tuple[PrunedItem, ...]
-    """Everything that is due, also what was left alone."""
+    """Everything that is expired, also what was skipped."""
 
     @property
     def pruned(self) -> tuple[PrunedItem, ...]:
-        """What went, or would go."""
+        """The items that were removed, or would be."""
         return tuple(item for item in self.items if item.skipped is None)
 
     @property
     def skipped(self) -> tuple[PrunedItem, ...]:
-        """What is due and stayed, each with the reason."""
+        """The expired items that stayed, each with the reason."""
         return tuple(item for item in self.items if item.skipped is not None)
 
     @property
     def size_bytes(self) -> int:
-        """How long the files are that went, or would go."""
+        """The size of the files that were removed, or would be."""
         return sum(item.size_bytes for item in self.pruned)
 
 
 class Rule(NamedTuple):
-    """What is due."""
+    """What is expired."""
 
     before: str | None
-    """Conversations that changed last before this time; None: no conversation is due."""
+    """Conversations last changed before this time; None: no conversation is expired."""
     keep_generations: int | None
-    """Earlier generations, except so many of the newest; None: no generation is due."""
+    """Earlier generations, except so many of the newest; None: no generation is expired."""
     keep_quarantine: bool
     labels: Mapping[str, str]
-    """Only of conversations that have all of these."""
+    """Only conversations that have all of these labels."""
 
 
 def rule_of(
@@ -189,9 +190,9 @@ def rule_of(
     keep_quarantine: bool,
     labels: Mapping[str, str] | None,
 ) -> Rule:
-    """The rule that these arguments make; raises if they ask for nothing, or cannot be meant."""
+    """The rule of these arguments; raises if they ask for nothing, or are implausible."""
     if older_than is None and keep_generations is None and keep_quarantine:
-        raise ValueError("nothing is pruned unasked: give older_than, keep_generations or keep_quarantine=False")
+        raise ValueError("nothing to prune: pass older_than, keep_generations or keep_quarantine=False")
     if keep_generations is not None:
         require_count("keep_generations", keep_generations)
     require_bool("keep_quarantine", keep_quarantine)
@@ -213,9 +214,9 @@ def _moment(files: FileSystem, older_than: str | datetime | timedelta) -> str:
         before_us = given_time(older_than)
     except ValueError as error:
         raise ValueError(f"older_than: {error}; a timedelta says how long ago") from None
-    if before_us > (now_us := files.now_us()):  # a year that was mistyped must not remove all there is
-        reason = f"is in the future (by the clock it is {format_time(now_us)}), so every conversation would be due"
-        raise ValueError(f"older_than: {format_time(before_us)} {reason}; give a moment that has passed")
+    if before_us > (now_us := files.now_us()):  # a mistyped year must not remove everything
+        reason = f"is in the future (by the clock it is {format_time(now_us)}), so every conversation would be expired"
+        raise ValueError(f"older_than: {format_time(before_us)} {reason}; pass a moment in the past")
     return format_time(before_us)
 
 
@@ -230,7 +231,7 @@ class Pruner:
         self._files, self._library, self._rule, self._snapshots = files, library, rule, snapshots
 
     def items(self, summaries: Iterable[ConversationSummary], *, dry_run: bool) -> Iterator[PrunedItem]:
-        """What is due, of one conversation after another; each is gone when it comes, unless this is a dry run."""
+        """The expired items, conversation by conversation; each is removed when it is yielded, unless this is a dry run."""
         prune = self._due if dry_run else self._prune
         for summary in summaries:
             yield from with_what_save_raised(partial(self._told, prune, summary))
@@ -241,28 +242,28 @@ class Pruner:
         with refusals(summary.directory, "prune the conversation"):
             return prune(summary)
 
-    # ---- what is due ---------------------------------------------------------------------------------------------
+    # ---- expired items ---------------------------------------------------------------------------------------------
 
     def _due(self, summary: ConversationSummary) -> list[PrunedItem]:
         name = summary.directory.rpartition("/")[2]
         known = PrunedItem(what="conversation", id=name, title=summary.title, updated_at=summary.touched_at)
         if summary.damage is not None and (summary.touched_at is None or summary.labels is None):
-            return [replace(known, skipped=f"whether it is due cannot be seen: {summary.damage}")]
+            return [replace(known, skipped=f"whether it is expired is unknown: {summary.damage}")]
         if not self._rule.labels.items() <= (summary.labels or {}).items():
             return []
         try:
             with Folder.open(self._files, self._library) as parent, parent.subfolder(name) as folder:
                 found = self._due_of(folder, summary, known)
         except FileNotFoundError:
-            return []  # somebody has deleted it
+            return []  # another process deleted it
         except NotOursError as error:
-            return [replace(known, skipped=f"it cannot be looked at: {error.reason}")]
+            return [replace(known, skipped=f"it cannot be read: {error.reason}")]
         if summary.damage is not None:
             return [replace(item, skipped=f"it is damaged: {summary.damage}") for item in found]
         return found
 
     def _due_now(self, name: str) -> list[PrunedItem]:
-        """What is due of a conversation whose lock is held: whatever was listed, its labels too may have changed since."""
+        """The expired items of a conversation whose lock is held: everything listed, labels too, may have changed since."""
         with Folder.open(self._files, self._library) as parent:
             now = summarize(parent, name)
         return [] if now is None else self._due(now)
@@ -277,8 +278,10 @@ class Pruner:
             ]
             if not self._rule.keep_quarantine and (size := _size_within(folder, QUARANTINE)):
                 found.append(replace(known, what="quarantine", size_bytes=size))
-        if found and (others := strangers(folder)):  # what a person put there may be about what would go
-            return [replace(item, skipped=f"the folder holds {others} beside the conversation") for item in found]
+        if found and (
+            others := strangers(folder)
+        ):  # a file that a person put there may belong to what would be removed
+            return [replace(item, skipped=f"besides the conversation the folder holds {others}") for item in found]
         return found
 
     def _is_old(self, folder: Folder, summary: ConversationSummary) -> bool:
@@ -288,13 +291,15 @@ class Pruner:
         return not self._was_imported_since(before, folder)
 
     def _was_imported_since(self, before: str, folder: Folder) -> bool:
-        """Whether an import wrote last, and when: its records have the times of the source."""
+        """When an import wrote last, if it did: its records have the times of the source."""
         with Folder.open(self._files, self._library) as parent:
             now = summarize(parent, folder.path.rpartition("/")[2], last_extra=True)
         return imported_at(now.last_extra if now else None) >= before
 
     def _generations_due(self, folder: Folder, live: int) -> list[tuple[int, int]]:
-        """The numbers of those that are due, and their sizes. A replace that was cut off may have left one that is none."""
+        """The numbers of the expired generations, and their sizes. An interrupted replace may have left a file that is
+        none.
+        """
         keep = self._rule.keep_generations
         if keep is None:
             return []
@@ -305,27 +310,27 @@ class Pruner:
             status = [(number, archived.status(archive_name(number))) for number in earlier[: len(earlier) - keep]]
         return [(number, found.st_size) for number, found in status if found is not None]
 
-    # ---- its going -----------------------------------------------------------------------------------------------
+    # ---- removal -----------------------------------------------------------------------------------------------
 
     def _prune(self, summary: ConversationSummary) -> list[PrunedItem]:
         due = self._due(summary)
         if not due or due[0].skipped is not None:
             return due
         gone: list[PrunedItem] = []
-        reason = "it changed meanwhile, and is due no more"
+        reason = "it changed meanwhile and is no longer expired"
         try:
             if due[0].what == "conversation":
                 self._delete(due[0], gone)
             else:
                 self._trim(due, gone)
         except ConversationNotFoundError:
-            return gone  # somebody has deleted it
+            return gone  # another process deleted it
         except LEFT_ALONE as error:
             reason = _reason(error)
         except StorageError as error:
             if not isinstance(error.__cause__, NotOursError):
                 raise
-            reason = _reason(error)  # somebody put it there, the system is fine
+            reason = _reason(error)  # another program put it there, the system is fine
         stay = {(item.what, item.generation) for item in due} - {(item.what, item.generation) for item in gone}
         return gone + [replace(item, skipped=reason) for item in due if (item.what, item.generation) in stay]
 
@@ -351,7 +356,9 @@ class Pruner:
         return save(snapshots, snapshot)
 
     def _trim(self, due: list[PrunedItem], gone: list[PrunedItem]) -> None:
-        """Remove earlier generations, the oldest first, and then what is in the quarantine; each is all there or gone."""
+        """Remove earlier generations, the oldest first, and then the contents of the quarantine; each completely or not
+        at all.
+        """
         name = due[0].id
         with ConversationStore(self._path_of(name), file_system=self._files, **self._keys) as store:
             store.load(verify="tail")
@@ -359,7 +366,7 @@ class Pruner:
             due_now = {_what_goes(item) for item in self._due_now(name)}
             for item in due:
                 if _what_goes(item) not in due_now:
-                    continue  # such as a quarantine into which this load has put something: nobody has seen that yet
+                    continue  # for example a quarantine that this load has added to: no user has seen that yet
                 if item.generation is not None:
                     store.delete_generation(item.generation)
                 else:
@@ -386,7 +393,7 @@ def _reason(error: TranscriptStoreError) -> str:
 
 
 def _size(folder: Folder) -> int:
-    """How long all files of a conversation are together."""
+    """The total size of a conversation's files."""
     return _size_of(folder) + sum(_size_within(folder, name) for name in (ARCHIVE, QUARANTINE))
 
 

@@ -1,4 +1,4 @@
-"""From conversations to snapshots and back: a snapshot's members, and what carries the rest. The messages are in ``history``."""
+"""How does a conversation become a snapshot, and a snapshot a conversation? (``history`` converts the messages.)"""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ _log = logging.getLogger("transcript_store.snapshots")
 
 
 def snapshot_of(conversation: ConversationStore) -> Snapshot:
-    """A loaded conversation as a snapshot with a fresh id: all its messages, of one moment, as they are.
+    """A loaded conversation as a snapshot with a fresh id: all its messages, of one moment, unchanged.
 
-    With an OpenAI provider the system prompt stands before the messages, in the form that it had there, and in the place of
-    one that another program logged. Gemini's messages get the names and the base64 of the API.
+    With an OpenAI provider the system prompt precedes the messages, in the form that it had there, and replaces one
+    that another program logged. Gemini's messages get the names and the base64 of the API.
 
     ``metadata`` carries what the format has no member for, under names that begin with ``transcript_store.``: the
-    conversation's id, generation, seq (records), head, labels, compaction count and approximate tokens. These are what the last
-    recorded usage says (an ``extra`` with ``usage``, ``usageMetadata`` or ``usage_metadata``), and a quarter of the bytes of
-    the messages after it, or of all, without media.
+    conversation's id, generation, seq (records), head, labels, compaction count and approximate tokens. These are what
+    the last recorded usage says (an ``extra`` with ``usage``, ``usageMetadata`` or ``usage_metadata``), and a quarter
+    of the bytes of the messages after it, or of all, without media.
 
-    Not in a snapshot are messages that were taken back (:meth:`ConversationStore.retract`), the time and the ``extra`` of each
-    record, records without a message, and members of a tool other than name, description and parameters. A tool whose parameters
-    the Go library cannot read is kept; a warning with its name goes to the logger ``transcript_store.snapshots``.
+    A snapshot does not have retracted messages (:meth:`ConversationStore.retract`), the time and the ``extra`` of each
+    record, records without a message, and members of a tool other than name, description and parameters. A tool whose
+    parameters the Go library cannot read is kept; a warning with its name goes to the logger
+    ``transcript_store.snapshots``.
 
-    What a snapshot holds is on stable storage. Appends that were not synced are synced first. A reader (``read_only=True``) is
-    refreshed, because it may have been shown what its writer was told is not stored.
+    A snapshot contains only what is on disk. Appends that were not synced are synced first. A reader
+    (``read_only=True``) is refreshed, because it may have seen records that its writer failed to store.
 
     Raises:
         ConversationNotLoadedError: the conversation is not loaded.
-        InvalidMessageError: a snapshot cannot hold a message: another program wrote it, and it nests more than 500 levels deep.
+        InvalidMessageError: a snapshot cannot hold a message: another program wrote it, and it nests more than 500
+            levels deep.
         TranscriptStoreError: what ``get_records()`` raises.
     """
     if not isinstance(conversation, ConversationStore):
@@ -67,16 +69,16 @@ def snapshot_of(conversation: ConversationStore) -> Snapshot:
 def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> None:
     """Make a conversation continue from a snapshot, in one commit; it is loaded on return.
 
-    If there is no conversation yet, it is created with an id of its own. If there is one, it is loaded unless it is, and its
-    transcript is replaced (the old one stays in ``archive/``). Model, prompt and tools are replaced too; labels and compaction
-    count are if the snapshot has them. ``get_metadata().restored_from`` says where the conversation comes from. On return all
-    of it survives a power loss; before, what was there is untouched.
+    A missing conversation is created with a new id. An existing one is loaded if necessary, and its transcript is
+    replaced (the old one stays in ``archive/``). Model, prompt and tools are replaced too; labels and compaction count
+    are if the snapshot has them. ``get_metadata().restored_from`` names the origin. On return all of it survives a
+    power loss; before that, the old conversation is unchanged.
 
     Raises:
         ProviderMismatchError: the conversation is another provider's; ``openai`` and ``openai-compatible`` are one.
         InvalidMessageError: a transcript cannot hold a message: it is not an object, or has a key twice in one object, an
             integer beyond 64 bits, a lone surrogate, or more than 200 levels.
-        CorruptSnapshotError: what the snapshot says under our names was not written by us.
+        CorruptSnapshotError: the members under our names were not written by this library.
         TranscriptStoreError: what ``initialize()`` and ``replace_transcript()`` raise.
     """
     if not isinstance(snapshot, Snapshot) or not isinstance(conversation, ConversationStore):
@@ -90,7 +92,7 @@ def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> Non
         "tools": tool_members(snapshot.tools) or None,
     }
     if (labels := metadata.get(OURS + "labels")) is not None:
-        fields["replace_labels"] = _labels(labels)  # those of the snapshot's conversation, and no others
+        fields["replace_labels"] = _labels(labels)  # exactly those of the snapshot's conversation
     if (count := _number(metadata, "compaction_count")) is not None:
         fields["compaction_count"] = count
 

@@ -1,12 +1,12 @@
-"""AES-256-GCM: keys, and what is sealed with them.
+"""How are snapshots sealed? With AES-256-GCM.
 
 ::
 
     sealed := nonce (12 bytes) ciphertext tag (16 bytes)
 
-There is no associated data, because go-tool-base has none. What binds a file to its place is inside: a snapshot's id, or the hash
-that is the name of media. Nonces are random and passed in; with random nonces a key may seal 2^32 files (NIST SP 800-38D,
-section 8.3). Nothing here does I/O.
+There is no associated data, because go-tool-base has none. The sealed content binds a file to its name: a snapshot's
+id, or the hash that names media. Nonces are random and passed in; with random nonces a key may seal 2^32 files (NIST SP
+800-38D, section 8.3). Nothing here does I/O.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ KEY_BYTES, NONCE_BYTES, TAG_BYTES = 32, 12, 16
 OVERHEAD_BYTES = NONCE_BYTES + TAG_BYTES
 _LOOKED_AT_BYTES = 4096
 BEGINNING_BYTES = _LOOKED_AT_BYTES + 1
-"""As many bytes of a file show whether it is sealed."""
+"""So many bytes of a file show whether it is sealed."""
 
 
 def generate_encryption_key() -> bytes:
-    """A fresh key of 32 random bytes. Store it away from the snapshots; without it they cannot be opened."""
+    """A fresh key of 32 random bytes. Store it apart from the snapshots; without it they cannot be opened."""
     return secrets.token_bytes(KEY_BYTES)
 
 
 class NotOpenedError(Exception):
-    """No key opens these bytes. ``reason`` is a sentence without a subject, and says nothing of what they hold."""
+    """No key opens these bytes. ``reason`` is a predicate without its subject, and reveals nothing of the content."""
 
     def __init__(self, reason: str, hint: Hint) -> None:
         super().__init__(reason)
@@ -55,7 +55,7 @@ class Key:
         return nonce + self._cipher.encrypt(nonce, plain, None)
 
     def open(self, sealed: bytes) -> bytes | None:
-        """What was sealed; None if it was sealed with another key, changed, or never sealed."""
+        """Unseal; None if it was sealed with another key, changed, or never sealed."""
         from cryptography.exceptions import InvalidTag
 
         if len(sealed) < OVERHEAD_BYTES:
@@ -75,13 +75,13 @@ class Key:
         return "<Key>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("an encryption key cannot be pickled or copied: give it to whoever needs it yourself")
+        raise TypeError("an encryption key cannot be pickled or copied: pass it on yourself")
 
 
 class StoreKeys:
     """The keys of a store: the first one seals, each of them opens. Without a key nothing is sealed.
 
-    ``plain_too`` is for a plain store that is being sealed: what is not sealed yet opens too.
+    ``plain_too`` is for a plaintext store that is being sealed: files that are not sealed yet open too.
     """
 
     def __init__(self, *keys: Key, plain_too: bool = False) -> None:
@@ -94,15 +94,15 @@ class StoreKeys:
 
     @property
     def takes_plain(self) -> bool:
-        """Whether what is not sealed opens too: without a key, and while a plain store is being sealed."""
+        """True if plaintext files open too: without a key, and while a plaintext store is being sealed."""
         return self._plain_too
 
     def seal(self, nonce: bytes, plain: bytes) -> bytes:
-        """The bytes sealed with the first key; as they are if there is none."""
+        """The bytes sealed with the first key; unchanged without a key."""
         return self._keys[0].seal(nonce, plain) if self._keys else plain
 
     def open(self, data: bytes) -> bytes:
-        """What the bytes hold; raises ``NotOpenedError``."""
+        """The content of the bytes; raises ``NotOpenedError``."""
         for key in self._keys:
             plain = key.open(data)
             if plain is not None:
@@ -116,7 +116,7 @@ class StoreKeys:
             raise NotOpenedError("it is empty: it was cut, or never written", Hint.RESTORE)
         if is_plain:
             raise NotOpenedError(
-                "it is not sealed, and this store has a key, so somebody else put it there, or it was stored without a key",
+                "it is not sealed, but this store has a key: another program put it there, or it was stored without a key",
                 Hint.SEAL_IT,
             )
         raise NotOpenedError(
@@ -124,11 +124,11 @@ class StoreKeys:
         )
 
     def is_of_others(self, data: bytes) -> bool:
-        """Whether these bytes are sealed, and with none of these keys. Without a key the first bytes of a file are enough."""
+        """True if these bytes are sealed with none of these keys. Without a key the first bytes of a file are enough."""
         return not is_text(data) and not any(key.open(data) is not None for key in self._keys)
 
     def open_current(self, data: bytes) -> bytes | None:
-        """What the bytes hold if they are as :meth:`seal` makes them now; None otherwise."""
+        """The content of the bytes if :meth:`seal` would seal them with the same key; None otherwise."""
         return self._keys[0].open(data) if self._keys else data
 
     def rotated_to(self, key: Key, *, plain_too: bool) -> StoreKeys:
@@ -141,7 +141,9 @@ class StoreKeys:
 
 
 def is_text(data: bytes) -> bool:
-    """Whether these bytes are not sealed: sealed bytes are random, and do not begin like UTF-8, except for a few that are short."""
+    """True if these bytes are not sealed: sealed bytes are random, and do not start like UTF-8, except for a few short
+    ones.
+    """
     try:
         codecs.utf_8_decode(data[:_LOOKED_AT_BYTES], "surrogatepass", len(data) <= _LOOKED_AT_BYTES)
     except UnicodeDecodeError:
@@ -150,7 +152,7 @@ def is_text(data: bytes) -> bool:
 
 
 def store_keys(encryption_key: Any, retired_keys: Any) -> StoreKeys:
-    """The keys that a caller gives a store. Raises ``InvalidKeyError``, and ``ValueError`` for retired keys alone."""
+    """The keys that a caller passes to a store. Raises ``InvalidKeyError``, and ``ValueError`` for retired keys alone."""
     if isinstance(retired_keys, bytes | bytearray | str):
         raise TypeError(f"retired_keys is a sequence of keys, not {type(retired_keys).__name__}")
     retired = [Key(key) for key in retired_keys]

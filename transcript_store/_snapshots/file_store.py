@@ -1,15 +1,15 @@
-"""Snapshots in a directory, sealed or plain.
+"""How are snapshots stored in a directory, sealed or plaintext?
 
 ::
 
     <store>/                      0700; files 0600
       <snapshot id>.json          the JSON form of a snapshot, or that sealed; replaced whole
       media/<SHA-256>             a long base64 string out of its messages, under the hash of its text
-      sealing                     only while a plain store is being sealed
-      lock                        held while something is written
+      sealing                     only while a plaintext store is being sealed
+      lock                        held during a write
 
-Order of writes: media first, each by a temporary file, a sync and a rename; then a sync of their directory; then the snapshot
-in the same way. So a snapshot never lacks its media. Readers take no lock.
+Order of writes: media first, each by a temporary file, a sync and a rename; then a sync of their directory; then the
+snapshot in the same way. So a snapshot never lacks its media. Readers take no lock.
 """
 
 from __future__ import annotations
@@ -33,10 +33,8 @@ from transcript_store.errors import CorruptSnapshotError
 from transcript_store.hints import Hint
 
 # ---- files ----
-#
-# The files of a store of snapshots in a directory: how they are read, and replaced so that they survive a power loss.
-#
-# ``file_store`` says what stands where, ``stored`` what is decided. Errors of the operating system pass through, for the caller to
+# The files of a snapshot store in a directory: how they are read, and replaced so that they survive a power loss. The
+# head of this module lists them; ``stored`` decides. Errors of the operating system pass through, for the caller to
 # translate.
 
 
@@ -61,7 +59,7 @@ class SnapshotFiles(StoredFiles):
         finally:
             self.folder.__exit__(*raised)
 
-    # ---- what is there -------------------------------------------------------------------------------------------
+    # ---- read -------------------------------------------------------------------------------------------
 
     @property
     def path(self) -> str:
@@ -100,7 +98,7 @@ class SnapshotFiles(StoredFiles):
             raise CorruptSnapshotError(path=path, kind="foreign", reason=error.reason) from None
 
     def _place_of(self, name: str) -> tuple[Folder, str]:
-        """The folder in which a file is, and its name there. Raises ``FileNotFoundError`` if there is no folder of media."""
+        """The folder of a file, and its name there. Raises ``FileNotFoundError`` if there is no folder of media."""
         of_media, _, own = name.rpartition("/")
         if not of_media:
             return self.folder, name
@@ -111,9 +109,11 @@ class SnapshotFiles(StoredFiles):
     # ---- write, with the lock held -------------------------------------------------------------------------------
 
     def refuse_to_save(self, name: str, media: Iterable[str]) -> None:
-        """Raise ``DecryptionError`` if this snapshot, or one of these media, is there and sealed with a key that we do not have.
+        """Raise ``DecryptionError`` if this snapshot, or one of these media, exists and is sealed with a key that we do
+        not have.
 
-        Other snapshots may refer to the media. What is there and not sealed may be replaced. Without a key the whole store is looked at.
+        Other snapshots may refer to the media. Plaintext files may be replaced. Without a key the whole store is
+        checked.
         """
         self.refuse_to_save_in_the_clear()
         for each in (name, *map(media_file, media)):
@@ -121,7 +121,7 @@ class SnapshotFiles(StoredFiles):
                 raise self.not_ours(each)
 
     def _is_of_others(self, name: str) -> bool:
-        """Whether a file is there, and sealed with a key that we do not have."""
+        """True if a file exists and is sealed with a key that we do not have."""
         keys = self.keys()
         try:
             return keys.is_of_others(self._raw(name, None if keys.can_seal else BEGINNING_BYTES))
@@ -134,17 +134,17 @@ class SnapshotFiles(StoredFiles):
             if folder is None:
                 folder = self._media_folder = self.folder.subfolder(MEDIA, create=True)
             else:
-                self.folder.sync()  # the process that made it may have died before it synced
+                self.folder.sync()  # the process that created it may have died before it synced
             for media_name, text in media.items():
                 self._keep_media(folder, media_name, text)
             folder.sync()
         self._put(self.folder, name, data)
 
     def _keep_media(self, folder: Folder, name: str, text: bytes) -> None:
-        """Store media, unless it is there already and sealed with the current key: then make sure that it stays.
+        """Store media, unless it exists already and is sealed with the current key: then make sure that it is durable.
 
-        It may be in the system's cache alone: go-tool-base does not sync, and a sync that failed is reported only once. So it
-        is synced first and then read from the disk.
+        It may be in the page cache alone: go-tool-base does not sync, and a sync that failed is reported only once. So
+        it is synced first and then read from the disk.
         """
         try:
             with suppress(NotOursError), folder.reading(name) as source:
@@ -189,7 +189,7 @@ class SnapshotFiles(StoredFiles):
         try:
             self.folder.replace_file(SEALING, [key.seal(self._files.random_bytes(NONCE_BYTES), SEALING.encode())])
         except OSError:
-            if is_first:  # nothing is sealed yet, and whoever has no key may go on
+            if is_first:  # nothing is sealed yet, and a process without the key may continue
                 self.discard_note()
             raise
 
@@ -211,14 +211,15 @@ LOCK_TIMEOUT_SECONDS = 10.0
 class FileStore(KeptSnapshots):
     """A ``SnapshotStore`` in a directory, which the first ``save`` creates.
 
-    With an ``encryption_key`` (32 bytes, see ``generate_encryption_key``) all snapshots and media are sealed with AES-256-GCM, and
-    what is not sealed is refused. ``retired_keys`` only open what is not sealed with that key yet. docs/encryption.md says what
-    is sealed and what is not. ``logger`` (default ``transcript_store.file_store``) gets what was skipped, at DEBUG, and as
-    warnings the names of tools that the Go library cannot read; no other contents. ``file_system`` is for tests.
+    With an ``encryption_key`` (32 bytes, see ``generate_encryption_key``) all snapshots and media are sealed with
+    AES-256-GCM, and plaintext files are refused. ``retired_keys`` only open files that are not sealed with that key
+    yet. docs/encryption.md says what is sealed and what is not. ``logger`` (default ``transcript_store.file_store``)
+    gets the skipped files, at DEBUG, and as warnings the names of tools that the Go library cannot read; no other
+    contents. ``file_system`` is for tests.
 
-    Several threads and processes may use one store: a call that writes takes a lock, and waits ten seconds for it. Files of the
-    store that are links, or not files, are refused and never followed. Nothing is open between calls. A store cannot be pickled,
-    because it has keys.
+    Several threads and processes may use one store: a call that writes takes a lock, and waits ten seconds for it.
+    Files of the store that are links, or not files, are refused and never followed. Nothing is open between calls. A
+    store cannot be pickled, because it has keys.
 
     Raises:
         InvalidKeyError: a key is not 32 bytes.
@@ -282,7 +283,7 @@ class FileStore(KeptSnapshots):
         return SnapshotFiles(Folder.open(self._files, self.directory), lambda: self.keys, self.witness, self.logger)
 
     def _create(self) -> SnapshotFiles:
-        """The directory, made if it is not there; the first time its parents are synced too."""
+        """The directory, created if it is missing; the first time its parents are synced too."""
         if self.is_prepared:
             with suppress(FileNotFoundError):
                 return self._open()

@@ -1,9 +1,10 @@
-"""A provider's native history, out of a transcript and back into what was said.
+"""How does a transcript become a provider's native history, and back?
 
-A transcript holds what was said, and no system prompt, unless another program logged one there. OpenAI's history begins with the
-prompt: it is added on the way out and taken off on the way in. No other system message is touched.
+A transcript holds the messages without the system prompt, unless another program logged one there. OpenAI's history
+starts with the prompt: it is added on the way out and removed on the way in. No other system message is changed.
 
-Both ways go message by message, so that a long conversation takes little more memory than its snapshot. Nothing here does I/O.
+Both directions work message by message, so that a long conversation takes little more memory than its snapshot. Nothing
+here does I/O.
 """
 
 from __future__ import annotations
@@ -26,12 +27,11 @@ from transcript_store._snapshots.snapshot import BYTES_PER_TOKEN, Snapshot
 from transcript_store.errors import InvalidMessageError
 
 # ---- gemini ----
-#
 # Gemini's messages as Google's API writes them: camelCase names and standard base64.
 #
-# The Python SDK's models dump snake_case names and URL-safe base64. Go's ``genai`` reads neither (observed with google-genai 3.4).
-# Changed are the names that the API gives to a content and its parts (``Content`` and ``Part`` in
-# ``google.ai.generativelanguage``), and nothing inside a tool's arguments or results. Nothing here does I/O.
+# The Python SDK's models dump snake_case names and URL-safe base64. Go's ``genai`` reads neither (observed with
+# google-genai 3.4). Only the names that the API gives to a content and its parts are changed (``Content`` and ``Part``
+# in ``google.ai.generativelanguage``), and nothing inside a tool's arguments or results.
 
 _PART = {
     "inline_data": "inlineData",
@@ -92,7 +92,7 @@ def _standard_base64(value: Any) -> Any:
 # ---- history ----
 
 _PIECE_BYTES = 1 << 18
-"""How much text is looked through for media at once."""
+"""How much text is searched for media at once."""
 
 
 # ---- out ---------------------------------------------------------------------------------------------------------------
@@ -101,9 +101,10 @@ _PIECE_BYTES = 1 << 18
 def native_history(
     provider: str, prompt: str, messages: Sequence[dict[str, Any]], *, carriers: Sequence[Any] = ()
 ) -> list[dict[str, Any]]:
-    """The messages as the provider's own history: it begins with the system prompt, once, where that belongs there.
+    """The messages as the provider's own history: it starts with the system prompt, once, for providers that want that.
 
-    ``carriers`` are messages that carried a prompt before. The first that says the same as ``prompt`` is used as it was.
+    ``carriers`` are messages that carried a prompt before. The first with the same text as ``prompt`` is used
+    unchanged.
     """
     if provider == "gemini":
         return [as_the_api_writes(message) for message in messages]
@@ -114,12 +115,12 @@ def native_history(
 def history_json(
     records: Iterator[Record], metadata: ConversationMetadata, at_start: ConversationMetadata
 ) -> tuple[bytes, int]:
-    """What was said as the provider's native history, a JSON array in compact form, and about how many tokens that is.
+    """The messages as the provider's native history, a JSON array in compact form, and its approximate number of tokens.
 
     See ``snapshot_of``. Raises ``InvalidMessageError`` for a message that nests too deeply for a snapshot.
     """
     provider, prompt = metadata.provider or "", metadata.system_prompt or ""
-    # Whether the first message is the prompt decides what stands in front of it; records without one may precede it.
+    # The first message decides whether a prompt is put before it; records without a message may precede it.
     records = (record for record in records if not record.is_retracted)
     opening = _up_to_a_message(records)
     first = opening[-1].message if opening else None
@@ -155,11 +156,11 @@ class _Writer:
         self._pieces: list[bytes] = []
         """The text, without its last bracket."""
         self._waiting: list[bytes] = []
-        """Messages for the next piece: to escape one by one costs more than to encode it."""
+        """Messages for the next chunk: to escape one by one costs more than to encode it."""
         self._waiting_bytes = 0
         self._tokens = 0
         self._counted_pieces = 0
-        """How many of the pieces ``_tokens`` counts."""
+        """How many of the chunks ``_tokens`` counts."""
 
     def put(self, message: dict[str, Any]) -> None:
         """Write a message that was decoded from JSON; raises ``InvalidMessageError`` if it nests too deeply."""
@@ -181,7 +182,9 @@ class _Writer:
         self._tokens, self._counted_pieces = tokens, len(self._pieces)
 
     def finish(self) -> tuple[bytes, int]:
-        """The array of messages, and their tokens: what is counted, and a quarter of the bytes after that, without media."""
+        """The array of messages, and their tokens: the counted ones, and a quarter of the bytes after those, without
+        media.
+        """
         self._end_piece()
         uncounted = self._pieces[self._counted_pieces :]
         length = sum(len(media.move_out(piece, lambda *_: None)) for piece in uncounted)
@@ -195,7 +198,7 @@ class _Writer:
 
 
 def _used_tokens(extra: dict[str, Any]) -> int | None:
-    """How many tokens the conversation had with a reply, by its recorded usage; None if none is recorded."""
+    """The tokens of the conversation up to a reply, by its recorded usage; None if none is recorded."""
     for name in ("usage", "usageMetadata", "usage_metadata"):
         usage = extra.get(name)
         if type(usage) is dict and (total := tokens_in(usage).total) is not None:
@@ -217,7 +220,7 @@ def messages_in(snapshot: Snapshot) -> tuple[list[dict[str, Any]], str, dict[str
 
 
 def encoded_in(snapshot: Snapshot) -> tuple[Iterator[EncodedMessage], str, dict[str, Any] | None]:
-    """As :func:`messages_in`, but a message is checked when it is asked for, and encoded."""
+    """As :func:`messages_in`, but each message is checked and encoded on iteration."""
     messages = _transcribed(snapshot)
     prompt = snapshot.system_prompt
     if family(snapshot.provider) != "openai" or (first := next(messages, None)) is None:
@@ -244,10 +247,10 @@ def _transcribed(snapshot: Snapshot) -> Iterator[EncodedMessage]:
 
 
 def begins_with_prompt(messages: Sequence[dict[str, Any]], prompt: str | None, at_start: ConversationMetadata) -> bool:
-    """Whether a transcript's first message is the system prompt, which a program logs that logs all it sends.
+    """True if a transcript's first message is the system prompt, logged by a program that logs everything it sends.
 
-    It is the prompt if it says the current one, or that of ``at_start``, or if there was none at the start. It is an ordinary
-    message if a prompt was taken off when the transcript was restored, and so is every later system message.
+    It is the prompt if it equals the current one, or that of ``at_start``, or if there was none at the start. It is an
+    ordinary message if a prompt was removed when the transcript was restored, and so is every later system message.
     """
     said = _prompt_in(messages[0]) if messages else None
     if not said or "system_message" in (at_start.restored_from or {}):
@@ -256,7 +259,7 @@ def begins_with_prompt(messages: Sequence[dict[str, Any]], prompt: str | None, a
 
 
 def _prompt_message(provider: str, prompt: str, carriers: Sequence[Any]) -> dict[str, Any] | None:
-    """The message that carries the prompt in front of the provider's own history; None if none does."""
+    """The message with the prompt before the provider's own history; None if there is none."""
     if not prompt or family(provider) != "openai":
         return None
     return next((one for one in carriers if _prompt_in(one) == prompt), {"role": "system", "content": prompt})

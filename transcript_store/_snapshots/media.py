@@ -1,11 +1,12 @@
-"""Media out of a snapshot's messages, and back in.
+"""How are media moved out of a snapshot's messages, and back in?
 
 A long string that is base64, or a base64 data URI, is kept beside the snapshot under the SHA-256 of its text.
-``chatmedia+sha256:<64 hex>`` takes its place. A string that begins like such a reference is moved too, whatever its length, because
-it would be read as one. What is moved is Go's rule (``base64.StdEncoding``, which ignores line breaks), so that both libraries
-write the same bytes. Reading does not depend on it.
+``chatmedia+sha256:<64 hex>`` takes its place. A string that starts like such a reference is moved too, whatever its
+length, because it would be read as one. Go's rule decides what is moved (``base64.StdEncoding``, which ignores line
+breaks), so that both libraries write the same bytes. Reading does not depend on it.
 
-This works on JSON text in compact form (``_json/verbatim``) and changes nothing but those strings. Nothing here does I/O.
+This works on JSON text in compact form (``_json/verbatim``) and changes nothing but those strings. Nothing here does
+I/O.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _REFERENCE = b"chatmedia+sha256:"
 _HASH = re.compile(rb"[0-9a-f]{64}")
 _STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*)"', re.DOTALL)
 _BEGINNING = re.compile(rb'"(?:c(?:hatmedia\+sha256:|[a-z0-9+:]{0,15}\\u00)|d(?:ata:|[at]{0,3}\\u00)|\\u00)')
-"""How a reference or a data URI begins; some of its characters may be escaped."""
+"""The start of a reference or a data URI; some of its characters may be escaped."""
 
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _IN_BASE64 = _BASE64 + b"=\\"
@@ -41,7 +42,7 @@ class BadReferenceError(NotJSONError):
 
 
 def is_hash(name: str) -> bool:
-    """Whether this may be the name of media."""
+    """True if this may be the name of media."""
     return _HASH.fullmatch(name.encode("utf-8", "surrogatepass")) is not None
 
 
@@ -51,7 +52,7 @@ def media_hash(media: bytes) -> str:
 
 
 def move_out(messages: bytes, keep: Callable[[str, bytes], object]) -> bytes:
-    """The messages with references in the place of media; ``keep`` is called with the hash and the text of each."""
+    """The messages with references instead of media; ``keep`` is called with the hash and the text of each."""
 
     def change(value: bytes) -> bytes | None:
         if not value.startswith(_REFERENCE) and not _is_media(value):
@@ -64,7 +65,7 @@ def move_out(messages: bytes, keep: Callable[[str, bytes], object]) -> bytes:
 
 
 def move_in(messages: bytes, get: Callable[[str], bytes]) -> bytes:
-    """The messages with media in the place of references; ``get`` returns the text for a hash. Raises ``BadReferenceError``."""
+    """The messages with media instead of references; ``get`` returns the text for a hash. Raises ``BadReferenceError``."""
 
     def change(value: bytes) -> bytes | None:
         if not value.startswith(_REFERENCE):
@@ -75,7 +76,7 @@ def move_in(messages: bytes, get: Callable[[str], bytes]) -> bytes:
         try:
             return verbatim.encode_string(get(name.decode()).decode("utf-8", "surrogatepass"))
         except UnicodeDecodeError:
-            raise BadReferenceError("a reference leads to something that is not text") from None
+            raise BadReferenceError("a reference leads to a file that is not text") from None
 
     return _change_strings(messages, set(_beginnings(messages)), change)
 
@@ -93,7 +94,8 @@ def references(messages: bytes) -> set[str]:
 
 
 def _change_strings(text: bytes, starts: set[int], change: Callable[[bytes], bytes | None]) -> bytes:
-    """The text with other tokens for some strings: those that begin at one of these quotation marks, if ``change`` gives one.
+    """The text with other tokens for some strings: those that start at one of these quotation marks, if ``change``
+    returns one.
 
     A mark inside a string does not count. Keys are never changed, as in Go.
     """
@@ -121,7 +123,7 @@ def _beginnings(text: bytes) -> Iterator[int]:
 def _long_strings(text: bytes) -> Iterator[int]:
     """Where strings begin that may be long base64. Some may be keys.
 
-    Every eighth byte is looked at: 64 bytes in a row that occur in base64 are rare elsewhere. The string lies between the
+    Every eighth byte is checked: 64 bytes in a row that occur in base64 are rare elsewhere. The string lies between the
     two quotation marks around them, because base64 has none inside.
     """
     samples = text[::_STRIDE].translate(_IS_IN_BASE64)

@@ -1,4 +1,4 @@
-"""What a listing shows of a snapshot, its order, and what a store of snapshots does. Nothing here does I/O."""
+"""What must a snapshot store do, and what does its listing show? Nothing here does I/O."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _TOKENS = re.compile(r"\d{1,18}", re.ASCII)
 class SnapshotSummary:
     """What a listing shows of a snapshot.
 
-    ``approximate_tokens`` is the snapshot's ``metadata["transcript_store.approximate_tokens"]``, which ``snapshot_of`` writes.
-    Without that it is a quarter of the bytes of its messages as compact JSON, without media. ``size_bytes`` is what the
-    snapshot takes where it is stored, without media.
+    ``approximate_tokens`` is the snapshot's ``metadata["transcript_store.approximate_tokens"]``, which ``snapshot_of``
+    writes. Without that it is a quarter of the bytes of its messages as compact JSON, without media. ``size_bytes`` is
+    what the snapshot takes where it is stored, without media.
 
-    A store of your own makes one with :meth:`of` when a snapshot is saved, and lists them with :meth:`newest_first`.
+    Your own store creates one with :meth:`of` when a snapshot is saved, and lists them with :meth:`newest_first`.
     """
 
     id: str
@@ -51,8 +51,8 @@ class SnapshotSummary:
     def of(cls, snapshot: Snapshot, *, size_bytes: int | None = None) -> SnapshotSummary:
         """The summary of a snapshot; no message is decoded.
 
-        ``size_bytes`` is what it takes where it is stored. By default it is the length of its JSON form as a ``FileStore``
-        writes it: with a reference of 81 bytes in the place of each long base64 text.
+        ``size_bytes`` is what it takes where it is stored. By default it is the length of its JSON form as a
+        ``FileStore`` writes it: with a reference of 81 bytes instead of each long base64 text.
         """
         if not isinstance(snapshot, Snapshot):
             raise TypeError(f"of() takes a Snapshot, not {type(snapshot).__name__}")
@@ -78,9 +78,10 @@ Summaries = list[SnapshotSummary]
 
 
 class SnapshotStore(Protocol):
-    """Where snapshots are kept: four calls. ``testing.check_snapshot_store`` checks that an implementation keeps the contract.
+    """Where snapshots are kept: four calls. ``testing.check_snapshot_store`` checks that an implementation keeps the
+    contract.
 
-    docs/snapshots.md has an example, of public names alone.
+    docs/snapshots.md has an example with public names only.
     """
 
     def save(self, snapshot: Snapshot) -> None:
@@ -105,7 +106,7 @@ def read_summary(
 ) -> SnapshotSummary:
     """The summary of a snapshot in its JSON form; no message is decoded. Raises what ``snapshot.read`` raises.
 
-    ``id`` is the id that it must have. Without it that is whatever stands there, as of a snapshot that is in memory.
+    ``id`` is the id that it must have. Without it any id is accepted, as for a snapshot in memory.
     """
     with as_corrupt(path):
         members, messages = verbatim.outline(data, "messages", _SUMMARIZED)
@@ -126,8 +127,7 @@ def read_summary(
 
 
 # ---- memory store ----
-#
-# Snapshots in memory: for tests, and for what need not outlive the process.
+# Snapshots in memory: for tests, and for data that need not outlive the process.
 
 
 class MemorySnapshotStore:

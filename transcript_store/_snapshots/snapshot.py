@@ -1,11 +1,11 @@
-"""A conversation as one portable value, and its JSON form.
+"""What is a snapshot? A conversation as one portable value, with a JSON form.
 
-The JSON form is that of the Go library go-tool-base (``pkg/chat``), byte for byte, in both directions: two spaces a level, these
-members in this order, an optional one only if it is not empty, no line feed at the end::
+The JSON form is that of the Go library go-tool-base (``pkg/chat``), byte for byte, in both directions: two spaces a
+level, these members in this order, an optional one only if it is not empty, no line feed at the end::
 
     {id, provider, model, system_prompt?, messages, tools?, metadata?, created_at, version}
 
-There is no member for a handler or a token, so none can get in. Nothing here does I/O.
+No member can hold a handler or a token. Nothing here does I/O.
 """
 
 from __future__ import annotations
@@ -51,12 +51,13 @@ _T = TypeVar("_T")
 
 
 def validate_snapshot_id(id: str) -> None:
-    """Check a snapshot's id: a canonical lower-case UUID. Call it where an id comes from outside: a request, a command line.
+    """Check a snapshot's id: a canonical lower-case UUID. Call it where an id comes from outside: a request, a command
+    line.
 
     No path, no NUL and no other spelling passes.
 
     Raises:
-        InvalidSnapshotIdError: this is no such id; the error shows its first 32 characters.
+        InvalidSnapshotIdError: this is not such an id; the error shows its first 32 characters.
     """
     if not isinstance(id, str):
         raise InvalidSnapshotIdError(reason=f"a snapshot's id is a str, not {type(id).__name__}", id="")
@@ -71,20 +72,20 @@ def validate_snapshot_id(id: str) -> None:
 class Snapshot:
     """An immutable copy of a conversation, to be stored, listed, sealed, moved and continued.
 
-    Its members cannot be set. Do not change what ``metadata`` and ``tools`` hold either: a ``MemorySnapshotStore`` keeps the value
-    itself, and whoever loaded it has the same.
+    Its members cannot be set. Do not change what ``metadata`` and ``tools`` hold either: a ``MemorySnapshotStore``
+    keeps the value itself, and returns the same value from every load.
 
-    ``messages_json`` is the provider's own history as JSON bytes in compact form, an array or ``null``. It is kept as text: the
-    order of keys, repeated keys, big integers and the spelling of numbers survive a load and a save. ``created_at`` is RFC 3339
-    with its offset and up to nine digits of a second, without trailing zeros, as Go writes it. ``metadata`` maps str to str;
-    keys that begin with ``transcript_store.`` are ours.
+    ``messages_json`` is the provider's own history as JSON bytes in compact form, an array or ``null``. It is kept as
+    text: the order of keys, repeated keys, big integers and the spelling of numbers survive a load and a save.
+    ``created_at`` is RFC 3339 with its offset and up to nine digits of a second, without trailing zeros, as Go writes
+    it. ``metadata`` maps str to str; keys that begin with ``transcript_store.`` are ours.
 
     :meth:`create` makes a snapshot from Python values. The constructor takes the members as they are.
 
     Raises:
         InvalidSnapshotIdError: the id is not a canonical lower-case UUID.
         InvalidMessageError: ``messages_json`` is not a JSON array or ``null``, or nests more than 500 levels deep.
-        InvalidMetadataError: any other member is not what it must be; the error names it.
+        InvalidMetadataError: any other member is not valid; the error names it.
         UnsupportedVersionError: the version is above 1.
     """
 
@@ -260,7 +261,7 @@ def read(data: bytes, *, path: str | None = None, id: str | None = None) -> Snap
 
 
 def with_messages(snapshot: Snapshot, compact: bytes) -> Snapshot:
-    """The same snapshot with other messages, in compact form. They are not checked again: that is a walk through all of them."""
+    """The same snapshot with other messages, in compact form. They are not checked again: that would read all of them."""
     snapshot = dataclasses.replace(snapshot, messages_json=_NO_MESSAGES)
     object.__setattr__(snapshot, "messages_json", compact)
     return snapshot
@@ -277,7 +278,7 @@ def _first_refused(values: Iterable[Any], error: NotJSONError) -> InvalidMessage
 
 @contextmanager
 def as_corrupt(path: str | None) -> Iterator[None]:
-    """Raise what is an invalid argument elsewhere as ``CorruptSnapshotError``: here it was read from a file."""
+    """Raise errors of invalid arguments as ``CorruptSnapshotError``: here the values come from a file."""
     try:
         yield
     except (NotJSONError, InvalidMessageError, InvalidMetadataError, InvalidSnapshotIdError) as error:
@@ -291,7 +292,7 @@ def check_envelope(members: dict[str, bytes], path: str | None, id: str | None) 
         what = f"the snapshot is of version {version}, this program reads version {SNAPSHOT_VERSION}"
         raise UnsupportedVersionError(path=path or "", reason=what)
     if id is not None and (found := optional_member(members, "id", str, "")) != id:
-        reason = f"it says that it is snapshot {found!r:.40}, not {id}: another file was put in its place"
+        reason = f"it contains snapshot {found!r:.40}, not {id}: another file was put in its place"
         raise CorruptSnapshotError(path=path, kind="wrong-id", reason=reason)
 
 

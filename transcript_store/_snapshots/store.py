@@ -1,6 +1,6 @@
-"""What every store of snapshots does that keeps files under names, in a directory or on an engine.
+"""What does every snapshot store do that keeps named files, in a directory or on a backend?
 
-``KeptSnapshots`` has the calls. Whoever inherits from it says how its files are reached: to read, and to write.
+``KeptSnapshots`` has the calls. Subclasses say how files are read and written.
 """
 
 from __future__ import annotations
@@ -39,20 +39,21 @@ from transcript_store.errors import (
 from transcript_store.hints import Hint
 
 # ---- findings ----
-#
-# What is damaged in a store of snapshots, or cannot be opened.
+# What is damaged in a snapshot store, or cannot be opened.
 
 Findings = list[Finding]
 
 
 def note_damage(files: StoredFiles, findings: Findings) -> None:
-    """Add every snapshot and all media that cannot be opened, read or found. Others may save and delete meanwhile."""
+    """Add every snapshot and all media that cannot be opened, read or found. Other processes may save and delete
+    meanwhile.
+    """
     there: set[str] = set()
     with _noted(findings):
         for name in sorted(files.media_names()):
             damage = _damage_of_media(files, name)
             if damage is not None and damage.kind == "missing":
-                continue  # it was collected since; a snapshot that still refers to it is found below
+                continue  # it was collected meanwhile; a snapshot that still refers to it is found below
             there.add(name)
             if damage is not None:
                 findings.append(damage)
@@ -75,7 +76,7 @@ def _damage_of_media(files: StoredFiles, name: str) -> Finding | None:
 
 @contextmanager
 def _noted(findings: Findings) -> Iterator[None]:
-    """Take what is raised over one file as a finding."""
+    """Turn an error about one file into a finding."""
     try:
         yield
     except CorruptSnapshotError as error:
@@ -94,7 +95,7 @@ def _finding(error: CorruptSnapshotError | DecryptionError | UnsupportedVersionE
 # ---- store ----
 
 Names = list[str]
-_EITHER_KEY = "Every file is as it was or sealed with the new key"
+_EITHER_KEY = "Every file is unchanged or sealed with the new key"
 
 
 class KeptSnapshots:
@@ -111,46 +112,47 @@ class KeptSnapshots:
 
     @property
     def directory(self) -> str:
-        """What errors call the store: its absolute path, or the name of its place."""
+        """The store's name in errors: its absolute path, or the name of its backend."""
         return self._path
 
     @property
     def has_key(self) -> bool:
-        """Whether this object has a key: then what it saves is sealed, and it opens what is."""
+        """True if this object has a key: then it seals what it saves, and opens sealed files."""
         return self.keys.can_seal
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._path!r}{', sealed' if self.keys.can_seal else ''})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} cannot be pickled or copied, as it has keys: make another one")
+        raise TypeError(f"a {type(self).__name__} cannot be pickled or copied, as it has keys: create another one")
 
     # ---- how its files are reached -------------------------------------------------------------------------------
 
     @abstractmethod
     def _reading(self, doing: str) -> AbstractContextManager[StoredFiles | None]:
-        """The files; None if there is no store. What is refused is a ``StorageError``."""
+        """The files; None if there is no store. A refusal is a ``StorageError``."""
 
     @abstractmethod
     def _writing(
         self, doing: str, consequence: str, hint: Hint | None = None, *, creates: bool = False
     ) -> AbstractContextManager[StoredFiles | None]:
-        """The files, for a call that writes. If it ``creates``, there is a store then."""
+        """The files, for a call that writes. With ``creates`` a missing store is created."""
 
     # ---- the four calls of a SnapshotStore -----------------------------------------------------------------------
 
     def save(self, snapshot: Snapshot) -> None:
         """Store a snapshot; one with the same id is replaced, atomically.
 
-        On return the snapshot and its media survive a power loss. When this raises, the old one is in place or the new one. A
-        tool whose parameters the Go library cannot read is stored too; ``logger`` gets a warning with its name.
+        On return the snapshot and its media survive a power loss. When this raises, either the old one or the new one
+        is stored. A tool whose parameters the Go library cannot read is stored too; ``logger`` gets a warning with its
+        name.
 
-        ``save`` of a new id works with any key, since several keys in one store are legitimate: ``opens`` tells a wrong one.
+        ``save`` of a new id works with any key, since a store may use several keys: ``opens`` detects a wrong one.
 
         Raises:
-            DecryptionError: none of the keys opens the snapshot with this id (give its key, or ``delete`` it), or media
-                that is shared with other snapshots; or the store is sealed, also since this object looked last, and this
-                object has no key. Nothing was changed.
+            DecryptionError: none of the keys opens the snapshot with this id (pass its key, or ``delete`` it), or media
+                that is shared with other snapshots; or the store is sealed, perhaps only recently, and this object has
+                no key. Nothing was changed.
             InvalidMessageError: the snapshot takes more than 1 GiB.
             CorruptSnapshotError: ``media`` is not a directory.
             ConversationLockedError: another process wrote for more than ten seconds.
@@ -166,8 +168,8 @@ class KeptSnapshots:
         data = (with_messages(snapshot, messages) if media else snapshot).to_json()
         if is_too_large(len(data) + OVERHEAD_BYTES):
             raise _too_large()
-        consequence = "What was stored under its id before is in place, or the new snapshot"
-        doing = f"save the snapshot {snapshot.id}"  # whoever looks for it has to know its id
+        consequence = "The old snapshot with its id is in place, or the new one"
+        doing = f"save the snapshot {snapshot.id}"  # a user who looks for it needs its id
         with self._writing(doing, consequence, Hint.LOAD_TO_CHECK, creates=True) as files:
             assert files is not None
             files.refuse_to_save(name, media)
@@ -200,11 +202,12 @@ class KeptSnapshots:
         raise SnapshotNotFoundError(path=self._path, id=id)
 
     def list(self, ids: Collection[str] | None = None) -> Summaries:
-        """All snapshots, or those of these ids that there are, newest first.
+        """All snapshots, or the existing ones of these ids, newest first.
 
-        Damaged and foreign ones, and those of other keys, are skipped; ``verify`` names them.
+        Damaged and foreign ones, and those sealed with other keys, are skipped; ``verify`` names them.
 
-        Opens every snapshot, but not its media, and decodes no message. Raises ``StorageError`` if the directory cannot be read.
+        Opens every snapshot, but not its media, and decodes no message. Raises ``StorageError`` if the directory cannot
+        be read.
         """
         with self._reading("list the snapshots") as files:
             if files is None:
@@ -231,7 +234,7 @@ class KeptSnapshots:
         Raises ``SnapshotNotFoundError``, ``InvalidSnapshotIdError``, ``ConversationLockedError`` and ``StorageError``.
         """
         name = file_name(id)
-        with self._writing("delete the snapshot", "Whether it is gone is unknown", Hint.LOAD_TO_CHECK) as files:
+        with self._writing("delete the snapshot", "Whether it was deleted is unknown", Hint.LOAD_TO_CHECK) as files:
             if files is not None:
                 try:
                     files.delete(name)
@@ -241,17 +244,17 @@ class KeptSnapshots:
                     return
         raise SnapshotNotFoundError(path=self._path, id=id)
 
-    # ---- what files need beyond them ----------------------------------------------------------------------
+    # ---- keys, damage and media ----------------------------------------------------------------------
 
     def rotate_key(self, new_key: bytes) -> None:
-        """Seal everything with a new key; a plain store becomes a sealed one.
+        """Seal everything with a new key; a plaintext store becomes a sealed one.
 
-        On return every snapshot and all media are sealed with ``new_key``, and this object opens nothing else. A file that
-        cannot be opened is left as it is; all others are sealed, and then the first such error is raised. It says how many
-        files have the new key.
+        On return every snapshot and all media are sealed with ``new_key``, and this object opens nothing else. A file
+        that cannot be opened is skipped; all others are sealed, and then the first such error is raised. It says how
+        many files have the new key.
 
-        A rotation that was cut off leaves each file in its old form or its new one. This object opens both; another one
-        does with the old key among its ``retired_keys``. A second call on either finishes.
+        An interrupted rotation leaves each file in its old form or its new one. This object opens both, and so does
+        another one with the old key among its ``retired_keys``. A second call on either finishes.
 
         First give other processes the new key, with the old one among ``retired_keys``. Keep both keys until this has
         returned.
@@ -269,7 +272,8 @@ class KeptSnapshots:
                 files.sweep()
                 if is_plain := not self.keys.can_seal:
                     files.note_sealing(key)
-                # The note is not read again: a disk that refuses would leave this object without a key beside a note of sealing.
+                # The note is not read again: a failing disk would leave this object without a key beside a sealing
+                # note.
                 self.keys = self.keys.rotated_to(key, plain_too=is_plain or files.is_being_sealed_with(key))
                 sealed, failures = files.reseal()
                 if failures:
@@ -277,12 +281,12 @@ class KeptSnapshots:
             self.keys = StoreKeys(key)
 
     def opens(self) -> bool:
-        """Whether the keys open the store: False if they open none of its first snapshots, and there are some.
+        """True if the keys open the store; False if it has snapshots and they open none of the first ones.
 
-        ``save()`` of a new id does not check this, because a store may use several keys. Call it if your key may be wrong.
-        Raises ``StorageError`` if the directory cannot be read.
+        ``save()`` of a new id does not check this, because a store may use several keys. Call it if your key may be
+        wrong. Raises ``StorageError`` if the directory cannot be read.
         """
-        with self._reading("look into the store") as files:
+        with self._reading("read the store") as files:
             if files is None:
                 return True
             not_opened = 0
@@ -291,7 +295,7 @@ class KeptSnapshots:
                     files.summarize(one)
                     return True
                 except FileNotFoundError:
-                    continue  # deleted: an engine keeps a mark under its name
+                    continue  # deleted: a backend keeps a placeholder under its name
                 except DecryptionError:
                     not_opened += 1
                     if not_opened == SAMPLE:
@@ -305,8 +309,8 @@ class KeptSnapshots:
     def verify(self) -> Findings:
         """Every snapshot and all media that cannot be opened, read or found. Changes nothing.
 
-        The kinds of findings are those of ``CorruptSnapshotError``, ``unopened`` (no key opens it) and ``version``. Files under
-        other names are not looked at. Raises ``StorageError`` if the directory cannot be read.
+        The kinds of findings are those of ``CorruptSnapshotError``, ``unopened`` (no key opens it) and ``version``.
+        Files under other names are ignored. Raises ``StorageError`` if the directory cannot be read.
         """
         findings: Findings = []
         with self._reading("verify the store") as files:
@@ -315,10 +319,10 @@ class KeptSnapshots:
         return findings
 
     def collect_media(self, *, older_than_seconds: float = 86_400) -> Names:
-        """Remove media that no snapshot refers to and that is as old as this; returns the names of what was removed.
+        """Remove media that no snapshot refers to and that is at least this old; returns the removed names.
 
-        If a snapshot cannot be opened, its references are unknown: nothing is removed, and a warning is logged; ``verify``
-        says more. The age protects what go-tool-base, which takes no lock, is storing right now.
+        If a snapshot cannot be opened, its references are unknown: nothing is removed, and a warning is logged;
+        ``verify`` says more. The age protects files that go-tool-base, which takes no lock, is storing right now.
 
         Raises:
             ValueError: ``older_than_seconds`` is negative or not finite.
@@ -337,9 +341,9 @@ def _too_large() -> InvalidMessageError:
 
 
 def _left(failures: list[Failure], sealed: int) -> Failure:
-    """The error of a rotation that could not open everything: of the first such file, with what holds for the others."""
+    """The error of a rotation that could not open everything: for the first such file, with the state of the others."""
     first, more = failures[0], len(failures) - 1
-    what = "it was left as it is"
+    what = "it was skipped"
     if more:
         what += f", and so {'was' if more == 1 else 'were'} {more} more"
     consequence, hint = f"{what}; nothing is sealed with the new key", first.hint

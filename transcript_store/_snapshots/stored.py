@@ -1,8 +1,8 @@
-"""What a store of snapshots keeps, file by file: opened, checked, and judged, wherever the files are.
+"""How does a snapshot store open, check and judge its files, wherever they are?
 
-``StoredFiles`` decides; a directory (``files``) and an engine (``backends/_snapshots``) say how a file is read and put. A file is one
-value under one name, and damage is an error of ours that names the file. What the system or the engine refuses passes through, for the
-caller to translate.
+``StoredFiles`` decides; a directory (``file_store``) and a backend (``backends/_snapshots``) say how a file is read and
+written. A file is one value under one name, and damage is an error of ours that names the file. Errors of the system or
+the backend pass through, for the caller to translate.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 MAX_FILE_BYTES = 2**30
-"""What a snapshot may take, with its media in place: so a file of any size cannot fill the memory of whoever loads it."""
+"""The maximum size of a snapshot with its media, so that no file can fill the memory of the loading process."""
 
 SAMPLE = 8
-"""How many snapshots are looked at to see whether a store is sealed, and whether a key opens it."""
+"""How many snapshots are checked to see whether a store is sealed, and whether a key opens it."""
 
 _SUFFIX = ".json"
 
@@ -45,28 +45,31 @@ MARK_BYTES = 16
 
 
 def mark(random: bytes) -> bytes:
-    """What an engine keeps under a name at which nothing is, where something has to be: 16 random bytes make it unlike all others."""
+    """A placeholder, which a backend keeps under a name where nothing is stored but a value is needed: 16 random bytes
+    make it unique.
+    """
     return _MARK + random.hex().encode()
 
 
 def is_mark(data: bytes) -> bool:
-    """Whether these bytes say that nothing is there. No snapshot begins so, no media, and nothing that is sealed."""
+    """True if these bytes are a placeholder. No snapshot, no media and no sealed file starts so."""
     return has_size_of_mark(len(data)) and data.startswith(_MARK)
 
 
 def has_size_of_mark(size: int) -> bool:
-    """Whether so many bytes may be a mark.
+    """True if a value of this size may be a placeholder.
 
-    Every snapshot that is written, by us or by Go, takes more than twice as many. So other bytes of this size are damaged, or
-    written by hand.
+    Every snapshot that is written, by us or by Go, takes more than twice as many. So other bytes of this size are
+    damaged, or written by hand.
     """
     return size == len(_MARK) + 2 * MARK_BYTES
 
 
 class PlainSample:
-    """A snapshot that was plain when a store without a key looked last, so that the next save need not look at others.
+    """A snapshot that was plaintext when a store without a key checked last, so that the next save need not check others.
 
-    Whoever seals the store seals it too. As long as it is there and plain, and no sealing is under way, the store is not sealed.
+    Sealing the store seals it too. As long as it exists in plaintext, and no sealing is under way, the store is not
+    sealed.
     """
 
     name: str | None = None
@@ -76,14 +79,14 @@ def file_name(id: str) -> str:
     """The name of a snapshot's file. Raises ``InvalidSnapshotIdError`` unless this is an id."""
     validate_snapshot_id(id)
     name = f"{id}{_SUFFIX}"
-    # No id passes that could do this. It is checked again because a mistake there would open any file of the machine.
+    # No accepted id could do this. It is checked again because a mistake there would open any file of the machine.
     if "/" in name or "\0" in name or name.startswith("."):
         raise InvalidSnapshotIdError(reason="a snapshot's id must not lead out of its store", id=id[:32])
     return name
 
 
 def is_too_large(size: int) -> bool:
-    """Whether this is more than a snapshot can have."""
+    """True if this is more than a snapshot can have."""
     return size > MAX_FILE_BYTES
 
 
@@ -100,9 +103,11 @@ def media_file(name: str) -> str:
 
 
 class StoredFiles:
-    """The files of a store. ``keys`` gives the store's keys, which a rotation changes at any time; ``witness`` is the store's.
+    """The files of a store. ``keys`` returns the store's keys, which a rotation may change at any time; ``witness`` is
+    the store's.
 
-    Whoever inherits from it says where the files are: the abstract members. A name is ``<id>.json``, ``media/<hash>`` or ``sealing``.
+    Subclasses implement the abstract members, which say where the files are. A name is ``<id>.json``, ``media/<hash>``
+    or ``sealing``.
     """
 
     def __init__(self, keys: Callable[[], StoreKeys], witness: PlainSample, logger: logging.Logger) -> None:
@@ -110,23 +115,23 @@ class StoredFiles:
         self._witness = witness
         self.logger = logger
 
-    # ---- where they are ------------------------------------------------------------------------------------------
+    # ---- for subclasses ------------------------------------------------------------------------------------------
 
     @property
     @abstractmethod
     def path(self) -> str:
-        """What errors call the store."""
+        """The store's name in errors."""
 
     def path_of(self, name: str) -> str:
-        """What errors call a file."""
+        """A file's name in errors."""
         return f"{self.path}/{name}"
 
     @abstractmethod
     def names(self) -> Iterable[str]:
-        """The names beside media, in any order. Some may be nobody's of ours."""
+        """The names other than media, in any order. Some may be foreign."""
 
     def names_to_show(self) -> Iterable[str]:
-        """The same without those at which, as can be seen from outside, no snapshot is that can be read."""
+        """The same without names that, judging from outside, hold no readable snapshot."""
         return self.names()
 
     @abstractmethod
@@ -135,15 +140,17 @@ class StoredFiles:
 
     @abstractmethod
     def _raw(self, name: str, at_most_bytes: int | None = None) -> bytes:
-        """The bytes of a file, or its first ones. Raises ``FileNotFoundError``, and ``CorruptSnapshotError`` for what is none."""
+        """The bytes of a file, or its first ones. Raises ``FileNotFoundError``, and ``CorruptSnapshotError`` for what
+        is not a file.
+        """
 
     @abstractmethod
     def _seal_anew(self, name: str) -> None:
-        """Seal what a file holds with the current key, unless it is, and if it is still there when that is done."""
+        """Seal a file with the current key, unless it is sealed with it, if it still exists at the end."""
 
     @abstractmethod
     def save(self, name: str, data: bytes, media: dict[str, bytes]) -> None:
-        """Store media, then the snapshot that refers to it; on return all of it is kept."""
+        """Store media, then the snapshot that refers to it; on return all of it is durable."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
@@ -151,27 +158,31 @@ class StoredFiles:
 
     @abstractmethod
     def collect(self, in_use: Callable[[], set[str] | None], older_than_seconds: float) -> list[str]:
-        """Remove media that is not in use and as old as this; returns the names. None is in use: it is not known what is."""
+        """Remove media that is not in use and as old as this; returns the names. ``None`` for the used ones: unknown,
+        so nothing is removed.
+        """
 
     @abstractmethod
     def note_sealing(self, key: Key) -> None:
-        """Note that a plain store is being sealed, in a file that is sealed itself: nobody without the key can write it."""
+        """Write the sealing note of a plaintext store, which is sealed itself: it cannot be forged without the key."""
 
     @abstractmethod
     def discard_note(self) -> None:
         """Remove that note, if it is there."""
 
     def refuse_to_save(self, name: str, media: Iterable[str]) -> None:
-        """Raise ``DecryptionError`` if this may not be saved, where that is seen beforehand. Elsewhere ``save`` does so."""
+        """Raise ``DecryptionError`` if this may not be saved, where that is known beforehand. Elsewhere ``save`` raises
+        it.
+        """
 
     def sweep(self) -> None:
-        """Remove what killed processes left half done, if there can be such."""
+        """Remove the leftovers of killed processes, if there can be any."""
 
     def each(self, act: Callable[[T], R], items: Iterable[T]) -> Iterable[R]:
-        """``act`` on each. An engine that is far away does several at the same time."""
+        """Call ``act`` for each. A remote backend runs several at the same time."""
         return map(act, items)
 
-    # ---- what is there -------------------------------------------------------------------------------------------
+    # ---- ids -------------------------------------------------------------------------------------------
 
     def ids(self, names: Iterable[str] | None = None) -> Iterator[str]:
         """The ids of the snapshots, from the names of their files: of all, or of these."""
@@ -186,7 +197,7 @@ class StoredFiles:
                     yield found
 
     def skipped(self, name: str, error: Exception) -> None:
-        """Log at DEBUG what a listing leaves out: of the error only its class, because its text may hold contents."""
+        """Log at DEBUG what a listing skips: of the error only its class, because its text may hold contents."""
         self.logger.debug("%s: skipped %r: %s", self.path, name, type(error).__name__)
 
     # ---- read ----------------------------------------------------------------------------------------------------
@@ -217,7 +228,7 @@ class StoredFiles:
         return with_messages(snapshot, messages) if texts else snapshot
 
     def summarize(self, id: str) -> SnapshotSummary:
-        """What a listing shows of a snapshot. Raises what :meth:`load` raises; no media is looked at."""
+        """What a listing shows of a snapshot. Raises what :meth:`load` raises; no media is read."""
         data, size = self.opened(file_name(id))
         return read_summary(data, path=self._path(id), id=id, size_bytes=size)
 
@@ -231,10 +242,10 @@ class StoredFiles:
         try:
             text, _ = self.opened(media_file(name))
         except FileNotFoundError:
-            reason = "a snapshot refers to this media, and it is not there"
+            reason = "a snapshot refers to this media, but it is missing"
             raise CorruptSnapshotError(path=self.path_of(media_file(name)), kind="missing", reason=reason) from None
         if _media.media_hash(text) != name:
-            reason = "its content does not have the hash that is its name: it was changed, or put there by somebody"
+            reason = "its content does not have the hash in its name: it was changed, or put there by another program"
             raise CorruptSnapshotError(path=self.path_of(media_file(name)), kind="wrong-media", reason=reason)
         return text
 
@@ -246,16 +257,16 @@ class StoredFiles:
         return self.path_of(file_name(id))
 
     def opened(self, name: str) -> tuple[bytes, int]:
-        """What a file holds, opened with our keys, and the size of the file."""
+        """The content of a file, opened with our keys, and the size of the file."""
         while True:
             keys = self.keys()
             raw = self._raw(name)
-            if is_mark(raw):  # in a directory: of a copy of an engine
+            if is_mark(raw):  # in a directory: from a copy of a backend
                 raise FileNotFoundError
             try:
                 return keys.open(raw), len(raw)
             except NotOpenedError as error:
-                if keys is self.keys():  # otherwise a thread began a rotation meanwhile: these keys may open it
+                if keys is self.keys():  # otherwise a thread started a rotation meanwhile: these keys may open it
                     raise DecryptionError(path=self.path_of(name), reason=error.reason, hint=error.hint) from None
 
     def in_use(self) -> set[str] | None:
@@ -272,13 +283,14 @@ class StoredFiles:
                 return None
         return found
 
-    # ---- before something is written -----------------------------------------------------------------------------
+    # ---- before a write -----------------------------------------------------------------------------
 
     def refuse_to_save_in_the_clear(self) -> None:
-        """Raise ``DecryptionError`` if there is no key and the store is sealed: if ``sealing`` is there, or a snapshot is sealed.
+        """Raise ``DecryptionError`` if there is no key and the store is sealed: if ``sealing`` exists, or a snapshot is
+        sealed.
 
-        It reads the beginning of the witness. Without a witness it reads some of the first snapshots, and one of them becomes the witness.
-        Files that cannot be read do not count.
+        It reads the start of the witness. Without a witness it reads some of the first snapshots, and one of them
+        becomes the witness. Unreadable files are ignored.
         """
         if self.keys().can_seal:
             return
@@ -289,35 +301,35 @@ class StoredFiles:
         self._witness.name = next(iter(looked_at), None)
 
     def _is_plain(self, name: str) -> bool:
-        """Whether a file is there and not sealed; False as well if it cannot be read. Raises ``DecryptionError`` if it is sealed."""
+        """True if a file exists and is not sealed; False as well if it is unreadable. Raises ``DecryptionError`` if it
+        is sealed.
+        """
         try:
             raw = self._raw(name, BEGINNING_BYTES)
         except StorageError:
-            raise  # nobody answered: then nothing is known of any file
+            raise  # no answer: then nothing is known of any file
         except (OSError, CorruptSnapshotError):
             return False
         if not is_text(raw):
-            reason = (
-                "it is sealed, and there is no key (is a variable not set?), so this would save in the clear beside it"
-            )
+            reason = "the store is sealed and no key was given (is the variable set?); saving now would put plaintext beside it"
             hint = Hint.GIVE_THE_KEY_OR_SAVE_ELSEWHERE
             raise DecryptionError(path=self.path_of(name), reason=reason, hint=hint)
         return not is_mark(raw)
 
     def not_ours(self, name: str) -> DecryptionError:
-        """The error for what may not be replaced, because the keys do not open it."""
+        """The error for a file that may not be replaced, because the keys do not open it."""
         is_media = name.startswith(MEDIA)
-        what = "media that this snapshot has in common with others" if is_media else "a snapshot with this id"
-        reason = f"{what} is there, and does not open {'with these keys' if self.keys().can_seal else 'without a key'}"
+        what = "media that this snapshot shares with others" if is_media else "a snapshot with this id"
+        reason = f"{what} exists but does not open {'with these keys' if self.keys().can_seal else 'without a key'}"
         hint = Hint.GIVE_THE_KEY_OR_SAVE_ELSEWHERE if is_media else Hint.GIVE_THE_KEY_OR_DELETE
         return DecryptionError(path=self.path_of(name), reason=reason, hint=hint)
 
     # ---- another key ---------------------------------------------------------------------------------------------
 
     def is_being_sealed_with(self, key: Key) -> bool:
-        """Whether a plain store was being sealed with this key. Then a file that is not sealed yet is accepted."""
+        """True if a plaintext store was being sealed with this key. Then a file that is not sealed yet is accepted."""
         try:
-            return key.open(self._raw(SEALING)) == SEALING.encode()  # not any sealed file that was copied there
+            return key.open(self._raw(SEALING)) == SEALING.encode()  # not just any sealed file that was copied there
         except (FileNotFoundError, CorruptSnapshotError):
             return False
 
@@ -335,7 +347,7 @@ class StoredFiles:
         return sealed, failures
 
     def _reseal(self, name: str, failures: list[Failure]) -> bool:
-        """Seal a file with the current key, unless it is; returns whether it is now."""
+        """Seal a file with the current key, unless it is sealed with it; returns whether it is now."""
         try:
             self._seal_anew(name)
             return True

@@ -1,4 +1,4 @@
-"""A tool as a snapshot remembers it, and its JSON form."""
+"""How does a snapshot store a tool, and what can the Go library read of it?"""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from transcript_store._json.verbatim import NotJSONError
 from transcript_store.errors import InvalidMetadataError
 
 # ---- schemas ----
+# What the Go library can read of a tool's JSON schema, and the equal form that it can read, where one exists.
 #
-# What the Go library can read of a tool's JSON schema, and the equal form that it can read where there is one.
-#
-# go-tool-base decodes ``tools[].parameters`` into a struct with one Go type for each keyword of JSON Schema 2020-12 (``Schema`` in
-# ``invopop/jsonschema`` 0.14). If a keyword has a value of another type, Go's ``Load`` fails, and its ``List`` leaves the snapshot
-# out and says nothing. Unknown keywords are ignored, whatever they hold. Names match in any case.
-#
+# go-tool-base decodes ``tools[].parameters`` into a struct with one Go type for each keyword of JSON Schema 2020-12
+# (``Schema`` in ``invopop/jsonschema`` 0.14). If a keyword has a value of another type, Go's ``Load`` fails, and its
+# ``List`` silently leaves the snapshot out. Unknown keywords are ignored, whatever they hold. Names match in any case.
 # tests/vectors/schemas.json has that program's own verdict on each keyword. Nothing here does I/O.
 
 
@@ -67,8 +65,8 @@ def to_go_form(schema: dict[str, Any]) -> None:
     * several types (``"type": ["string", "null"]``): ``anyOf`` of one type each; one type in a list: that type;
     * a count with a fraction of zero (``"minLength": 1.0``): the whole number.
 
-    What belongs to another dialect of JSON Schema is not translated (``items`` as a list, ``exclusiveMinimum`` as a flag): its
-    meaning depends on ``$schema``, and on the reader.
+    Keywords of another dialect of JSON Schema are not translated (``items`` as a list, ``exclusiveMinimum`` as a flag):
+    its meaning depends on ``$schema``, and on the reader.
     """
     for one in _walk(schema, lambda name: name):
         for name, value in one.items():
@@ -80,7 +78,7 @@ def to_go_form(schema: dict[str, Any]) -> None:
 
 
 def unreadable_for_go(schema: dict[str, Any]) -> list[str]:
-    """Why Go cannot read a schema, each reason once. Of the schema's own words a reason has only keywords."""
+    """Why Go cannot read a schema, each reason once. A reason repeats only keywords of the schema."""
     reasons: dict[str, None] = {}
     for one in _walk(schema, _as_go_finds_it):
         for key, value in one.items():
@@ -127,7 +125,7 @@ def _separate(schema: dict[str, Any], types: list[str]) -> None:
         schema["type"] = types[0]
         return
     choice = [{"type": kind} for kind in types]
-    if "anyOf" not in schema:  # then it takes the place of the types
+    if "anyOf" not in schema:  # then it replaces the types
         members = [("anyOf", choice) if name == "type" else (name, value) for name, value in schema.items()]
         schema.clear()
         schema.update(members)
@@ -137,7 +135,7 @@ def _separate(schema: dict[str, Any], types: list[str]) -> None:
 
 
 def _fits(kind: _Go, value: Any) -> bool:
-    """Whether Go accepts a value, which is not null, as this kind. Inner schemas are not looked at."""
+    """True if Go accepts a value, which is not null, as this kind. Inner schemas are not checked."""
     given = type(value)
     match kind:
         case _Go.TEXT:
@@ -184,11 +182,12 @@ def _is_within_floats(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ToolSnapshot:
-    """A tool as a snapshot has it: what the model was told of it, without the function behind it.
+    """A tool as a snapshot has it: its description for the model, without its function.
 
-    ``parameters`` is its JSON Schema: an object, True (every value is valid), False (none is), or None if it has no schema. An
-    object is copied, in its order. It is written in an equal form that the Go library can read, if there is one: ``{}`` becomes
-    True, ``"type": ["string", "null"]`` becomes ``anyOf`` of the two, ``"minLength": 1.0`` becomes 1 (docs/snapshots.md).
+    ``parameters`` is its JSON Schema: an object, True (every value is valid), False (none is), or None if it has no
+    schema. An object is copied, in its order. It is written in an equal form that the Go library can read, if there is
+    one: ``{}`` becomes True, ``"type": ["string", "null"]`` becomes ``anyOf`` of the two, ``"minLength": 1.0`` becomes
+    1 (docs/snapshots.md).
 
     Raises:
         InvalidMetadataError: name or description is not a text that UTF-8 can carry, or the parameters are not JSON.

@@ -46,7 +46,7 @@ def test_a_directory_may_begin_with_a_tilde(tmp_path, monkeypatch):
     assert len(ConversationLibrary(tmp_path / "home/chats").list()) == 1
     assert not (tmp_path / "~").exists()
     with pytest.raises(
-        TypeError, match=r"a path must be a str or an os\.PathLike of one, not ConversationStore; give its directory"
+        TypeError, match=r"a path must be a str or an os\.PathLike of one, not ConversationStore; pass its directory"
     ):
         TranscriptSession("user-1", ConversationStore(tmp_path))  # type: ignore[arg-type]
 

@@ -290,7 +290,7 @@ def test_a_file_in_the_place_of_a_folder_is_found(name: str) -> None:
     disk.write_file(f"{CHAT}/{name}", b"mine")
     [found] = verify(CHAT, file_system=disk).findings
     assert (found.path, found.kind) == (f"{CHAT}/{name}", "foreign")
-    assert found.reason.startswith("a file stands where")
+    assert found.reason.startswith("a file is in the place of")
 
 
 def test_a_header_that_is_whole_and_says_nonsense_is_damaged() -> None:

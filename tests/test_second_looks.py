@@ -336,7 +336,7 @@ def test_a_file_that_is_swapped_while_it_is_opened_is_not_believed(tmp_path: Pat
 
     with ConversationStore(tmp_path / "chat") as store:
         store.initialize(messages=SAID)
-    with pytest.raises((CorruptTranscriptError, CorruptMetadataError), match="a FIFO stands where"):
+    with pytest.raises((CorruptTranscriptError, CorruptMetadataError), match="a FIFO is in the place of"):
         ConversationStore(tmp_path / "chat", file_system=Swapped()).load()
 
 

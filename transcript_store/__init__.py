@@ -1,4 +1,4 @@
-"""Durable conversations for AI agents: an append-only transcript that does not lose a message.
+"""Durable conversations for AI agents: an append-only transcript that never loses a message.
 
 The public names of six modules can be imported from here:
 
@@ -9,9 +9,9 @@ The public names of six modules can be imported from here:
 * ``keys``: keys of sealed conversations, ``KeyProvider``;
 * ``errors``: every error that this package raises on purpose, and ``hints``, what to do about it.
 
-Public too, under their own names: ``transcript_store.messages``, ``histories``, ``file_names``, ``display``, ``sources``,
-``importing``, ``exporting``, ``search``, ``transcripts``, ``view``, ``aio``, ``chat``, ``integrations``, ``backends`` and ``testing``.
-Everything else may change.
+Public too, under their own names: ``transcript_store.messages``, ``histories``, ``file_names``, ``display``,
+``sources``, ``importing``, ``exporting``, ``search``, ``transcripts``, ``view``, ``aio``, ``chat``, ``integrations``,
+``backends`` and ``testing``. Everything else may change.
 """
 
 import typing as _typing
@@ -26,7 +26,7 @@ if _typing.TYPE_CHECKING:
     from transcript_store.library import *
     from transcript_store.maintenance import *
     from transcript_store.snapshots import *
-else:  # the order is the order in which a name is looked for: what is quick to import comes first
+else:  # names are looked up in this order: modules that import fast come first
     __getattr__, __dir__ = _opened(
         __name__, "hints", "errors", "conversation", "library", "maintenance", "snapshots", "keys"
     )

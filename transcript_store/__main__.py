@@ -1,6 +1,7 @@
-"""``python -m transcript_store`` is the command ``transcript-store``, and this is where both begin.
+"""``python -m transcript_store`` is the command ``transcript-store``; both start here.
 
-The command is imported in ``main()``: that takes most of a short call's time, and Ctrl-C in it ends the process as it does later on.
+The command is imported in ``main()``: that takes most of a short call's time, and Ctrl-C in it ends the process as it
+does later on.
 """
 
 import os
@@ -8,10 +9,11 @@ import signal
 
 
 def main() -> int:
-    """Run the command that was typed; returns its exit code, as ``transcript_store.cli.main`` does."""
+    """Run the typed command; returns its exit code, as ``transcript_store.cli.main`` does."""
     usual = signal.getsignal(signal.SIGINT)
-    if usual is signal.default_int_handler:  # otherwise somebody chose that it is ignored
-        # Nothing was begun, so there is nothing to clean up. An exception could be swallowed by what is being imported.
+    if usual is signal.default_int_handler:  # otherwise the parent process chose to ignore it
+        # Nothing was started, so there is nothing to clean up. A module that is being imported could swallow an
+        # exception.
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     try:
         from transcript_store.cli import main as command

@@ -1,4 +1,4 @@
-"""Public names that are imported when they are first used (PEP 562), so that ``import transcript_store`` is fast."""
+"""Lazy imports (PEP 562): a public name is imported on first use, so ``import transcript_store`` is fast."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 
 def lazy_names(package: str, *doors: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package whose public names are those of some of its modules, its doors.
+    """``__getattr__`` and ``__dir__`` of a package whose public names are those of its public modules.
 
-    A name is looked for in one door after the other; the doors behind the one that has it are not imported. Afterwards the
-    package itself has the name. ``__all__`` has the names of all doors.
+    A name is looked up in one module after the other; modules after the one that has it are not imported. Afterwards
+    the package itself has the name. ``__all__`` has the names of all these modules.
     """
 
     def modules() -> list[ModuleType]:
@@ -38,6 +38,6 @@ def lazy_names(package: str, *doors: str) -> tuple[Callable[[str], Any], Callabl
 
 
 def _names(door: ModuleType) -> list[str]:
-    """What a module lists; of a module without a list, what it defines itself."""
+    """The names that a module lists; without a list, the names that it defines itself."""
     defined = (name for name, value in vars(door).items() if getattr(value, "__module__", None) == door.__name__)
     return getattr(door, "__all__", None) or [name for name in defined if not name.startswith("_")]

@@ -1,4 +1,4 @@
-"""One conversation: a metadata document and an append-only transcript, written by one process (or by several in turn), read by many.
+"""One conversation: a metadata document and an append-only transcript, one writer at a time, any number of readers.
 
 .. code-block:: python
 
@@ -75,7 +75,7 @@ Durability = Literal["power-loss", "process-crash"]
 Verify = Literal["all", "tail"]
 TakeOver = Literal["released"] | bool
 Redact = Callable[[dict[str, Any]], dict[str, Any]]
-"""From a JSON object, such as a message, to the one that may be stored in its place."""
+"""A function from a JSON object, such as a message, to the object to store instead."""
 _DURABILITIES = get_args(Durability)
 _WAYS_TO_VERIFY = get_args(Verify)
 DEFAULT_MAX_LINE_BYTES = 64 * 2**20
@@ -85,9 +85,10 @@ DEFAULT_CACHE_BYTES = 8 * 2**20
 class ConversationStore(Reads, Writes):
     """A conversation in a directory of its own.
 
-    Making a store touches nothing. Call ``load()``, ``initialize()`` or ``load_or_initialize()`` first. Several threads may
-    use one store: every call is atomic, and ``seq`` is the order. Appends that wait for the disk at the same time share one
-    write and one sync. A store belongs to the process that loaded it; after a fork the child must open the conversation anew.
+    Creating a store object changes nothing on disk. Call ``load()``, ``initialize()`` or ``load_or_initialize()``
+    first. Several threads may use one store: every call is atomic, and ``seq`` is the order. Appends that wait for the
+    disk at the same time share one write and one sync. A store belongs to the process that loaded it; after a fork the
+    child must open the conversation again.
 
     Args:
         directory: the conversation's folder.
@@ -95,42 +96,47 @@ class ConversationStore(Reads, Writes):
             machine: each append is one write and one sync. With ``"process-crash"``, the end of the process: appends are
             written, but not synced; after a power loss ``load()`` gives a prefix of what was appended, or refuses.
         read_only: take no lock and change nothing. A reader works beside a writer, and on a read-only mount.
-        hold_lock: keep the lock from ``load()`` to ``close()``: one process writes. With False each call takes the lock and gives
-            it back, so that several processes take turns: each call is atomic among them too, and shows and goes on with what
-            the others wrote before it. Positions, numbers and heads that you keep may be of an earlier moment: ``if_head``
-            tells. Whoever holds the lock keeps everybody else waiting.
-        lock_timeout_seconds: how long to wait for another writer. None: no time if this store holds its lock, else 10 seconds.
+        hold_lock: keep the lock from ``load()`` to ``close()``: one process writes. With False each call takes the lock
+            and releases it, so that several processes can write: each call is atomic among them too, and starts from
+            what the others wrote before it. Positions, numbers and heads that you keep may be out of date: ``if_head``
+            detects that. While one process holds the lock, all others wait.
+        lock_timeout_seconds: how long to wait for another writer. None: no time if this store holds its lock, else 10
+            seconds.
         max_line_bytes: how long an appended line may be. Longer lines can still be read.
-        cache_bytes: how much of the transcript is kept in memory, its newest lines. Older lines are read from the disk when
-            they are asked for, and verified again.
-        redact: takes out what must not be stored, before anything is: a ``transcript_store.redaction.SecretRedactor``, or a function
-            of yours from message to message. It is called with each message, each extra, and the metadata that has texts (model,
-            system prompt, tools, labels), all JSON objects, and with copies of them; by several threads if you use several. The
-            record's ``extra["redacted"]`` then counts what was taken out, by kind. What is stored already stays, and what is
-            copied as it is stored: :meth:`keep_records`, forks. docs/secrets.md says what it does not reach. None for nothing.
-        encryption_key: the key of a sealed conversation, 32 bytes or a :class:`KeyProvider`. What is created is sealed with a data
-            key of its own, which this key wraps. What is not sealed is refused (:class:`NotSealedError`); see :meth:`seal`. Without a
-            key a sealed conversation can be loaded, verified and copied as files, and nothing of it is read or written.
-            docs/encryption.md has what is sealed, and what stays in sight.
-        retired_keys: earlier keys, for what is not wrapped with the key of today yet (``ConversationLibrary.rotate_key``).
-        take_over: for a conversation on a place (``transcript_store.backends``): with True it is claimed even if its last writer neither
-            closed it nor was idle for a minute; that one is told. In a folder it changes nothing: a lock ends with its process.
-        holder: on a place, a name of this writer, for people. A writer whose conversation this one takes over is told it, beside host
-            and pid.
+        cache_bytes: how much of the transcript is kept in memory, its newest lines. Older lines are read from disk when
+            they are needed, and verified again.
+        redact: removes what must not be stored, before anything is stored: a
+            ``transcript_store.redaction.SecretRedactor``, or a function of yours from message to message. It is called
+            with each message, each extra, and the metadata that has texts (model, system prompt, tools, labels), all
+            JSON objects, and with copies of them; by several threads if you use several. The record's
+            ``extra["redacted"]`` then counts what was removed, by kind. Stored records stay, and copies of them are not
+            redacted: :meth:`keep_records`, forks. docs/secrets.md says what it does not reach. None for no redaction.
+        encryption_key: the key of a sealed conversation, 32 bytes or a :class:`KeyProvider`. A new conversation is
+            sealed with its own data key, which this key wraps. A plaintext one is refused (:class:`NotSealedError`);
+            see :meth:`seal`. Without a key a sealed conversation can be loaded, verified and copied as files, but its
+            contents can be neither read nor written. docs/encryption.md says what is sealed, and what stays plaintext.
+        retired_keys: earlier keys, for conversations that are not wrapped with the current key yet
+            (``ConversationLibrary.rotate_key``).
+        take_over: for a conversation on a backend (``transcript_store.backends``): with True it is claimed even if its
+            last writer neither closed it nor was idle for a minute; that writer gets an error. In a folder it has no
+            effect: a lock ends with its process.
+        holder: on a backend, a name of this writer, for people. A fenced writer's error shows it, beside host and pid.
         file_system: another file system, for tests (``transcript_store.testing``).
 
     Raises:
         TypeError: any call; an argument has the wrong type.
-        ValueError: any call; an argument has a value that it cannot have. Where a count or one of several words is expected, such a
-            value may be of any type.
+        ValueError: any call; an argument has an invalid value. Where a count or one of several words is expected, such
+            a value may be of any type.
         ConversationNotLoadedError: any call before a load, or after ``close()``; call ``load()``.
         RuntimeError: a call within another call of the same thread (in a ``frozen()`` block, or a signal handler).
-        ConversationLockedError: a call that writes; somebody removed the lock file. Call ``load()`` again. With
-            ``hold_lock=False`` any call; somebody else kept the lock for ``lock_timeout_seconds``. Nothing was done; try again.
-        ConversationNotFoundError: with ``hold_lock=False`` any call; the conversation was deleted or moved since the last one.
-        CorruptTranscriptError: any call after an interrupted one, which looks at the disk; ``verify()`` says what is damaged.
+        ConversationLockedError: a call that writes; the lock file was removed. Call ``load()`` again. With
+            ``hold_lock=False`` any call; another process kept the lock for ``lock_timeout_seconds``. Nothing was done;
+            try again.
+        ConversationNotFoundError: with ``hold_lock=False`` any call; the conversation was deleted or moved since the
+            last one.
+        CorruptTranscriptError: any call after an interrupted one, which reads the disk; ``verify()`` says what is damaged.
         CorruptMetadataError: the same, of metadata.json.
-        KeyNeededError: any call that reads or writes what is sealed, without a key. Nothing was written.
+        KeyNeededError: any call that reads or writes sealed data, without a key. Nothing was written.
         WrongKeyError: any load; none of the keys opens the conversation.
         KeyProviderError: any load or create; the provider raised. Nothing was written.
         CorruptKeyFileError: any load with a key; ``key.json`` is missing or damaged. Restore it.
@@ -186,19 +192,19 @@ class ConversationStore(Reads, Writes):
         self._on_close: dict[object, Callable[[], object]] = {}
 
     _own_id: str | None = None
-    """The id of what is created here, where a library or a place calls the conversation by it; None for any."""
+    """The id of a conversation created here, if a library or a backend names it by that; None for any."""
 
     @staticmethod
     def _named(directory: Any) -> str:
-        """What errors, and ``directory``, call the conversation."""
+        """The conversation's name in errors and in ``directory``."""
         if hasattr(directory, "library_class"):
             raise TypeError(
-                "a ConversationStore has a folder; ConversationLibrary(place) creates and opens conversations on a place"
+                "a ConversationStore has a folder; ConversationLibrary(backend) creates and opens conversations on a backend"
             )
         return filesystem.absolute_path(directory)
 
     def _new_storage(self, options: StorageOptions, *, read_only: bool) -> Storage:
-        """The conversation where it lives, as this store opens it; nothing is looked at yet."""
+        """The storage that this store opens; nothing is read yet."""
         kind = Reader if read_only else Writer if options.hold_lock else SharedWriter
         return kind(self._files, self._path, options)
 
@@ -213,7 +219,7 @@ class ConversationStore(Reads, Writes):
 
     @property
     def title(self) -> str | None:
-        """The label ``title``: what lists call the conversation; None if there is none. Setting it is :meth:`set_title`.
+        """The label ``title``, which listings show; None if there is none. Setting it calls :meth:`set_title`.
 
         Raises:
             TranscriptStoreError: as :meth:`get_metadata`; when it is set, as :meth:`set_title`.
@@ -231,38 +237,41 @@ class ConversationStore(Reads, Writes):
 
     @property
     def redacts(self) -> bool:
-        """Whether the store was given a ``redact``: then what is stored may be less than what was given."""
+        """True if the store has a ``redact``: then the stored messages may have less than the given ones."""
         return self._storable.redacting is not None
 
     # ---- begin and end -------------------------------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Whether ``initialize()`` would refuse: a conversation is there or around it, or a damaged one, or something else.
+        """True if ``initialize()`` would refuse: the path has a conversation, a damaged one, or other files, or is
+        inside another conversation.
 
         Raises:
-            StorageError: the folder cannot be looked at; the message says why.
+            StorageError: the folder cannot be read; the message says why.
         """
         return self._occupant() is not None
 
     def initialize(self, *, id: str | None = None, **contents: Unpack[NewConversation]) -> None:
         """Create the conversation, with its first messages if there are any, and leave it loaded.
 
-        On return all of it survives a power loss, whatever the ``durability``. After a crash before that, all of it is there
-        or nothing is. Missing parent folders are made.
+        On return all of it survives a power loss, whatever the ``durability``. After a crash before that, all of it is
+        stored or nothing. Missing parent folders are created.
 
         Args:
-            id: a canonical lower-case UUID; a new random one if none is given. A store that a library made knows its id.
+            id: a canonical lower-case UUID; a new random one if none is given. A store that a library created has its
+                id already.
             contents: members of :class:`NewConversation`; none of them is required.
 
         Raises:
-            ConversationExistsError: something is there, or the folder is inside another conversation's. Nothing was touched.
+            ConversationExistsError: the path is taken, or the folder is inside another conversation's. Nothing was changed.
             ConversationLockedError: another process is creating it right now; ``load()`` it when that is done.
-            InvalidMessageError: JSON, or ``max_line_bytes``, cannot carry a message, or a time is not valid. Nothing was written.
+            InvalidMessageError: a message is not JSON or is longer than ``max_line_bytes``, or a time is not valid.
+                Nothing was written.
             InvalidMetadataError: a field cannot have this value. Nothing was written.
-            RedactionError: the store's ``redact`` raised, or gave no message. Nothing was written.
+            RedactionError: the store's ``redact`` raised, or returned no message. Nothing was written.
             InvalidIdError: the id is not a canonical lower-case UUID.
             ReadOnlyError: the store was opened with ``read_only=True``.
-            StorageError: the system refused; the message says what holds and what to do.
+            StorageError: the system refused; the message says what still holds and what to do.
         """
         if id is not None:
             _metadata.checked_id(id)
@@ -274,25 +283,27 @@ class ConversationStore(Reads, Writes):
     def load(self, *, verify: Verify = "all", accept_unkeyed_repair: bool = False) -> None:
         """Open the conversation: verify every line, recover a torn tail, take the writer's lock.
 
-        On return everything that ``get_messages()`` shows is on the medium, and ``recovery`` says what recovery did. A store
-        with ``read_only=True`` takes no lock, changes nothing, and passes over an unfinished tail. A store that is loaded
-        already is closed and opened anew; after a ``PoisonedError`` that is the way on.
+        On return everything that ``get_messages()`` shows is on disk, and ``recovery`` says what recovery did. A store
+        with ``read_only=True`` takes no lock, changes nothing, and skips an unfinished tail. A store that is loaded
+        already is closed and opened again, which is also what to do after a ``PoisonedError``.
 
         Args:
-            verify: with ``"tail"`` the cost does not grow with the transcript. Of what was stored before the last mark only
-                the end is read, and checked against the mark. (A mark is set by a clean ``close()``, a load, a change of the
-                metadata, and each thousandth record that is synced.) The rest is read and verified when a call first needs
-                it: ``get_records()``, ``replace_transcript()``, a snapshot, or ``get_messages()`` that reaches so far back.
-                Such a call may then raise ``CorruptTranscriptError`` for damage that ``load()`` would have refused.
-            accept_unkeyed_repair: load a sealed conversation that somebody has repaired without its key. That repair may have left
-                records out, or brought some of earlier generations back. It cannot have added or changed one. A writer notes that it
-                is accepted, and the next load needs only the key. Every line is verified, whatever ``verify`` says.
+            verify: with ``"tail"`` the cost does not grow with the transcript. Of the records before the last mark only
+                the end is read, and checked against the mark. (A mark is set by a clean ``close()``, a load, a change
+                of the metadata, and each thousandth record that is synced.) The rest is read and verified when a call
+                first needs it: ``get_records()``, ``replace_transcript()``, a snapshot, or ``get_messages()`` that
+                reaches so far back. Such a call may then raise ``CorruptTranscriptError`` for damage that ``load()``
+                would have refused.
+            accept_unkeyed_repair: load a sealed conversation that was repaired without its key. That repair may have
+                left records out, or restored some of earlier generations. It cannot have added or changed one. A writer
+                notes that it is accepted, and the next load needs only the key. Every line is verified, whatever
+                ``verify`` says.
 
         Raises:
-            ConversationNotFoundError: nothing is there; check the path, or ``initialize()``.
+            ConversationNotFoundError: the path holds no conversation; check it, or ``initialize()``.
             ConversationLockedError: another writer holds it; the message says which. Wait, or open with ``read_only=True``.
-            CorruptTranscriptError: the transcript is damaged. Nothing was touched; see ``verify()`` and ``repair()``.
-            CorruptMetadataError: metadata.json is damaged or missing. Nothing was touched; see ``repair()``.
+            CorruptTranscriptError: the transcript is damaged. Nothing was changed; see ``verify()`` and ``repair()``.
+            CorruptMetadataError: metadata.json is damaged or missing. Nothing was changed; see ``repair()``.
             UnsupportedVersionError: a later version wrote it; upgrade to read it.
             StorageError: the system refused; the message says why.
         """
@@ -305,9 +316,9 @@ class ConversationStore(Reads, Writes):
     def load_or_initialize(self, *, verify: Verify = "all", **contents: Unpack[NewConversation]) -> bool:
         """Load the conversation, or create it as ``initialize()`` does if there is none; True if it was created.
 
-        What is on record wins: an existing conversation keeps its model, prompt and messages, whatever is given here. A
-        warning names the given fields that differ, once in a process; ``update_metadata`` changes them. Given messages are
-        passed over without a warning. If two processes race, one creates; the other loads, or meets the lock.
+        Stored values win: an existing conversation keeps its model, prompt and messages, whatever is given here. A
+        warning names the given fields that differ, once in a process; ``update_metadata`` changes them. Given messages
+        are ignored without a warning. If two processes race, one creates; the other loads, or finds it locked.
 
         Args:
             verify: as in :meth:`load`.
@@ -341,7 +352,7 @@ class ConversationStore(Reads, Writes):
                 self._initialize(new)
                 return True
             except ConversationExistsError as occupied:
-                # Another process was faster, so there is something to load; it may be gone again when we do.
+                # Another process was faster, so there is something to load; it may be deleted again when we do.
                 if self._occupant() is None:
                     continue
                 try:
@@ -360,7 +371,7 @@ class ConversationStore(Reads, Writes):
                 written, and the lock is released.
         """
         try:
-            with self._guard.locked():  # a forked child has nothing loaded, and learns it here
+            with self._guard.locked():  # a forked child has nothing loaded, and detects it here
                 is_loaded = self._guard.is_loaded
             for callback in list(self._on_close.values()) if is_loaded else ():
                 callback()
@@ -369,17 +380,18 @@ class ConversationStore(Reads, Writes):
                 self._guard.close()
 
     def on_close(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call ``callback()`` when a ``close()`` of what is loaded begins, while the store still takes appends; returns what undoes this.
+        """Call ``callback()`` when a ``close()`` starts, while the store still accepts appends; returns a function that
+        undoes this.
 
-        For a client that has something to record at the end. The store keeps a reference to the callback until it is undone.
-        That may be done at any time, in any thread, more than once. An exception of a callback comes out of ``close()``: the
-        store is closed, and later callbacks are not called.
+        For a client that has something to record at the end. The store keeps a reference to the callback until it is
+        undone. That may be done at any time, in any thread, more than once. ``close()`` raises the exception of a
+        callback: the store is closed, and later callbacks are not called.
         """
         if not callable(callback):
             raise TypeError(f"callback must be a function without arguments, not {type(callback).__name__}")
         key = object()
         self._on_close[key] = callback
-        # Nothing but a dictionary: the garbage collector may run this, in the middle of another call of the store.
+        # Only a dictionary is used: the garbage collector may run this in the middle of another call of the store.
         return partial(self._on_close.pop, key, None)  # type: ignore[return-value]
 
     def __del__(self) -> None:
@@ -397,7 +409,7 @@ class ConversationStore(Reads, Writes):
         return f"ConversationStore({self._path!r})"
 
     def __reduce__(self) -> NoReturn:
-        # copy.copy() asks this too: a copy would own the lock as well, and free it when it is collected.
+        # copy.copy() calls this too: a copy would own the lock as well, and free it when it is collected.
         raise TypeError(
             "a ConversationStore cannot be pickled or copied, as it holds a lock: open another one, or fork()"
         )
@@ -408,7 +420,7 @@ class ConversationStore(Reads, Writes):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ---- change, with what has to be loaded or closed for it -----------------------------------------------------
+    # ---- changes that load or close the conversation -----------------------------------------------------
 
     def restore(
         self,
@@ -422,17 +434,17 @@ class ConversationStore(Reads, Writes):
     ) -> None:
         """Make the conversation hold these messages, and this metadata, in one commit; it is loaded on return.
 
-        If there is no conversation, it is created, as :meth:`initialize` does it. If there is one, it is loaded if necessary, and its
-        transcript is replaced as :meth:`replace_transcript` does it. On return all of it survives a power loss; before that,
-        the old conversation is untouched.
+        If there is no conversation, it is created, as :meth:`initialize` does it. If there is one, it is loaded if
+        necessary, and its transcript is replaced as :meth:`replace_transcript` does it. On return all of it survives a
+        power loss; before that, the old conversation is untouched.
 
         Args:
-            messages: JSON objects in the provider's own form. An ``EncodedMessage`` (``transcript_store.messages``) is not checked
-                and encoded again.
-            provider: whose form the messages have. A conversation without a provider gets it. Any other keeps its own, and takes only
-                messages of that form: without a ``provider`` they are refused.
+            messages: JSON objects in the provider's own form. An ``EncodedMessage`` (``transcript_store.messages``) is
+                not checked and encoded again.
+            provider: the provider whose form the messages have. A conversation without a provider gets it. Any other
+                keeps its own, and accepts only messages of that form: without a ``provider`` they are refused.
             extras: one entry for each message, or None for no extras.
-            restored_from: a JSON object that says where the messages come from, for ``get_metadata().restored_from``.
+            restored_from: a JSON object about the origin of the messages, for ``get_metadata().restored_from``.
             metadata_changes: as in :meth:`update_metadata`.
 
         Raises:
@@ -463,17 +475,19 @@ class ConversationStore(Reads, Writes):
             storage.replace(entries, {**changed, **origin})
 
     def seal(self, *, keep_plain: bool = False) -> None:
-        """Seal a conversation that is plain, with the store's ``encryption_key``; it is loaded on return.
+        """Seal a plaintext conversation with the store's ``encryption_key``; it is loaded on return.
 
-        The records, byte for byte, become the next generation, sealed; that is one commit, as :meth:`replace_transcript`. Then the
-        plain generations and ``quarantine/`` are removed. After a crash the same call goes on; of a conversation that is
-        sealed already it removes what is plain. Call it before a load: a store with a key refuses to load what is plain.
+        The records, byte for byte, become the next generation, sealed; that is one commit, as
+        :meth:`replace_transcript`. Then the plaintext generations and ``quarantine/`` are removed. After a crash, call
+        it again to continue; on a sealed conversation it removes the plaintext files. Call it before a load: a store
+        with a key refuses to load plaintext.
 
-        A file that is deleted may stay on the medium (flash, snapshots of the file system, backups), and what others copied stays
-        theirs: docs/encryption.md says what that means.
+        The disk may keep deleted files (flash, snapshots of the file system, backups), and copies made by others stay
+        unchanged: docs/encryption.md says what that means.
 
         Args:
-            keep_plain: whether the plain generations and ``quarantine/`` stay. Everybody who has the files can read them.
+            keep_plain: True to keep the plaintext generations and ``quarantine/``. Everybody who has the files can read
+                them.
 
         Raises:
             ValueError: the store has no ``encryption_key``.
@@ -491,10 +505,10 @@ class ConversationStore(Reads, Writes):
             storage.seal(keys, keep_plain=keep_plain)
 
     def unseal(self) -> None:
-        """Make a sealed conversation plain again, and close the store: open it without a key to go on.
+        """Turn a sealed conversation into plaintext again, and close the store: open it without a key to continue.
 
-        The records become the next generation, plain. Earlier generations stay sealed in ``archive/``, and their key stays beside
-        them, until :meth:`delete_generation`. After a crash the conversation is sealed or plain.
+        The records become the next generation, in plaintext. Earlier generations stay sealed in ``archive/``, and their
+        key stays beside them, until :meth:`delete_generation`. After a crash the conversation is sealed or plaintext.
 
         Raises:
             KeyNeededError: the store has no ``encryption_key``.
@@ -517,7 +531,7 @@ class ConversationStore(Reads, Writes):
         if self._guard.is_loaded:
             raise ConversationExistsError(path=self._path, reason="there is a conversation, and it is loaded")
         if self._own_id is not None and id not in (None, self._own_id):
-            raise ValueError(f"the conversation's id is {self._own_id}: where it lives is called by that")
+            raise ValueError(f"the conversation's id is {self._own_id}: its folder or backend is named by that")
         members_at = partial(_metadata.new_members, id=self._own_id or id or new_id(self._files), **new.fields)
         storage = self._new_storage(self._options, read_only=False)
         assert isinstance(storage, Writer)
@@ -532,7 +546,7 @@ class ConversationStore(Reads, Writes):
 
 
 def store_with_id(id: str, directory: filesystem.AnyPath, **options: Any) -> ConversationStore:
-    """A store whose folder is called by the conversation's id, so that what is created there has it."""
+    """A store whose folder is named by the conversation's id; a new conversation gets that id."""
     store = ConversationStore(directory, **options)
     store._own_id = id
     return store
@@ -546,18 +560,18 @@ for _calls in (Reads, Writes):  # so that Python's own errors, and help(), name 
 
 @lru_cache(maxsize=1000)  # an agent opens its conversation again and again, always with the same arguments
 def _warn_of_what_differs(path: str, names: str) -> None:
-    """Log, without values, that arguments do not count; once for a conversation and what differs."""
-    logger.warning("%s: the given %s differs from what is on record, which is kept", path, names)
+    """Log, without values, that arguments are ignored; once for each conversation and difference."""
+    logger.warning("%s: the given %s differs from the stored value, which is kept", path, names)
 
 
 @lru_cache(maxsize=100)
 def _warn_of_an_unknown_provider(provider: str) -> None:
-    """Log that a new conversation names a provider that nothing here knows: once a name, however many are created.
+    """Log that a new conversation has an unknown provider: once per name, however many are created.
 
     It may be a misspelled name or one of the caller's own, and it can never be changed to another provider's.
     """
     logger.warning(
-        "provider %r is none of %s: its messages are kept as they are, and no chat client of ours goes on with them",
+        "provider %r is none of %s: its messages are stored unchanged, and no chat client of ours can continue it",
         provider[:60],
         ", ".join(_metadata.PROVIDERS),
     )

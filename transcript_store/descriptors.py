@@ -1,9 +1,10 @@
-"""Descriptors of a file that SQLite may have open in this process.
+"""How is a file read that SQLite may have open in this process?
 
-When a process closes any descriptor of a file, POSIX takes away all locks that it has on that file (sqlite.org/howtocorrupt.html,
-2.2). A plain open and close beside a connection of SQLite's leaves that without its locks. Then other processes write into its
-transaction, or take themselves for the last one and remove the write-ahead log, and the database ends malformed. So a descriptor of a
-database is shared by its users, and it is closed only when it has none and nothing else in this process has the file open.
+When a process closes any descriptor of a file, POSIX releases all its locks on that file (sqlite.org/howtocorrupt.html,
+2.2). An open and a close beside a connection of SQLite removes the connection's locks. Then other processes write into
+its transaction, or believe to be the last one and remove the write-ahead log, and the database becomes malformed. So
+the users of a database share a descriptor. It is closed only when it has no user and nothing else in this process has
+the file open.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 __all__ = ["DATABASE", "close_unused", "connected", "descriptor", "is_open_elsewhere"]
 
 DATABASE = b"SQLite format 3\x00"
-"""How a database begins. A new one is empty."""
+"""The first bytes of a database. A new one is empty."""
 
 _mutex = Lock()
 _users: dict[int, int] = {}
@@ -27,7 +28,7 @@ os.register_at_fork(before=_mutex.acquire, after_in_parent=_mutex.release, after
 
 
 def connected(path: str, **options: Any) -> sqlite3.Connection:
-    """``sqlite3.connect``, in no moment in which a descriptor of the same file is looked for and closed."""
+    """``sqlite3.connect``, never while a descriptor of the same file is being searched for or closed."""
     with _mutex:
         connection: sqlite3.Connection = sqlite3.connect(path, **options)
     return connection
@@ -35,7 +36,7 @@ def connected(path: str, **options: Any) -> sqlite3.Connection:
 
 @contextmanager
 def descriptor(path: str, flags: int, mode: int = 0o600) -> Iterator[int]:
-    """A descriptor to read a file with, for the block. It may have been open before, so its offset is anywhere.
+    """A descriptor to read a file with, for the block. It may have been open before, so its offset is undefined.
 
     Raises:
         OSError: the system refuses to open it.
@@ -43,7 +44,7 @@ def descriptor(path: str, flags: int, mode: int = 0o600) -> Iterator[int]:
     handle = _in_use(path)
     if handle is None:
         handle = os.open(path, flags | os.O_CLOEXEC, mode)
-        with suppress(OSError):  # what cannot be read is no database
+        with suppress(OSError):  # an unreadable file is not a database
             if os.pread(handle, len(DATABASE), 0) in (b"", DATABASE):
                 with _mutex:
                     _users[handle] = 1
@@ -70,13 +71,13 @@ def close_unused() -> None:
 
 
 def is_open_elsewhere(status: os.stat_result) -> bool:
-    """Whether this process has a descriptor of a file that is not from here; True also where the system does not list them."""
+    """True if this process has a descriptor of a file from other code, or if the system does not list descriptors."""
     others = _open_elsewhere()
     return others is None or _file(status) in others
 
 
 def _in_use(path: str) -> int | None:
-    """The descriptor that is open on the file at a path, to be used once more; None if there is none."""
+    """An open descriptor of the file at a path, to be shared; None if there is none."""
     with _mutex, suppress(OSError):
         status = os.lstat(path) if _users else None
         for handle in _users:

@@ -1,4 +1,4 @@
-"""Words that more than one layer needs: in messages, of a moment that a person means, and how text that others wrote is shown."""
+"""How are counts, times, addresses and untrusted text shown to a person?"""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ UNSAFE = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u206f\\ufff9-\\ufffb"
     "\\ud800-\\udfff\\U000e0000-\\U000e007f]"
 )
-"""What is obeyed instead of being shown, or makes text look like other text."""
+"""Characters that a terminal acts on instead of showing, or that disguise text."""
 
 
 MOMENTS = "24h, 7d, 2w, today, yesterday, last week, last month, november, 2026-01, 2026-01-31, or 2026-01-31T12:00"
-"""What :func:`moment` takes, for a person."""
+"""What :func:`moment` accepts, for a person."""
 _AGO = re.compile(r"([0-9]{1,6})([hdw])")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _DAYS_AGO = {"today": 0, "yesterday": 1}
@@ -30,16 +30,16 @@ _LEAST_OF_A_MONTH = 3
 
 
 def moment(text: str) -> datetime | None:
-    """The moment that a person means: where :func:`period` begins; None if the text means none."""
+    """The moment that a text means: the start of its :func:`period`; None if it is not a time."""
     found = period(text)
     return None if found is None else found[0]
 
 
 def period(text: str) -> tuple[datetime, datetime] | None:
-    """The time that a person means, from its beginning up to its end: a day, a week, a month; or a moment, which is its own end.
+    """The period that a text means, its start and its end: a day, a week, a month; or a moment, which is its own end.
 
-    A month by its name is the last one of that name that has begun. All of it is UTC unless the text names another zone: so are all
-    times that the commands print.
+    A month by its name is the latest one of that name that has started. All of it is UTC unless the text names another
+    zone: so are all times that the commands print.
     """
     now, word = datetime.now(UTC), " ".join(text.lower().split())
     day = now.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -81,13 +81,13 @@ TITLE = "title"
 
 
 def title_in(labels: Mapping[str, Any] | None) -> str | None:
-    """The title among the labels of a conversation; None if it has none, or one of blanks, which nobody would see."""
+    """The conversation's ``title`` label; None if it is missing or blank."""
     title = (labels or {}).get(TITLE)
     return title if type(title) is str and title.strip() else None
 
 
 def safe(text: str) -> str:
-    r"""Text in which every such character is an escape, ``\x1b``. Line feeds and tabs stay."""
+    r"""The text with every such character as an escape, ``\x1b``. Line feeds and tabs stay."""
     return UNSAFE.sub(_escape, text)
 
 
@@ -96,7 +96,9 @@ _NO_PORT = re.compile(r":(?![0-9]*(?:,|$))")
 
 
 def without_credentials(text: str) -> str:
-    """A text in which addresses have no user and no password: an argument may be the address of a place, and errors repeat arguments."""
+    """A text in which addresses have no user and no password: an argument may be a backend's address, and errors repeat
+    arguments.
+    """
     return _USER.sub("://", text)
 
 
@@ -105,10 +107,10 @@ SCHEMA_OPTION = re.compile(r"[?&]schema=([a-z_][a-z0-9_]{0,62})(?=&|$)")
 
 
 def printable_address(address: str) -> str:
-    """An address as it may be shown: without the user, the password and the options, but with the schema.
+    """A printable form of an address: without the user, the password and the options, but with the schema.
 
-    A password that holds ``/``, ``?``, ``#`` or ``@`` as they are cannot be told from what stands behind it, nor half of one from a port.
-    So where one may be, nothing but the scheme is told: ``postgresql://…``.
+    A password with an unescaped ``/``, ``?``, ``#`` or ``@`` cannot be separated from what follows it, nor half of one
+    from a port. So if there may be one, only the scheme is shown: ``postgresql://…``.
     """
     scheme, mark, rest = address.partition("://")
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
@@ -133,7 +135,7 @@ def dollars(amount: float) -> str:
 
 
 def line_location(line_number: int | None, offset_bytes: int | None) -> str:
-    """Where a line of a transcript stands, in words. The first line is the header, so the second has the first record."""
+    """The position of a line of a transcript, in words. The first line is the header, so the second has the first record."""
     if line_number is None:
         return ""
     record = f" (record {line_number - 1})" if line_number > 1 else ""
@@ -150,7 +152,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 
 
 def without_escapes(text: str) -> str:
-    """What a program printed, as it is read on a terminal: no colours, no links; a space where the cursor was moved or a line cleared."""
+    """A program's output as text: no colours, no links; a space where the cursor was moved or a line cleared."""
     if "\x1b" not in text:
         return text
     return _ESCAPES.sub(lambda found: "" if found[0][-1] in "m\x07\\" else " ", text)

@@ -4,45 +4,46 @@
 
     TranscriptStoreError
     ├── ConversationNotLoadedError      RuntimeError   call load() or initialize() first
-    ├── ConversationNotFoundError       LookupError    there is nothing at this path
+    ├── ConversationNotFoundError       LookupError    this path has no conversation
     ├── GenerationNotFoundError         LookupError    there is no such generation (available)
-    ├── ConversationExistsError                        something is there; it was not touched
+    ├── ConversationExistsError                        the path is taken; nothing was changed
     ├── ConversationLockedError                        another writer holds it (holder_pid)
     ├── ConversationChangedError                       the transcript is not the one that was read (head, expected_head)
     ├── FeatureNotEnabledError                         the live generation cannot do this (feature); the next one can
     ├── ReadOnlyError                                  this store was opened with read_only=True
-    ├── CorruptTranscriptError          ValueError     where, what kind, why; it was not touched
+    ├── CorruptTranscriptError          ValueError     where, what kind, why; it was not changed
     ├── CorruptMetadataError            ValueError     the same for metadata.json
-    ├── UnsupportedVersionError         ValueError     written by a later version; it was not touched
+    ├── UnsupportedVersionError         ValueError     written by a later version; it was not changed
     ├── InvalidMessageError             ValueError     which member, and why; nothing was written
     ├── InvalidMetadataError            ValueError     which field, and why; nothing was written
-    ├── RedactionError                  ValueError     redact= raised, or gave no message; nothing was written
+    ├── RedactionError                  ValueError     redact= raised, or returned no message; nothing was written
     ├── InvalidIdError                  ValueError     not a canonical lower-case UUID
-    ├── NotAPathError                   ValueError     an address stands where a path is needed; it is not repeated
+    ├── NotAPathError                   ValueError     an address was given instead of a path; it is not repeated
     ├── InvalidSnapshotIdError          ValueError     not a canonical lower-case UUID
     ├── SnapshotNotFoundError           LookupError    there is no snapshot with this id
-    ├── CorruptSnapshotError            ValueError     which file, what kind, why; it was not touched
+    ├── CorruptSnapshotError            ValueError     which file, what kind, why; it was not changed
     ├── DecryptionError                 ValueError     the key does not open it: another key, or damage
     ├── InvalidKeyError                 ValueError     a key has 32 bytes
     ├── KeyNeededError                                 the conversation is sealed, and no key was given
     ├── WrongKeyError                   ValueError     none of the keys that were given opens it (key_id)
-    ├── KeyProviderError                               a KeyProvider raised, or gave no key (key_id); nothing was written
+    ├── KeyProviderError                               a KeyProvider raised, or returned no key (key_id); nothing was
+        written
     ├── CorruptKeyFileError             ValueError     key.json is missing, damaged, or another conversation's
-    ├── ConversationShreddedError       LookupError    its key was destroyed; nothing of it can be read again
-    ├── NotSealedError                  ValueError     a key was given, and what is there is not sealed; it was not read
+    ├── ConversationShreddedError       LookupError    its key was destroyed; it can never be read again
+    ├── NotSealedError                  ValueError     a key was given for a plaintext conversation; it was not read
     ├── DataKeyExhaustedError                          the data key has sealed as much as it may; a fork has another
     ├── ProviderMismatchError           ValueError     a snapshot, or a conversation, of another provider
     ├── StorageError                    OSError        the disk or the operating system refused
-    ├── PoisonedError                                  a sync failed before; load() anew
+    ├── PoisonedError                                  a sync failed before; call load() again
     ├── InvalidBaseUrlError             ValueError     no credential may be sent there; the URL is not repeated
     ├── MissingExtraError               ImportError    an SDK or another package is not installed; what to install
     ├── MissingTokenError                              no token; which variable would hold one
-    ├── MaxStepsError                                  the model went on calling tools; all is on record
-    └── IncompleteResponseError                        a reply that ended early; what came is on record
+    ├── MaxStepsError                                  the model continued to call tools; everything is stored
+    └── IncompleteResponseError                        a reply ended early; the received part is stored
 
-An error is made of its facts, by keyword. They are its attributes, and so are the two halves of its text: ``what`` happened
-and what holds now, and the ``hint``, a value. An error survives pickling. Errors of the operating system are translated
-once, where files are touched; the original is the ``__cause__``.
+Errors take their facts as keyword arguments. These are attributes, and so are the two parts of the text: the
+``problem`` (what happened and what still holds) and the ``hint``, a value. An error survives pickling. Errors of the
+operating system are translated once, where files are touched; the original is the ``__cause__``.
 """
 
 from __future__ import annotations
@@ -58,13 +59,13 @@ from transcript_store.hints import Hint, way_out_of_damage
 class TranscriptStoreError(Exception):
     """The root of the tree: catch this to catch everything the package raises on purpose.
 
-    ``what`` says what happened and what holds now. ``hint`` says what to do; it is None if ``what`` says that already, or
-    if there is nothing to do. ``str()`` gives both.
+    ``problem`` says what happened and what still holds. ``hint`` says what to do; it is None if ``problem`` says that
+    already, or if there is nothing to do. ``str()`` has both.
     """
 
     hint: Hint | None = None
     _says = "{error.path}: {error.reason}"
-    """The sentence ``what``, with the facts to be filled in."""
+    """The sentence ``problem``, with the facts to fill in."""
 
     def __init__(self, **facts: Any) -> None:
         vars(self).update(facts)
@@ -102,9 +103,9 @@ class ConversationNotLoadedError(TranscriptStoreError, RuntimeError):
 
 
 class ConversationNotFoundError(TranscriptStoreError, LookupError):
-    """There is no conversation at ``path``. Check the path; ``initialize()`` begins a new conversation there.
+    """There is no conversation at ``path``. Check the path; ``initialize()`` starts a new conversation there.
 
-    ``kind`` is ``foreign`` if something else stands there: other files, or a library. Then give another path.
+    ``kind`` is ``foreign`` if the path holds something else: other files, or a library. Then pass another path.
     """
 
     path: str
@@ -114,7 +115,7 @@ class ConversationNotFoundError(TranscriptStoreError, LookupError):
 
 
 class GenerationNotFoundError(TranscriptStoreError, LookupError):
-    """The conversation at ``path`` has no generation of this ``number``; ``available`` are those that it has."""
+    """The conversation at ``path`` has no generation of this ``number``; ``available`` are the existing ones."""
 
     path: str
     number: int
@@ -127,7 +128,7 @@ class GenerationNotFoundError(TranscriptStoreError, LookupError):
 
 
 class ConversationExistsError(TranscriptStoreError):
-    """Something stands at ``path`` already: a conversation, a damaged one, or other files. Nothing was touched."""
+    """``path`` is taken: by a conversation, a damaged one, or other files. Nothing was changed."""
 
     path: str
     reason: str
@@ -136,11 +137,12 @@ class ConversationExistsError(TranscriptStoreError):
 
 
 class ConversationLockedError(TranscriptStoreError):
-    """Another writer holds the conversation at ``path``, or somebody removed the lock file of this one.
+    """Another writer holds the lock, or the lock file was removed.
 
-    ``holder_pid`` and ``holder_host`` are what the holder wrote into its lock file; None where that could not be read. If this very
-    process holds it, ``holder_opened_at`` is the file and line that opened that store, where it is known.
-    Wait (``lock_timeout_seconds``), close the other writer, open both with ``hold_lock=False``, or open with ``read_only=True``.
+    ``holder_pid`` and ``holder_host`` are what the holder wrote into its lock file; None if that could not be read. If
+    this process itself holds it, ``holder_opened_at`` is the file and line that opened that store, if known. Wait
+    (``lock_timeout_seconds``), close the other writer, open both with ``hold_lock=False``, or open with
+    ``read_only=True``.
     """
 
     path: str
@@ -152,10 +154,11 @@ class ConversationLockedError(TranscriptStoreError):
 
 
 class ConversationChangedError(TranscriptStoreError):
-    """The conversation at ``path`` changed since it was read: an append with ``if_head``, or ``iter_records()``, does not fit.
+    """The conversation at ``path`` changed since it was read: an append with ``if_head``, or ``iter_records()``, no
+    longer fits.
 
-    ``expected_head`` is what the caller knew, ``head`` what the transcript ends in now. Nothing was written. Read what came,
-    and decide anew.
+    ``expected_head`` is the caller's, ``head`` the current one. Nothing was written. Read the new records, and decide
+    again.
     """
 
     path: str
@@ -170,7 +173,7 @@ class ConversationChangedError(TranscriptStoreError):
 class FeatureNotEnabledError(TranscriptStoreError):
     """The live generation of the conversation at ``path`` began without this ``feature``. Nothing was written.
 
-    Versions that do not know a feature refuse the files that have it; so a conversation gets it only when somebody asks for it:
+    Versions that do not know a feature refuse the files that have it; so a conversation gets it only on request:
     when it is created, or with its next generation (``features=["retract"]``).
     """
 
@@ -178,7 +181,7 @@ class FeatureNotEnabledError(TranscriptStoreError):
     feature: str
     hint: Hint | None = Hint.ENABLE_IT
 
-    _says = "{error.path}: its live generation began without the feature {error.feature!r}"
+    _says = "{error.path}: its live generation started without the feature {error.feature!r}"
 
 
 class ReadOnlyError(TranscriptStoreError):
@@ -187,11 +190,11 @@ class ReadOnlyError(TranscriptStoreError):
     path: str
     hint: Hint | None = Hint.OPEN_TO_WRITE
 
-    _says = "{error.path}: it is open to read only"
+    _says = "{error.path}: it is open for reading only"
 
 
 class CorruptTranscriptError(TranscriptStoreError, ValueError):
-    """The transcript at ``path`` is damaged, or is not a transcript. It was not touched.
+    """The transcript at ``path`` is damaged, or is not a transcript. It was not changed.
 
     ``line_number`` (from 1, the header) and ``offset_bytes`` name the first line that is not whole; both are None where
     no line is at fault. ``kind`` is one of the kinds listed in docs/format.md, ``reason`` a sentence.
@@ -206,27 +209,27 @@ class CorruptTranscriptError(TranscriptStoreError, ValueError):
 
     def _problem(self) -> str:
         where = line_location(self.line_number, self.offset_bytes)
-        return f"{self.path}{where}: {self.reason} [{self.kind}]; nothing was touched"
+        return f"{self.path}{where}: {self.reason} [{self.kind}]; nothing was changed"
 
     def _way_out(self) -> Hint:
         return self.hint or way_out_of_damage(self.kind, self.path, self.line_number)
 
 
 class CorruptMetadataError(TranscriptStoreError, ValueError):
-    """The metadata file at ``path`` is missing or damaged. Nothing was touched. The transcript beside it may be whole."""
+    """The metadata file at ``path`` is missing or damaged. Nothing was changed. The transcript beside it may be whole."""
 
     path: str
     kind: str
     reason: str
 
-    _says = "{error.path}: {error.reason} [{error.kind}]; nothing was touched"
+    _says = "{error.path}: {error.reason} [{error.kind}]; nothing was changed"
 
     def _way_out(self) -> Hint:
         return way_out_of_damage(self.kind, self.path)
 
 
 class UnsupportedVersionError(TranscriptStoreError, ValueError):
-    """The file at ``path`` was written by a later version of the format. It was not touched; upgrade to read it.
+    """The file at ``path`` was written by a later version of the format. It was not changed; upgrade to read it.
 
     ``path`` is empty if it was not read from a file.
     """
@@ -240,7 +243,7 @@ class UnsupportedVersionError(TranscriptStoreError, ValueError):
 
 
 class InvalidMessageError(TranscriptStoreError, ValueError):
-    """A message or extra that JSON, or this store's limits, cannot carry. Nothing was written.
+    """A message or extra that is not JSON, or exceeds the store's limits. Nothing was written.
 
     ``member`` is the path of the offending value, such as ``message["content"][0]``; ``reason`` says what is wrong.
     """
@@ -261,10 +264,10 @@ class InvalidMetadataError(TranscriptStoreError, ValueError):
 
 
 class RedactionError(TranscriptStoreError, ValueError):
-    """The function that a store was given as ``redact`` raised, or gave something else than a message. Nothing was written.
+    """The store's ``redact`` function raised, or returned something other than a message. Nothing was written.
 
-    ``member`` is what it was given: ``message``, ``extras[3]``, ``metadata``. ``reason`` says what it did, by the type of its error
-    and the line that raised it. The text is in neither, nor is the function's own error, which may show it.
+    ``member`` is its argument: ``message``, ``extras[3]``, ``metadata``. ``reason`` has the type of its error and the
+    line that raised it. Neither contains the text, or the function's own error, which may contain it.
     """
 
     member: str
@@ -282,12 +285,12 @@ class InvalidIdError(TranscriptStoreError, ValueError):
 
 
 class NotAPathError(TranscriptStoreError, ValueError):
-    """An address (``postgresql://…``), or one that lost a slash, stands where a path is needed.
+    """An address (``postgresql://…``), or one that lost a slash, was given instead of a path.
 
     It is not repeated, as it may hold a password.
     """
 
-    reason: str = "an address stands where a path is needed"
+    reason: str = "an address was given instead of a path"
     hint: Hint | None = Hint.OPEN_BACKEND
     _says = "{error.reason}"
 
@@ -313,17 +316,17 @@ class SnapshotNotFoundError(TranscriptStoreError, LookupError):
 
 
 class CorruptSnapshotError(TranscriptStoreError, ValueError):
-    """A snapshot, or a media file that it refers to, is damaged, or is not one. It was not touched.
+    """A snapshot, or a media file that it refers to, is damaged, or is not one. It was not changed.
 
-    ``path`` names the file; it is None if a snapshot was not read from a file. ``kind`` is ``damaged``, ``foreign`` (something
-    that is not ours stands there), ``wrong-id``, ``missing`` (a media file), ``wrong-media`` (its content does not have its
-    hash) or ``too-large``. ``reason`` and ``consequence`` are sentences: what is wrong, and what still holds.
+    ``path`` names the file; it is None if a snapshot was not read from a file. ``kind`` is ``damaged``, ``foreign``
+    (the path holds something else), ``wrong-id``, ``missing`` (a media file), ``wrong-media`` (its content does not
+    have its hash) or ``too-large``. ``reason`` and ``consequence`` are sentences: what is wrong, and what still holds.
     """
 
     path: str | None
     kind: str
     reason: str
-    consequence: str = "nothing was touched"
+    consequence: str = "nothing was changed"
     hint: Hint | None = None
 
     def _problem(self) -> str:
@@ -334,16 +337,16 @@ class CorruptSnapshotError(TranscriptStoreError, ValueError):
 
 
 class DecryptionError(TranscriptStoreError, ValueError):
-    """The file at ``path`` cannot be opened with the keys that were given, or with none; it was not touched.
+    """The file at ``path`` cannot be opened with the keys that were given, or with none; it was not changed.
 
-    AES-GCM cannot tell a wrong key from changed bytes. Give the key that it was sealed with (``encryption_key`` or
-    ``retired_keys``), or restore the file from a backup. If a rotation raises it, other files are sealed already: ``consequence``
-    says so.
+    AES-GCM cannot distinguish a wrong key from changed bytes. Pass the key that it was sealed with (``encryption_key``
+    or ``retired_keys``), or restore the file from a backup. If a rotation raises it, other files are sealed already:
+    ``consequence`` says so.
     """
 
     path: str | None
     reason: str
-    consequence: str = "nothing was touched"
+    consequence: str = "nothing was changed"
     hint: Hint | None = Hint.GIVE_THE_KEY
 
     def _problem(self) -> str:
@@ -360,7 +363,7 @@ class InvalidKeyError(TranscriptStoreError, ValueError):
 
 
 class KeyNeededError(TranscriptStoreError):
-    """The conversation at ``path`` is sealed, and this call needs its key. What is in sight can be read without.
+    """The conversation at ``path`` is sealed, and this call needs its key. Its plaintext parts are readable without it.
 
     Open it with ``encryption_key``. Nothing was written.
     """
@@ -380,12 +383,14 @@ class WrongKeyError(TranscriptStoreError, ValueError):
 
 
 class KeyProviderError(TranscriptStoreError):
-    """A ``KeyProvider`` raised, or gave something else than the key. Nothing was written: what was wrapped before stays as it is.
+    """A ``KeyProvider`` raised, or returned something other than the key. Nothing was written: existing key files are
+    unchanged.
 
-    If it raised, its own error is the ``__cause__``. A provider that does not unwrap what it wrapped, or unwraps another data key than
-    the conversation's, is refused before anything is stored with it: ``testing.check_key_provider`` says what is wrong with it.
+    If it raised, its own error is the ``__cause__``. A provider that does not unwrap what it wrapped, or unwraps
+    another data key than the conversation's, is refused before anything is stored with it:
+    ``testing.check_key_provider`` finds what is wrong with it.
 
-    ``key_id`` is the provider's id; empty if it does not say it.
+    ``key_id`` is the provider's id; empty if unknown.
     """
 
     path: str
@@ -397,7 +402,8 @@ class KeyProviderError(TranscriptStoreError):
 
 
 class CorruptKeyFileError(TranscriptStoreError, ValueError):
-    """The file at ``path`` that holds a conversation's wrapped key is missing or damaged, or is not its own. Nothing was touched.
+    """The file at ``path`` that holds a conversation's wrapped key is missing or damaged, or is not its own. Nothing
+    was changed.
 
     ``kind`` is ``missing``, ``damaged``, ``foreign`` or ``wrong-conversation``.
     """
@@ -407,20 +413,20 @@ class CorruptKeyFileError(TranscriptStoreError, ValueError):
     reason: str
     hint: Hint | None = Hint.RESTORE_THE_KEY_FILE
 
-    _says = "{error.path}: {error.reason} [{error.kind}]; nothing was touched"
+    _says = "{error.path}: {error.reason} [{error.kind}]; nothing was changed"
 
 
 class ConversationShreddedError(TranscriptStoreError, LookupError):
-    """The key of the conversation was destroyed (``ConversationLibrary.shred``). Nothing of it can be read any more."""
+    """The key of the conversation was destroyed (``ConversationLibrary.shred``). It can never be read again."""
 
     path: str
     shredded_at: str
 
-    _says = "{error.path}: its key was destroyed at {error.shredded_at}; nothing of it can be read any more"
+    _says = "{error.path}: its key was destroyed at {error.shredded_at}; it can never be read again"
 
 
 class NotSealedError(TranscriptStoreError, ValueError):
-    """A key was given, and what stands at ``path`` is not sealed: it was never sealed, or somebody put it there. It was not read."""
+    """A key was given, but ``path`` is not sealed: it was never sealed, or was put there without the key. It was not read."""
 
     path: str
     reason: str
@@ -428,7 +434,7 @@ class NotSealedError(TranscriptStoreError, ValueError):
 
 
 class DataKeyExhaustedError(TranscriptStoreError):
-    """The data key of the conversation at ``path`` has sealed ``count`` texts, and may seal no more. Nothing was written."""
+    """The data key of the conversation at ``path`` has sealed ``count`` texts, the maximum. Nothing was written."""
 
     path: str
     count: int
@@ -496,17 +502,17 @@ class InvalidBaseUrlError(TranscriptStoreError, ValueError):
 
 
 class MissingExtraError(TranscriptStoreError, ImportError):
-    """Something that ``provider``, or a ``feature``, needs is not installed.
+    """A package or program that ``provider``, or a ``feature``, needs is not installed.
 
-    It is what the ``extra`` installs; ``install`` is the command for this installation. For ``claude-local`` it is a ``program``,
-    and ``extra`` is None.
+    It is what the ``extra`` installs; ``install`` is the command for this installation. For ``claude-local`` it is a
+    ``program``, and ``extra`` is None.
     """
 
     provider: str | None = None
     extra: str | None
     program: str | None = None
     feature: str | None = None
-    """What needs it if no provider does, in words: ``a page``."""
+    """What needs it, if not a provider, in words: ``a page``."""
 
     @property
     def install(self) -> str | None:
@@ -526,32 +532,32 @@ class MissingExtraError(TranscriptStoreError, ImportError):
 
 
 class MissingTokenError(TranscriptStoreError):
-    """There is no token for ``provider``: give ``ChatConfig`` one, or set one of the environment ``variables``."""
+    """There is no token for ``provider``: pass one to ``ChatConfig``, or set one of the environment ``variables``."""
 
     provider: str
     variables: tuple[str, ...]
     hint: Hint | None = Hint.SET_THE_TOKEN
 
     def _problem(self) -> str:
-        return f"provider {self.provider!r} needs a token, and none is in {' or '.join(self.variables)}"
+        return f"provider {self.provider!r} needs a token; set {' or '.join(self.variables)}"
 
 
 class MaxStepsError(TranscriptStoreError):
-    """The model still called tools after ``steps`` requests in one turn. All of it is on record; the next turn continues it."""
+    """The model still called tools after ``steps`` requests in one turn. Everything is stored; the next turn continues it."""
 
     steps: int
 
-    _says = "the model still called tools after {error.steps} requests (max_steps); all of it is on record"
+    _says = "the model still called tools after {error.steps} requests (max_steps); everything is stored"
 
 
 class IncompleteResponseError(TranscriptStoreError):
-    """A reply ended before it was whole; ``reason`` says how, ``text`` is the text that came.
+    """The reply ended early: ``reason`` says why, ``text`` is the part that arrived.
 
-    The part that can be sent again is on record as a message, the rest in the record's ``extra``. The next turn works. If a
-    connection broke, the SDK's error is the ``__cause__``.
+    The part that can be sent again is stored as a message, the rest in the record's ``extra``. The next turn works. If
+    a connection broke, the SDK's error is the ``__cause__``.
     """
 
     reason: str
     text: str
 
-    _says = "the reply is incomplete: {error.reason}; what came is on record"
+    _says = "the reply is incomplete: {error.reason}; the received part is stored"

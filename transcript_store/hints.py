@@ -1,6 +1,6 @@
-"""Every way out of an error, in one place.
+"""Every hint: what to do about an error.
 
-An error, and a finding of ``verify()``, carries one as a value. The command line prints it in words of the shell. So nobody
+Errors, and findings of ``verify()``, carry one as a value. The command line prints it in words of the shell. So no code
 has to replace words in a finished sentence, where they may be part of the user's path.
 """
 
@@ -15,25 +15,27 @@ __all__ = ["Hint"]
 class Hint(Enum):
     """What to do about an error. The value says it in words of Python; the command line has its own words.
 
-    In braces stands a fact of the error.
+    A name in braces is a fact of the error.
     """
 
-    # a conversation that is not there, not loaded, or somebody else's
+    # a conversation that is missing, not loaded, or another writer's
     CHECK_THE_PATH = "check the path"
-    INITIALIZE = "check the path; initialize() begins a new conversation there"
-    LIST_CONVERSATIONS = "list() shows what there is"
+    INITIALIZE = "check the path; initialize() starts a new conversation there"
+    LIST_CONVERSATIONS = "list() shows the conversations"
     LOAD = "call load(), initialize() or load_or_initialize() first"
     LOAD_HERE = "load() it in this process"
     RELOAD = "load() anew"
-    SAVE_AND_RELOAD = "load() anew, after you saved get_messages() if you need it"
-    LOAD_TO_SEE = "load() anew to see what the disk holds"
-    CREATE_THE_REST = "list() shows what is there; create the rest again"
+    SAVE_AND_RELOAD = "call load() again; save get_messages() first if you need it"
+    LOAD_TO_SEE = "call load() again to see what the disk holds"
+    CREATE_THE_REST = "list() shows what was created; create the rest again"
     LOAD_TO_CHECK = "load() tells"
-    CHECK_WITH_EXISTS = "exists() and load() tell"
+    CHECK_WITH_EXISTS = "exists() and load() show whether it was"
     OPEN_TO_WRITE = "open it without read_only=True"
-    OPEN_TO_READ = "open it with read_only=True, which gives every whole record"
-    READ_WHAT_CAME = "read what came since, and append with head as it is now"
-    RESTART_READING = "begin anew: iter_records() gives what is there now, iter_records(generation=…) what was replaced"
+    OPEN_TO_READ = "open it with read_only=True to read every whole record"
+    READ_WHAT_CAME = "read the new records, and append with the current head"
+    RESTART_READING = (
+        "start again: iter_records() reads the current records, iter_records(generation=…) the replaced ones"
+    )
     ENABLE_IT = (
         "the next generation can have it: keep_records(range(1, record_count + 1), features=['{error.feature}']) keeps every "
         "record, replace_transcript(…, features=['{error.feature}']) other messages"
@@ -45,56 +47,58 @@ class Hint(Enum):
     )
     TAKE_OVER = "wait with lock_timeout_seconds, close that writer, take it over with take_over=True, or open with read_only=True"
     FORK_AND_DELETE = (
-        "fork() what is to stay, which makes a conversation without earlier generations, and delete() this one"
+        "fork() what should stay, which makes a conversation without earlier generations, and delete() this one"
     )
     SEAL_A_COPY = (
-        "seal(keep_plain=True) seals it from here on; to have nothing plain, fork() it from a library without a key into one with it, and "
+        "seal(keep_plain=True) seals it from here on; to keep no plaintext, fork() it from a library without a key into one with it, and "
         "delete() this one"
     )
     COLLECT_A_COPY = "copy the objects below snapshots/ into a directory; there a FileStore collects"
     SAVE_AND_FORK = "copy it into a folder with fork(id, into=…), and do it there"
-    FIX_REDACT = "mend the function given as redact: it gets messages, extras and metadata, each a JSON object, and gives one back"
-    CHOOSE_A_FOLDER = "give the folder of a conversation, or choose a new one"
+    FIX_REDACT = (
+        "fix the redact function: it gets messages, extras and metadata, each a JSON object, and must return one"
+    )
+    CHOOSE_A_FOLDER = "pass the folder of a conversation, or choose a new one"
     OPEN_ONE_OF_THEM = "open one of the conversations in it"
 
     # damage
     RESTORE = "restore it from a backup"
-    RESTORE_OR_REPAIR = "restore it from a backup, or repair() it; verify() says what is whole"
-    REPAIR_AGAIN = "repair() again goes on from there"
-    REBUILD = (
-        "repair() rebuilds it from the transcript's first line, or takes it as it was edited (mode='accept-edits')"
-    )
+    RESTORE_OR_REPAIR = "restore it from a backup, or repair() it; verify() lists what is intact"
+    REPAIR_AGAIN = "call repair() again to continue"
+    REBUILD = "repair() rebuilds it from the transcript's first line, or accepts the edits (mode='accept-edits')"
     LOAD_CUTS_IT = (
-        "the next load() that may write cuts it, and keeps its bytes in quarantine/ (or a writer is at work now)"
+        "the next load() that may write cuts it off and keeps its bytes in quarantine/ (or a writer is active now)"
     )
     ACCEPT_OR_REMOVE_LINES = (
-        "repair(mode='accept-edits') takes in what has the form of a message; or take the lines out"
+        "repair(mode='accept-edits') accepts lines that have the form of a message; or remove the lines"
     )
-    MOVE_AWAY = "move it away, and put back what belongs there"
+    MOVE_AWAY = "move it away, and restore the right file"
     MOVE_OTHERS_AWAY = "move that away first"
-    PUT_BACK = "files of different conversations or moments were mixed: put back the one that belongs here"
+    PUT_BACK = "files of different conversations or moments were mixed: restore the one that belongs here"
     UPGRADE = "upgrade transcript-store"
 
     # snapshots and their keys
-    GIVE_THE_KEY = "give the key that it was sealed with, as encryption_key or among retired_keys"
+    GIVE_THE_KEY = "pass the key that it was sealed with, as encryption_key or among retired_keys"
     GIVE_THE_KEY_OR_DELETE = "give the key that it was sealed with, or delete() it first"
     GIVE_THE_KEY_OR_SAVE_ELSEWHERE = (
         "give the key (encryption_key), or save to a directory of its own; if it is damaged, move it away"
     )
-    SEAL_IT = "rotate_key() of a store that was opened without a key seals what is there"
-    KEEP_BOTH_KEYS = "keep both keys; rotate_key() again goes on"
+    SEAL_IT = "rotate_key() of a store that was opened without a key seals its files"
+    KEEP_BOTH_KEYS = "keep both keys; call rotate_key() again to continue"
     MAKE_A_KEY = "generate_encryption_key() makes one, write_key_file() one in a file"
     MAKE_BYTES = "bytes.fromhex() makes bytes of hex digits"
 
     # sealed conversations
-    PROTECT_THE_KEY = "chmod 600 it, and ask whether somebody has read it"
+    PROTECT_THE_KEY = "chmod 600 it, and consider whether it was read"
     CHECK_THE_PROVIDER = "testing.check_key_provider() finds what is wrong with the provider"
     LOOK_AT_THE_PROVIDER = "the provider's own error is the cause of this one (__cause__)"
     RESTORE_THE_KEY_FILE = (
-        "restore key.json from where key files are backed up; without it nothing of the conversation can be read"
+        "restore key.json from where key files are backed up; without it the conversation cannot be read"
     )
-    SEAL_THE_CONVERSATION = "seal() it, if it is what you expect there; or open it without encryption_key"
-    ACCEPT_THE_REPAIR = "somebody repaired it without its key: look at what is left, and load(accept_unkeyed_repair=True) takes it as it is"
+    SEAL_THE_CONVERSATION = "seal() it, if it is the right conversation; or open it without encryption_key"
+    ACCEPT_THE_REPAIR = (
+        "it was repaired without its key: check its records; load(accept_unkeyed_repair=True) accepts it"
+    )
     FORK_IT = "a fork() of it has a data key of its own"
 
     # the operating system
@@ -107,8 +111,8 @@ class Hint(Enum):
     CHECK_PERMISSIONS = "check the owner, the permissions and the file's attributes (lsattr)"
     CHECK_PERMISSIONS_OR_READ = "check the owner and the permissions, or open it with read_only=True"
     CHECK_THE_DISK = "the disk may be failing: make a backup, and check it"
-    CLEAR_THE_WAY = "move away the file or the symbolic link that stands there, or choose another path"
-    USE_LOCKS = "choose a file system that has locks (is this one of a network?)"
+    CLEAR_THE_WAY = "move away the file or the symbolic link at that path, or choose another path"
+    USE_LOCKS = "choose a file system with locks (is this a network file system?)"
     SHORTEN_THE_NAME = "choose a shorter name"
 
     # engines
@@ -118,13 +122,13 @@ class Hint(Enum):
     WRITE_BOTH_SLASHES = "give it as a str, with both (pathlib takes one away); a folder that is called so is ./x:/…"
     CHOOSE_A_FIT_SERVER = "choose a server that keeps If-None-Match, such as S3, GCS, Azure or SeaweedFS"
 
-    SHIP_ELSEWHERE = "look at both; ship it to another place if both are to stay"
+    SHIP_ELSEWHERE = "compare both; ship it to another backend if both should stay"
 
     # chat
     ALLOW_INSECURE = "use https, or allow_insecure_base_url=True for a server on this machine"
     INSTALL_EXTRA = "{error.install}"
     INSTALL_PROGRAM = "install the program {error.program!r} on the PATH"
-    SET_THE_TOKEN = "set that variable, or give ChatConfig a token"  # noqa: S105 (it is a sentence)
+    SET_THE_TOKEN = "set that variable, or pass a token to ChatConfig"  # noqa: S105 (it is a sentence)
 
 
 _WAYS_OUT_OF_NUMBERS = {
@@ -146,7 +150,7 @@ _WAYS_OUT_OF_NUMBERS = {
 
 
 def way_out_of_number(number: int) -> Hint | None:
-    """What to do about an error of the operating system, by its errno."""
+    """The hint for an error of the operating system, by its errno."""
     return _WAYS_OUT_OF_NUMBERS.get(number)
 
 
@@ -160,9 +164,11 @@ _WAYS_OUT_OF_DAMAGE = {
 
 
 def way_out_of_damage(kind: str, path: str, line_number: int | None = None) -> Hint:
-    """What to do about damage of a kind that docs/format.md lists, to this file of a conversation."""
+    """The hint for damage of a kind that docs/format.md lists, in this file of a conversation."""
     name = path.rpartition("/")[2]
-    if kind == "torn-tail" and name == "transcript.jsonl":  # nobody appends to an archived generation: that is damage
+    if (
+        kind == "torn-tail" and name == "transcript.jsonl"
+    ):  # no writer appends to an archived generation: that is damage
         return Hint.LOAD_CUTS_IT
     if kind == "foreign" and line_number is not None and line_number > 1:  # lines of others in a file of ours
         return Hint.ACCEPT_OR_REMOVE_LINES

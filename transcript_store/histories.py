@@ -1,4 +1,4 @@
-"""A provider's native history, and what was said in it: what a chat client needs to save to and continue from a snapshot."""
+"""How does a chat client save a provider's native history to a snapshot, and continue from one?"""
 
 from transcript_store._snapshots.converting import tool_members, tool_snapshots
 from transcript_store._snapshots.history import begins_with_prompt, messages_in, native_history

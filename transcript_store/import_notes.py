@@ -1,10 +1,11 @@
-"""What an import noted in a transcript, and which earlier generations belong to what is read.
+"""What did an import note in a transcript, and which earlier generations may a reader show?
 
-Those that are older than a redaction no reader shows unasked. Those that a compaction ended may be found and named by.
+No reader shows generations older than a redaction unless asked. Those that a compaction ended may be searched, and used
+for names.
 
-A redaction is a replace: it leaves the generation that has the secrets in ``archive/``. That a generation began so stands in its
-records. The note of an import names the redaction; any other record with ``extra.redacted`` lost its secrets in this replace,
-unless the generation before has the same record.
+A redaction is a replace: it leaves the generation that has the secrets in ``archive/``. The records of a generation
+show that it started so. The note of an import names the redaction; any other record with ``extra.redacted`` lost its
+secrets in this replace, unless the generation before has the same record.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ UNREADABLE = (GenerationNotFoundError, CorruptTranscriptError, KeyNeededError)
 
 
 def note_of(record: Record) -> dict[str, Any] | None:
-    """What an import noted in this record; None if it is another record."""
+    """The import note in this record; None if it has none."""
     note = (record.extra or {}).get("import") if record.message is None else None
     return note if isinstance(note, dict) and isinstance(note.get("generation"), int) else None
 
 
 def is_imported(record: Record) -> bool:
-    """Whether an import wrote this record: it names lines of the source."""
+    """True if an import wrote this record: it names lines of the source."""
     source = (record.extra or {}).get("source")
     return isinstance(source, dict) and isinstance(source.get("lines"), list)
 
 
 def redaction_covers(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
-    """Whether the first redaction takes out all that the second does. None takes out nothing."""
+    """True if the first redaction removes everything that the second does. None removes nothing."""
     if not other:
         return True
     if not one:
@@ -46,22 +47,22 @@ def redaction_covers(one: Mapping[str, Any] | None, other: Mapping[str, Any] | N
 
 
 class _Life(NamedTuple):
-    """What of a generation tells whether secrets were taken out when it began."""
+    """The facts of a generation that show whether secrets were removed when it started."""
 
     first: dict[str, Any] | None
-    """The redaction of its first import note; None if it has no note, or that import took nothing out."""
+    """The redaction of its first import note; None if it has no note, or that import removed nothing."""
     last: dict[str, Any] | None
     first_at: str
     last_at: str
     redacted: dict[int, str]
-    """Records with counts of secrets: a hash of what each says, and its time."""
+    """Records with counts of secrets: a hash of each one's content, and its time."""
 
 
 def first_shown(conversation: ConversationStore) -> int:
-    """The oldest generation that may be shown without its number: 0 if no secrets were ever taken out of what was stored before.
+    """The oldest generation that may be shown without its number: 0 if no secrets were ever removed from stored records.
 
-    Every older one may hold what was taken out, whatever ended it: a compaction too. Reads the conversation's generations up to
-    that one.
+    Every older one may hold the removed secrets, whatever ended it, even a compaction. Reads the conversation's
+    generations up to that one.
 
     Raises:
         TranscriptStoreError: as :meth:`ConversationStore.iter_records` of the live generation.
@@ -78,7 +79,7 @@ def first_shown(conversation: ConversationStore) -> int:
             is_gap = True
             continue
         later = later or _life(conversation.iter_records())
-        # A generation that cannot be read may have begun with a redaction, unless the one after it says what an import took out.
+        # An unreadable generation may have started with a redaction, unless the next one says what an import removed.
         if _began_with_a_redaction(later, before) or (is_gap and not later.first):
             return number
         number, later, is_gap = earlier, before, False
@@ -86,7 +87,7 @@ def first_shown(conversation: ConversationStore) -> int:
 
 
 def _were_all_imported_so(conversation: ConversationStore, live: int) -> bool:
-    """Whether each generation ends in an import's note with the redaction that the live one ends with: their last records say it."""
+    """True if each generation ends in an import note with the same redaction as the live one's last record."""
     redactions = []
     for number in (*range(live), None):
         try:
@@ -118,27 +119,28 @@ def _life(records: Iterable[Record]) -> _Life:
 def _began_with_a_redaction(later: _Life, before: _Life) -> bool:
     if later.first:
         return not redaction_covers(before.last, later.first)
-    # What was appended afterwards lost its secrets on its way in. A replace stamps its records with one time, or with theirs.
+    # Later appends lost their secrets before they were stored. A replace stamps its records with one time, or with
+    # their own.
     begun_by = max(before.last_at, later.first_at)
     return any(at <= begun_by and said not in before.redacted for said, at in later.redacted.items())
 
 
 class _Generation(NamedTuple):
-    """What of a generation tells how it began, and how it ended."""
+    """The facts of a generation that show how it started and ended."""
 
     first: dict[str, Any] | None
     """Its first import note."""
     last: dict[str, Any] | None
     said: frozenset[int]
-    """A hash of each message that stands for what was compacted, or that secrets were taken out of."""
+    """A hash of each message that replaces compacted ones, or that secrets were removed from."""
     compactions: frozenset[int]
 
 
 def earlier_generations(conversation: ConversationStore) -> tuple[int, ...]:
-    """The numbers of the generations before the live one that a compaction of an import or of a program ended, ascending.
+    """The numbers of the generations before the live one that a compaction by an import or a program ended, ascending.
 
-    None of them is older than a generation that a user put in its place (an edit, a rewind, a redaction): what was taken back by
-    hand stays unfound, and so does what secrets were taken out of since.
+    None of them is older than a generation that a user created (an edit, a rewind, a redaction): messages that a user
+    removed stay hidden, and so do those with secrets that were removed since.
 
     Raises:
         TranscriptStoreError: as :meth:`ConversationStore.iter_records` of the live generation.
@@ -183,26 +185,27 @@ def _generation(records: Iterable[Record]) -> _Generation:
 
 
 # ---- exported sessions ----
+# Recognizes sessions that an export wrote into another program's folder, by their own bytes: no other record of them is
+# kept.
 #
-# Sessions that an export wrote into another program's folder, known again by their own bytes: nothing is kept of them anywhere.
-#
-# The id of such a session is a hash of its file (a UUID of version 5), so a file that still is what an export wrote can be known from one
-# that the program went on with. Ids stand in the file itself, and others are made of them; so the hash is of the file without its ids.
+# The id of such a session is a hash of its file (a UUID of version 5). So an unchanged export can be distinguished from
+# a file that the program continued. The file contains ids, and other ids are derived from them; so the hash is of the
+# file without its ids.
 
 _NAMESPACE = uuid.UUID("0d1f5b0c-6f0f-5b7e-8f55-3c1a86b0a3e4")
 _ID = re.compile(rb"[0-9a-f-]{16,}")
-"""Ids are written with dashes and without, whole and cut: all of them are such a run."""
+"""Ids are written with and without dashes, whole and cut: each is such a run."""
 MOST = 64
 """The same conversation can be exported so often."""
 
 
 def session_id(data: bytes, number: int) -> str:
-    """The id of a session whose file has these bytes, whatever its ids are; ``number`` tells equal exports apart."""
+    """The id of a session whose file has these bytes, whatever its ids are; ``number`` distinguishes equal exports."""
     return str(uuid.uuid5(_NAMESPACE, f"{number} {hashlib.sha256(_ID.sub(b'', data)).hexdigest()}"))
 
 
 def is_as_exported(session: str, data: bytes) -> bool:
-    """Whether an export wrote this session, and nothing was changed in its file since."""
+    """True if an export wrote this session, and its file is unchanged since."""
     if len(session) != 36 or session[14] != "5":
         return False
     return any(session == session_id(data, number) for number in range(MOST))

@@ -1,7 +1,7 @@
-"""How this package was installed, and the command that adds an extra to that very installation.
+"""How was this package installed, and which command adds an extra to that installation?
 
-The package may be in no registry under its name. So ``pip install 'transcript-store[aio]'`` works only
-where that command installed it. Installers leave a record of what they were given (``direct_url.json``, PEP 610): this reads it.
+The package may not be in any registry under its name. So ``pip install 'transcript-store[aio]'`` works only where that
+command installed it. Installers record what they installed from (``direct_url.json``, PEP 610): this reads it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _SOURCES = Path(__file__).parent.parent
 def install_command(*extras: str) -> str:
     """The line for a shell that installs these extras into this Python, whatever this package was installed from.
 
-    A clone, a folder or a wheel that is still there is named by its path, a repository or a download by its URL, an index by the
-    package's name. If what was installed is gone, the line names the packages that the extras need.
+    An existing clone, folder or wheel is named by its path, a repository or a download by its URL, an index by the
+    package's name. If the source no longer exists, the line names the packages that the extras need.
     """
     try:
         distribution: Distribution | None = Distribution.from_name(_NAME)
@@ -63,7 +63,7 @@ def _requirements(distribution: Distribution | None, extras: str) -> list[str]:
 
 
 def _origin(distribution: Distribution) -> dict[str, Any] | None:
-    """What ``direct_url.json`` says; None if there is none, as after an install from an index, or nothing that can be used."""
+    """What ``direct_url.json`` says; None if there is none, as after an install from an index, or nothing usable."""
     try:
         origin = json.loads(distribution.read_text("direct_url.json") or "null")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Keys of sealed conversations: who has them, and files for them.
+"""Keys of sealed conversations: key providers and key files.
 
 .. code-block:: python
 

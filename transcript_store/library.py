@@ -1,4 +1,4 @@
-"""Many conversations under one directory, each in a folder that is named by its id.
+"""Many conversations under one directory, each in a folder named by its id.
 
 .. code-block:: python
 
@@ -68,7 +68,7 @@ __all__ = [
 
 
 _BEGINNING = re.compile(r"[0-9a-f-]{4,36}")
-"""What an id may begin with; a whole one has 36 characters."""
+"""The start of an id; a whole one has 36 characters."""
 
 
 class StoreOptions(TypedDict, total=False):
@@ -92,40 +92,40 @@ class CreateArguments(NewConversation, StoreOptions, total=False):
 
 
 class LibraryBackend(Protocol):
-    """What conversations can live on instead of a directory: a place (``transcript_store.backends``)."""
+    """Where conversations can live instead of a directory: a backend (``transcript_store.backends``)."""
 
     @property
     def library_class(self) -> type[ConversationLibrary]:
-        """The class of a library on it."""
+        """The class of a library on this backend."""
         ...
 
 
 Into: TypeAlias = "ConversationLibrary | filesystem.AnyPath | LibraryBackend"
-"""A library, or its directory, or the place that it is on."""
+"""A library, or its directory, or its backend."""
 
 
 class ConversationLibrary:
-    """The conversations in a directory, or on a place, by id. Keeps nothing in memory: every call looks at the disk.
+    """The conversations in a directory, or on a backend, by id. Stateless: every call reads the disk.
 
-    Making one touches nothing; the first ``create()`` makes the directory. An id is a canonical lower-case UUID. It is checked
-    before any path is made of it. Several processes may use one library at the same time.
+    Constructing one changes nothing; the first ``create()`` creates the directory. An id is a canonical lower-case
+    UUID. It is checked before it becomes part of a path. Several processes may use one library at the same time.
 
     Args:
-        directory: the library's folder; or a place (``transcript_store.backends``), and then the library is on that engine. docs/engines.md
-            says what is different there.
-        redact: what the conversations are opened and created with (:class:`ConversationStore`), unless the call gives another one.
-            A fork is a copy of what is stored.
-        encryption_key: the key that the conversations are sealed with (:class:`ConversationStore`), unless the call gives another one.
-            A listing, a delete and a verify need none.
-        retired_keys: earlier keys, for what is not wrapped with the key of today yet.
+        directory: the library's folder, or a backend (``transcript_store.backends``); docs/engines.md says what is
+            different there.
+        redact: what the conversations are opened and created with (:class:`ConversationStore`), unless the call gives
+            another one. A fork is a copy of what is stored.
+        encryption_key: the key that the conversations are sealed with (:class:`ConversationStore`), unless the call
+            gives another one. A listing, a delete and a verify need none.
+        retired_keys: earlier keys, for conversations that are not wrapped with the current key yet.
         file_system: another file system, for tests (``transcript_store.testing``).
     """
 
     def __new__(cls, directory: filesystem.AnyPath | LibraryBackend = "", *_: Any, **__: Any) -> Self:
-        # As pathlib.Path() is the Path of the system that it runs on, a library is one of the kind of place that it is on. What else
-        # a subclass is made with is its own.
+        # As pathlib.Path() creates the Path class of its system, this creates the library class of its backend. Further
+        # arguments belong to a subclass.
         if isinstance(directory, type):
-            raise TypeError(f"{directory.__name__} is a class, and no place: {directory.__name__}(…) makes one")
+            raise TypeError(f"{directory.__name__} is a class, not a backend: {directory.__name__}(…) creates one")
         other: type[ConversationLibrary] = getattr(directory, "library_class", cls)
         return super().__new__(other if issubclass(other, cls) else cls)
 
@@ -152,7 +152,7 @@ class ConversationLibrary:
     __new__.__signature__ = signature(__init__)  # type: ignore[attr-defined]  # help() shows that of __new__
 
     def _folders_of(self, directory: Any, files: FileSystem, keys: Keyring | None) -> Folders:
-        """Where the conversations are."""
+        """The folders of the library."""
         return Folders(files, filesystem.absolute_path(directory), keys)
 
     @property
@@ -187,7 +187,7 @@ class ConversationLibrary:
             with self._folders.making(own_id, is_told=id is not None):
                 store.initialize(id=own_id, **contents)
         except BaseException:
-            store.close()  # nobody gets it
+            store.close()  # no caller gets it
             raise
         return store
 
@@ -203,8 +203,8 @@ class ConversationLibrary:
                 for messages in histories:
                     group.add(messages=messages)
 
-        At the end of the block all that was added is created, and survives a power loss; :class:`ConversationGroup` says what is
-        true before that. If the block raises, what was not committed yet is not created.
+        At the end of the block all that was added is created, and survives a power loss; :class:`ConversationGroup`
+        says what holds before that. If the block raises, uncommitted conversations are not created.
 
         Raises:
             StorageError: the system refused; the message says what holds and what to do.
@@ -212,7 +212,7 @@ class ConversationLibrary:
         """
         folders = self._folders
         # It also syncs the names that an earlier group could not.
-        folders.sweep("remove what is left of creates that were cut off", folders.path)
+        folders.sweep("remove the leftovers of interrupted creates", folders.path)
         group = ConversationGroup(folders.path, folders.files, self.create, self._redact, folders.keys)
         try:
             yield group
@@ -231,13 +231,13 @@ class ConversationLibrary:
         Raises:
             InvalidIdError: the id is not a canonical lower-case UUID.
             ConversationNotFoundError: there is no such conversation; ``list()`` shows those that there are.
-            CorruptTranscriptError: another conversation stands in the folder of that name (``wrong-conversation``), or what
-                stands there is not a folder (``foreign``), or as :meth:`ConversationStore.load`.
+            CorruptTranscriptError: the folder of that name holds another conversation (``wrong-conversation``), or is
+                not a folder (``foreign``), or as :meth:`ConversationStore.load`.
             TranscriptStoreError: as :meth:`ConversationStore.load`.
         """
         if type(id) is str and not is_id(id) and _BEGINNING.fullmatch(id):
             raise InvalidIdError(
-                reason=f"{id!r} is no whole id; library[{id!r}] opens the conversation whose id begins so"
+                reason=f"{id!r} is not a whole id; library[{id!r}] opens the conversation whose id starts so"
             )
         store = self._store(id, options)
         self._folders.require(id)
@@ -252,10 +252,10 @@ class ConversationLibrary:
     def rename(self, id: str, title: str | None) -> None:
         """Set the title of the conversation with this id; None removes it. Other labels stay. Durable on return.
 
-        Nothing but its end is read. A writer that holds its lock is waited for, 10 seconds.
+        Only its end is read. Waits up to 10 seconds for a writer that holds its lock.
 
         Raises:
-            InvalidMetadataError: the title is no text. Nothing was written.
+            InvalidMetadataError: the title is not text. Nothing was written.
             ConversationLockedError: a writer holds it: set ``title`` of that store.
             TranscriptStoreError: as :meth:`open`.
         """
@@ -263,10 +263,11 @@ class ConversationLibrary:
             conversation.set_title(title)
 
     def store(self, id: str, **options: Unpack[StoreOptions]) -> ConversationStore:
-        """The store of the conversation with this id, neither loaded nor made yet: for whoever opens it later, or again and again.
+        """The store of the conversation with this id, neither loaded nor created: for a caller that opens it later, or
+        again and again.
 
-        Nothing is looked at. :meth:`open` and :meth:`create` do the same and load it; they also refuse what stands in a folder of
-        another name.
+        Nothing is read. :meth:`open` and :meth:`create` do the same and load it; they also refuse a conversation in a
+        folder of another name.
 
         Args:
             id: a canonical lower-case UUID.
@@ -282,28 +283,28 @@ class ConversationLibrary:
     def list(
         self, *, last_extra: bool = False, limit: int | None = None, before: ConversationSummary | None = None
     ) -> builtins.list[ConversationSummary]:
-        """The conversations that there are, the one that changed last first; none if there is no such directory.
+        """All conversations, the last changed one first; empty if there is no such directory.
 
-        For each, its metadata, its header and its last record are read. No message is decoded, and memory does not grow with
-        the length of the transcripts. A conversation in which these are damaged is listed, and ``damage`` says what is wrong.
-        The records before the last are not looked at: ``verify`` does that. A folder that is not named by an id is passed over:
-        ``list_conversations`` lists it.
+        For each, its metadata, its header and its last record are read. No message is decoded, and memory does not grow
+        with the length of the transcripts. A conversation in which these are damaged is listed, and ``damage`` says
+        what is wrong. The records before the last are not read: ``verify`` does that. A folder that is not named by an
+        id is skipped: ``list_conversations`` lists it.
 
         Args:
-            last_extra: whether to decode the last record for its ``extra``. The record is read in any case.
-            limit: how many at most, for a page; None for all. In a directory all of them are looked at in any case.
-            before: the last one of the page before; None to begin at the newest.
+            last_extra: True to decode the last record for its ``extra``. The record is read in any case.
+            limit: how many at most, for a page; None for all. In a directory all of them are read in any case.
+            before: the last one of the page before; None to start at the newest.
 
         Raises:
-            TypeError: ``before`` is no summary; an id, say.
-            ValueError: ``limit`` is no count.
+            TypeError: ``before`` is not a summary but, for example, an id.
+            ValueError: ``limit`` is not a count.
             StorageError: the directory cannot be read, or is a file.
         """
         require_page(limit, before)
         return self._folders.summaries_by_id(last_extra, before)[:limit]
 
     def iter_list(self, *, last_extra: bool = False) -> Iterator[ConversationSummary]:
-        """As :meth:`list`, one at a time. On a place the next page is asked for when it is needed.
+        """As :meth:`list`, one at a time. On a backend the next page is requested when it is needed.
 
         Raises:
             StorageError: as :meth:`list`.
@@ -311,10 +312,11 @@ class ConversationLibrary:
         yield from self.list(last_extra=last_extra)
 
     def writers(self) -> builtins.list[ConversationWriter]:
-        """Who has which conversations open to write, by id. Nothing is locked or claimed.
+        """The writers of each conversation, by id. Nothing is locked or claimed.
 
-        In a directory: who holds a lock; a store with ``hold_lock=False`` does so only during a call. On a backend: who claimed and did
-        not release; a writer that was killed is among them until another takes over. Every conversation is read for that.
+        In a directory: the holders of locks; a store with ``hold_lock=False`` holds one only during a call. On a
+        backend: writers that claimed and did not release; a writer that was killed is among them until another takes
+        over. Every conversation is read for that.
 
         Raises:
             StorageError: the library cannot be listed.
@@ -322,7 +324,8 @@ class ConversationLibrary:
         return self._folders.writers()
 
     def usage(self) -> TokenUsage:
-        """The tokens of all replies on record in all conversations, by day and model; a reply that a fork has too counts once.
+        """The tokens of all stored replies in all conversations, by day and model; a reply that a fork has too counts
+        once.
 
         Every record is read. What cannot be read is in ``skipped``.
 
@@ -341,29 +344,30 @@ class ConversationLibrary:
         return count.result()
 
     def find(self, beginning: str) -> str:
-        """The id that begins so, of the one conversation that has such an id: a whole id, or at least its first four characters.
+        """The id of the one conversation whose id starts so: a whole id, or at least its first four characters.
 
         No conversation is read.
 
         Raises:
-            ConversationNotFoundError: no id begins so; ``list()`` shows those that there are.
-            InvalidIdError: it is no beginning of an id, it is shorter, or several ids begin so; the message has three of them.
+            ConversationNotFoundError: no id starts so; ``list()`` shows the existing ones.
+            InvalidIdError: it is not the start of an id, it is too short, or several ids start so; the message has
+                three of them.
             StorageError: the library cannot be listed.
         """
         if type(beginning) is not str or not _BEGINNING.fullmatch(beginning):
-            raise InvalidIdError(
-                reason=f"the beginning of an id has 4 to 36 of 0-9, a-f and '-', not {beginning!r:.50}"
-            )
+            raise InvalidIdError(reason=f"the start of an id has 4 to 36 of 0-9, a-f and '-', not {beginning!r:.50}")
         found = sorted(id for id in self._ids() if id.startswith(beginning))  # noqa: A001
         if len(found) > 1:
             shown = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
-            raise InvalidIdError(reason=f"several conversations have an id that begins with {beginning}: {shown}")
+            raise InvalidIdError(reason=f"several conversations have an id that starts with {beginning}: {shown}")
         if not found:
             raise self._folders.not_found(beginning)
         return found[0]
 
     def __getitem__(self, id: str) -> ConversationStore:
-        """``library[id]`` opens the conversation with this id, or whose id begins so: use it in a ``with`` statement, or close it."""
+        """``library[id]`` opens the conversation with this id, or whose id starts so: use it in a ``with`` statement,
+        or close it.
+        """
         return self.open(id if type(id) is str and is_id(id) else self.find(id))
 
     def __iter__(self) -> Iterator[ConversationSummary]:
@@ -371,7 +375,7 @@ class ConversationLibrary:
         return self.iter_list()
 
     def __contains__(self, id: object) -> bool:
-        """Whether there is a conversation with this whole id; False for anything else."""
+        """True if there is a conversation with this whole id; False for anything else."""
         if type(id) is not str or not is_id(id):
             return False
         try:
@@ -393,26 +397,28 @@ class ConversationLibrary:
             StorageError: the system refuses to read it; the message says what to do.
         """
         self._folders.require(checked_id(id))
-        from transcript_store._conversation.verify import verify  # a list does not need it
+        from transcript_store._conversation.verify import verify  # a listing does not need it
 
         return verify(self._folders.path_of(id), file_system=self._folders.files)
 
     def fork(self, id: str, *, through_seq: int | None = None, into: Into | None = None) -> str:
         """Copy a conversation, or its records up to ``through_seq``, into a new one; returns the id of the new one.
 
-        On return the fork is whole and synced; after a crash before that, it is absent or whole. Its records keep their times,
-        extras and messages byte for byte. Its metadata is the original's, except id, times and generation;
-        ``get_metadata().forked_from`` says where it came from. (The fork of a restored conversation keeps ``restored_from``.)
+        On return the fork is whole and synced; after a crash before that, it is absent or whole. Its records keep their
+        times, extras and messages byte for byte. Its metadata is the original's, except id, times and generation;
+        ``get_metadata().forked_from`` says where it came from. (The fork of a restored conversation keeps
+        ``restored_from``.)
 
-        The original is read without its lock, and may have a live writer; the fork has what was written when it was read. That
-        is synced before it is copied, so a fork never has a message that a power loss could take from the original.
+        The original is read without its lock, and may have a live writer; the fork has what was written when it was
+        read. That is synced before it is copied, so a fork never has a message that the original could lose in a power
+        loss.
 
-        The fork of a sealed conversation is sealed anew, with a data key of its own; ``into`` must have a key.
+        The fork of a sealed conversation is sealed again, with its own data key; ``into`` must have a key.
 
         Args:
             id: the original's id.
             through_seq: the number of the last record to copy, from 0 for none; None for all.
-            into: the library that the fork is made in, or its directory; None for this one. It is made if there is none.
+            into: the library for the fork, or its directory; None for this one. It is created if it is missing.
 
         Raises:
             ValueError: the original has fewer records than ``through_seq``.
@@ -435,7 +441,7 @@ class ConversationLibrary:
         return fork(reader, self._other(into)._folders, through_seq)
 
     def _other(self, library: Into | None) -> ConversationLibrary:
-        """The library that is meant, on the same file system if a directory is given; this one if none is."""
+        """The given library, on the same file system if it is a directory; this one if it is None."""
         if library is None:
             return self
         if isinstance(library, ConversationLibrary):
@@ -445,16 +451,17 @@ class ConversationLibrary:
     def delete(self, id: str) -> None:
         """Delete a conversation, its archive and its quarantine.
 
-        On return it is deleted; after a crash before that, it is whole or deleted. A damaged conversation can be deleted too.
+        On return it is deleted; after a crash before that, it is whole or deleted. A damaged conversation can be
+        deleted too.
 
         Raises:
             InvalidIdError: the id is not a canonical lower-case UUID.
             ConversationNotFoundError: there is no such conversation; ``list()`` shows those that there are.
             ConversationLockedError: it has a live writer; close that first.
-            CorruptTranscriptError: the folder holds no conversation, or something else beside it (``foreign``). Nothing was
+            CorruptTranscriptError: the folder holds no conversation, or other files besides it (``foreign``). Nothing was
                 touched.
-            StorageError: the system refused. The conversation is whole, or it is deleted and some of its files take up room
-                until the next create, fork or delete here.
+            StorageError: the system refused. The conversation is whole, or it is deleted and some of its files take up
+                space until the next create, fork or delete here.
         """
         self.delete_folder(checked_id(id))
 
@@ -469,10 +476,10 @@ class ConversationLibrary:
         self._folders.delete(name)
 
     def deleted_ids(self) -> frozenset[str]:
-        """The ids of imported conversations that were deleted, pruned or shredded here: an import leaves their sessions alone.
+        """The ids of imported conversations that were deleted, pruned or shredded here: an import skips their sessions.
 
-        An id stands there for good. It has no effect while a conversation of that id is there. Of a library on a place nothing is
-        known, and the set is empty: there the next import brings back what was deleted.
+        An id stays there permanently. It has no effect while a conversation with that id exists. A library on a backend
+        keeps no such list, and the set is empty: there the next import brings deleted conversations back.
         """
         return self._folders.deleted_ids()
 
@@ -486,7 +493,7 @@ class ConversationLibrary:
         snapshots: SnapshotStore | None = None,
         dry_run: bool = True,
     ) -> Pruning:
-        """Say what is due to go by a rule, and with ``dry_run=False`` remove it. Never runs by itself.
+        """List what is expired by a rule, and with ``dry_run=False`` remove it. Never runs by itself.
 
         .. code-block:: python
 
@@ -497,32 +504,36 @@ class ConversationLibrary:
             library = ConversationLibrary("conversations")
             due = library.prune(older_than=timedelta(days=365), snapshots=FileStore("kept"))
             for item in due.pruned:
-                print(item.id, item.updated_at, item.size_bytes)  # nothing was touched yet
+                print(item.id, item.updated_at, item.size_bytes)  # nothing was changed yet
 
-        On return what went is gone, also after a power loss. Each thing goes by itself: a conversation with all it has, a
-        generation, the quarantine of one conversation. After a crash, and after an error, some of them are gone and the others
-        are whole; the same call again goes on. Whether something is due is decided again when the conversation's lock is held:
-        what somebody wrote to meanwhile stays. So does a conversation that is open to write, or damaged, or has something else
-        in its folder; ``skipped`` names those. (With ``hold_lock=False`` it is open
-        only during a call.) A dry run takes no lock, so what is open shows only when it is their turn.
+        On return the items are removed, also after a power loss. Each item is removed by itself: a conversation with
+        all its files, a generation, the quarantine of one conversation. After a crash or an error, some of them are
+        removed and the others are whole; repeat the call to continue. Each item is checked again under the
+        conversation's lock: a conversation that was written to meanwhile stays. So does one that is open to write, or
+        damaged, or has other files in its folder; ``skipped`` names those. (With ``hold_lock=False`` it is open only
+        during a call.) A dry run takes no lock, so it does not detect open conversations.
 
         Args:
-            older_than: delete conversations that changed last before this moment, or so long ago: an aware ``datetime``, text of
-                RFC 3339, or a ``timedelta``. None for none.
-            keep_generations: of each conversation that stays, remove the earlier generations, except so many of the newest. None
-                for none.
-            keep_quarantine: whether ``quarantine/`` of those that stay is kept. With False all of it goes, except what this very
-                call has taken out of a torn transcript.
-            labels: look only at conversations that have all of these labels.
-            snapshots: where a snapshot of each conversation is stored before it goes (:func:`snapshot_of` says what is in one: the
-                messages, and not the events, extras, times and earlier generations). Its id is the transcript's head.
-            dry_run: only say what would go.
+            older_than: delete conversations that changed last before this moment, or so long ago: an aware
+                ``datetime``, text of RFC 3339, or a ``timedelta``. None for none.
+            keep_generations: of each conversation that stays, remove the earlier generations, except so many of the
+                newest. None for none.
+            keep_quarantine: True to keep ``quarantine/`` of those that stay. With False all of it is removed, except
+                the bytes that this call itself has cut from a torn transcript.
+            labels: only conversations that have all of these labels.
+            snapshots: where a snapshot of each conversation is stored before it is removed (:func:`snapshot_of` says
+                what is in one: the messages, and not the events, extras, times and earlier generations). Its id is the
+                transcript's head.
+            dry_run: only list what would be removed.
 
         Raises:
-            TypeError: an argument is of another type: a path is no ``SnapshotStore``, a number no moment. Nothing was touched.
-            ValueError: nothing was asked for, a count or a moment is not valid, or the moment is in the future. Nothing was touched.
-            StorageError: the system refused. What went before that is gone.
-            Exception: what ``snapshots.save`` raises, as it raises it. The conversation is in place, and what went before it is gone.
+            TypeError: an argument is of another type: for example a path instead of a ``SnapshotStore``. Nothing was
+                touched.
+            ValueError: no rule was given, a count or a moment is not valid, or the moment is in the future. Nothing was
+                touched.
+            StorageError: the system refused. Items removed before that stay removed.
+            Exception: what ``snapshots.save`` raises, as it raises it. The conversation is in place; items removed
+                before it stay removed.
         """
         require_bool("dry_run", dry_run)
         require_store(snapshots)
@@ -539,35 +550,37 @@ class ConversationLibrary:
     def rotate_key(self, names: Iterable[str] | None = None) -> Rotation:
         """Wrap the data key of every sealed conversation with the library's ``encryption_key``; no record is touched.
 
-        Make the library with the key of today and the earlier ones as ``retired_keys``. On return all that is ``rotated`` or
-        ``already`` survives a power loss. After a crash, and after an error, each conversation is wrapped with the earlier key or
-        with the new one, and the same call again does the rest. What is open to write is passed by (with ``hold_lock=False``: open
-        during a call). Symbolic links are not followed. Ten thousand take some seconds on ext4, xfs and btrfs on Linux 5.17 and
-        later; elsewhere each waits for the disk twice.
+        Create the library with the current key and the earlier ones as ``retired_keys``. On return everything in
+        ``rotated`` or ``already_current`` survives a power loss. After a crash, and after an error, each conversation
+        is wrapped with the earlier key or with the new one, and repeating the call does the rest. Conversations that
+        are open to write are skipped (with ``hold_lock=False``: open during a call). Symbolic links are not followed.
+        Ten thousand take some seconds on ext4, xfs and btrfs on Linux 5.17 and later; elsewhere each waits for the disk
+        twice.
 
-        When nothing that is sealed is ``skipped``, the earlier keys are not needed any more, except for backups of key files.
+        When no sealed conversation is ``skipped``, the earlier keys are no longer needed, except for backups of key
+        files.
 
         Args:
-            names: folders of the library, whatever they are called; None for all that are called by an id. One that is not there is
+            names: folders of the library, whatever their names; None for all that are named by an id. A missing one is
                 ``skipped``.
 
         Raises:
             TypeError: ``names`` is one text, or something in it is not a text.
             ValueError: the library has no ``encryption_key``, or a name leads out of it.
-            KeyProviderError: the provider failed. What comes before that conversation is rotated.
+            KeyProviderError: the provider failed. The conversations before that one are rotated.
             StorageError: the system refused; the message says what holds.
         """
         return self._folders.rotate(required(self._folders.keys), names)
 
     def shred(self, id: str) -> Shredding:
-        """Destroy the key of a sealed conversation. Nothing of it can be read again, its archive and its quarantine included.
+        """Destroy the key of a sealed conversation. It can never be read again, its archive and its quarantine included.
 
-        On return the key is destroyed, also after a power loss. After a crash before that it is there or destroyed; make the same
-        call again. The conversation stays listed, and ``delete()`` removes it.
+        On return the key is destroyed, also after a power loss. After a crash before that it exists or is destroyed;
+        repeat the call. The conversation stays listed, and ``delete()`` removes it.
 
-        What this cannot reach: a copy of the key file (keep backups of key files apart, and delete it there), what a medium keeps
-        of deleted files, forks, snapshots and exports, a process that has the conversation open to read, and plain files of it,
-        which ``still_readable`` names.
+        It cannot reach: a copy of the key file (keep backups of key files apart, and delete it there), what the disk
+        keeps of deleted files, forks, snapshots and exports, a process that has the conversation open for reading, and
+        its plaintext files, which ``still_readable`` names.
 
         Raises:
             NotSealedError: it was never sealed; ``delete()`` it.
@@ -609,7 +622,7 @@ def delete_conversation(directory: filesystem.AnyPath, *, file_system: FileSyste
 def list_conversations(
     directory: filesystem.AnyPath, *, last_extra: bool = False, file_system: FileSystem | None = None
 ) -> list[ConversationSummary]:
-    """Every conversation directly under a directory, whatever its folder is called, the one that changed last first.
+    """Every conversation directly under a directory, whatever its folder's name, the last changed one first.
 
     As :meth:`ConversationLibrary.list` otherwise.
 

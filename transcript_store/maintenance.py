@@ -1,4 +1,4 @@
-"""Looking after a conversation without opening it: verify, salvage and repair; ``doctor`` tries the place where it stands."""
+"""Looking after a conversation without opening it: verify, salvage and repair; ``doctor`` checks its file system."""
 
 from transcript_store._conversation.repair import Repair, repair
 from transcript_store._conversation.salvage import Salvage, salvage

@@ -1,8 +1,8 @@
 """Messages in any provider's form: what one may hold, its parts, a reply as messages, the tokens of a reply and its cost.
 
-For clients, viewers and imports. ``encode_message`` refuses what a conversation would refuse. ``parse_message`` refuses what
-reading JSON would change silently. ``parts_of`` never fails. An ``EncodedMessage`` is one that ``encode_message`` encoded:
-``ConversationStore.restore`` and ``append_messages`` take it as it is.
+For clients, viewers and imports. ``encode_message`` refuses what a conversation would refuse. ``parse_message`` refuses
+what reading JSON would change silently. ``parts_of`` never fails. An ``EncodedMessage`` is the result of
+``encode_message``: ``ConversationStore.restore`` and ``append_messages`` accept it unchecked.
 """
 
 from transcript_store._conversation.metadata import family as provider_family

@@ -1,4 +1,4 @@
-"""What a conversation is called, the same everywhere: by its title, else by its first real prompt, else by its program and its time."""
+"""What is a conversation's name? Its title, else its first real prompt, else its program and its time."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 _LONGEST = 120
 _RECORDS = 400
-"""So many are looked at for a prompt: a log begins with events of its program."""
+"""So many records are searched for a prompt: a log starts with events of its program."""
 _SLASH_COMMAND = re.compile(r"/[A-Za-z][\w:-]*(?:\s|$)")
 _OF_CLAUDE = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document"})
 
 
 def name_of(summary: ConversationSummary, prompt: str | None = None) -> str:
-    """The name of a conversation: its title, or its first prompt, or its program and when it began; its id if nothing is known."""
+    """The name of a conversation: its title, or its first prompt, or its program and start; its id if nothing is known."""
     if name := summary.title or prompt:
         return name
     program = "sealed" if summary.sealed else (summary.labels or {}).get("source") or summary.provider
@@ -54,7 +54,7 @@ def name_at(summary: ConversationSummary, **keys: Any) -> str:
 
 
 def first_prompt(directory: str | os.PathLike[str], **keys: Any) -> str | None:
-    """What the conversation in a folder begins with; None if nothing is found among its first records. No lock is taken.
+    """The first prompt of the conversation in a folder; None if its first records have none. No lock is taken.
 
     Raises:
         TranscriptStoreError: as :meth:`ConversationStore.load` and ``iter_records``.
@@ -63,7 +63,7 @@ def first_prompt(directory: str | os.PathLike[str], **keys: Any) -> str | None:
 
     with ConversationStore(directory, read_only=True, cache_bytes=0, **keys) as conversation:
         conversation.load(verify="tail")
-        # What began it stands in the first generation, where a program's compaction took it away.
+        # The first prompt is in the first generation, if a program's compaction removed it.
         for generation in (*earlier_generations(conversation), None):
             records = conversation.iter_records(generation=generation)
             if (found := first_prompt_in(records, conversation.get_metadata().provider)) is not None:
@@ -72,7 +72,7 @@ def first_prompt(directory: str | os.PathLike[str], **keys: Any) -> str | None:
 
 
 def first_prompt_in(records: Iterable[Record], provider: str | None) -> str | None:
-    """The same of the first records of a conversation; no more of them are taken than are needed."""
+    """The same from the first records of a conversation; no more of them are read than needed."""
     return title_among(_prompts(islice(records, _RECORDS), provider))
 
 
@@ -85,14 +85,16 @@ def _prompts(records: Iterable[Record], provider: str | None) -> Iterator[str]:
 
 
 def is_prompt(turn: NeutralMessage, extra: Mapping[str, Any] | None) -> bool:
-    """Whether a person may have said it: the user's, and neither results alone nor what a program wrote in the user's name."""
+    """True if a person may have written it: a user's message, neither only results nor written by a program in the
+    user's name.
+    """
     if turn.role != "user" or not any(isinstance(block, (Text, Media)) for block in turn.blocks):
         return False
     return typed_of(extra, "said") != ""
 
 
 def label_of(turn: NeutralMessage, extra: Mapping[str, Any] | None) -> str:
-    """The beginning of what the user typed of a prompt, on one line; of a document only if that is all there is."""
+    """The start of the user's typed prompt, on one line; a document's only if there is nothing else."""
     texts = [block for block in turn.blocks if isinstance(block, Text) and block.text.strip()]
     typed = [block for block in texts if block.title is None] or texts
     said = typed_of(extra, " ".join(block.text for block in typed))
@@ -101,7 +103,7 @@ def label_of(turn: NeutralMessage, extra: Mapping[str, Any] | None) -> str:
 
 
 def title_among(labels: Iterable[str]) -> str | None:
-    """The first that tells what it is about. ``/mode`` is for the program, not for the model."""
+    """The first title that says something. ``/mode`` is for the program, not for the model."""
     first = None
     for label in labels:
         if not _SLASH_COMMAND.match(label):
@@ -111,12 +113,12 @@ def title_among(labels: Iterable[str]) -> str | None:
 
 
 def turn_of(message: dict[str, Any], provider: str | None) -> NeutralMessage:
-    """What a message says."""
+    """The neutral form of a message."""
     return to_neutral((message,), _form(message, provider))[0]
 
 
 def _form(message: dict[str, Any], provider: str | None) -> str:
-    """Whose form a message has. A provider that is not known does not say it, so the message does."""
+    """The provider whose form a message has. If the provider is unknown, the message itself shows it."""
     if provider is not None and is_form_known(provider):
         return provider
     if isinstance(message.get("parts"), list):

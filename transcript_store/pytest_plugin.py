@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def simulated_disk() -> SimulatedFileSystem:
-    """A disk in memory that can lose power, refuse calls and show each of them: give it as ``file_system``."""
+    """A disk in memory that can lose power, refuse calls and show each of them: pass it as ``file_system``."""
     from transcript_store.testing import SimulatedFileSystem  # here: every run of pytest loads this file
 
     return SimulatedFileSystem()
@@ -33,7 +33,7 @@ def simulated_disk() -> SimulatedFileSystem:
 
 @pytest.fixture
 def conversation_library(tmp_path: Path) -> ConversationLibrary:
-    """An empty library in the test's temporary folder; nothing is there before the first conversation."""
+    """An empty library in the test's temporary folder; its folder does not exist before the first conversation."""
     from transcript_store import ConversationLibrary
 
     return ConversationLibrary(tmp_path / "conversations")

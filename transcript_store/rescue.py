@@ -18,18 +18,18 @@ GENESIS = b"0" * 32
 
 
 def chained(previous: bytes, body: bytes) -> bytes:
-    """The hash of a line, without its last 43 bytes, behind a line that has this hash."""
+    """The hash of a line, without its last 43 bytes, after a line that has this hash."""
     return sha256(previous + body).hexdigest()[:32].encode()
 
 
 class Transcript:
-    """Finds the records that verify: in their place, glued to others, or behind damage."""
+    """Finds the records that verify: in order, glued to others, or after damage."""
 
     def __init__(self) -> None:
         self.missing = ["line 1: there is no header"]
         self.head, self.generation, self.retracts = GENESIS, None, True  # of the line before; of the header
         self.last, self.seq = GENESIS + b'"}', 0  # the last line that is whole, and its number
-        self.before = [GENESIS]  # the hash at the end of the line before: as it stands there, and recomputed
+        self.before = [GENESIS]  # the hash at the end of the line before: as stored, and recomputed
         self.seen: dict[bytes, bytes] = {}  # of each whole record, by its hash, the hash before it
 
     def previous(self, text: bytes) -> bytes | None:
@@ -66,9 +66,9 @@ class Transcript:
 
 
 def main(path: Path) -> int:
-    """Print what is there; returns 1 if something is missing."""
+    """Print the messages; returns 1 if something is missing."""
     if not (file := path / "transcript.jsonl" if path.is_dir() else path).is_file():
-        sys.exit(f"{file}: no such file: give the folder of one conversation, or its transcript.jsonl")
+        sys.exit(f"{file}: no such file: pass the folder of one conversation, or its transcript.jsonl")
     with file.open("rb") as lines:
         transcript, ahead, gone = Transcript(), Transcript(), list[range]()
         for record in (record for at, line in enumerate(lines, 1) for record in ahead.records(line, at)):
@@ -78,15 +78,17 @@ def main(path: Path) -> int:
         for record in (record for at, line in enumerate(lines, 1) for record in transcript.records(line, at)):
             if (match := RECORD.match(record)) and not match[2] and not any(transcript.seq in part for part in gone):
                 value, end = json.JSONDecoder().raw_decode(text := record[match.end() :].decode())
-                shown = json.dumps(value) if sys.stdout.isatty() else text[:end]  # a terminal obeys what JSON allows
+                shown = (
+                    json.dumps(value) if sys.stdout.isatty() else text[:end]
+                )  # JSON allows characters that a terminal acts on
                 sys.stdout.buffer.write(f"{shown}\n".encode())  # UTF-8, whatever the system's own encoding is
     if re.search(rb',"batch":\[(\d+),(?!\1\])\d+\]' + END.pattern + b"$", transcript.last):
-        transcript.missing.append("the end: what was appended last was cut off, and never acknowledged")
+        transcript.missing.append("the end: the last append was interrupted and never acknowledged")
     if path.is_dir():
         try:
             mark = json.loads((path / "metadata.json").read_bytes())["mark"] or {"generation": -1}
             if transcript.generation in (mark["generation"], None) and mark["seq"] > transcript.seq:
-                transcript.missing.append(f"the end: there were {mark['seq']} records at least, and some are gone")
+                transcript.missing.append(f"the end: there were {mark['seq']} records at least, and some are missing")
         except (OSError, ValueError, LookupError, TypeError) as error:
             transcript.missing.append(f"metadata.json cannot be read: {error}")
     sys.stderr.writelines(f"{what}\n" for what in transcript.missing)

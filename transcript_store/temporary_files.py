@@ -1,7 +1,7 @@
-"""New files under names of their own, until they are whole and get theirs. What a killed writer left is removed by the next one.
+"""How is a file written under a temporary name until it is whole? The next writer removes a killed writer's leftovers.
 
-A writer holds ``flock`` on its file, which the kernel takes back when the process ends, however that ends. Where a file system has
-no locks, what was left stays.
+A writer holds ``flock`` on its file, which the kernel releases when the process ends. On a file system without locks,
+leftovers stay.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _ENDS = re.compile(r"[0-9a-f]{16}\.tmp")
 
 @contextmanager
 def temporary(folder: str, begins: str) -> Iterator[tuple[BinaryIO, str]]:
-    """A new file in a folder, 0600, open to write, and its path, which begins as given; within the block it is locked.
+    """A new file in a folder, 0600, open for writing, and its path, which starts as given; within the block it is locked.
 
-    What was begun with the same name and is written by nobody is removed before. At the end of the block the path is removed, unless
-    it has become another. Whoever gives the file its name does so within the block: behind it another writer takes it for left over.
+    Leftovers with the same name and no writer are removed before. At the end of the block the path is removed, unless
+    it was renamed. The caller renames the file within the block: after it another writer takes it for a leftover.
 
     Raises:
         OSError: the system refuses.
@@ -47,17 +47,17 @@ def _begun(path: str) -> int:
             fcntl.flock(handle, fcntl.LOCK_EX)
         if os.fstat(handle).st_nlink:
             return handle
-        os.close(handle)  # before it was locked another writer took it for left over, and removed it
+        os.close(handle)  # before it was locked another writer took it for a leftover, and removed it
 
 
 def _remove_what_was_left(folder: str, begins: str) -> None:
     for name in os.listdir(folder):
         if not (name.startswith(begins) and _ENDS.fullmatch(name, len(begins))):
             continue
-        with suppress(OSError):  # another's file, or it is gone already
+        with suppress(OSError):  # another writer's file, or already removed
             handle = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a killed writer's lock is gone with it
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a killed writer's lock is released with it
                 os.unlink(os.path.join(folder, name))
             finally:
                 os.close(handle)
@@ -66,4 +66,4 @@ def _remove_what_was_left(folder: str, begins: str) -> None:
 def require_binary(output: object) -> None:
     """Raise ``TypeError`` for a stream of text, before the first byte goes there."""
     if isinstance(output, TextIOBase):
-        raise TypeError("output must be a path or a binary stream, and this one is of text: give its .buffer")
+        raise TypeError("output must be a path or a binary stream, but this is a text stream: pass its .buffer")

@@ -1,4 +1,4 @@
-"""Transcripts by places, and one line of a list: for indexes and views, which read what changed and nothing else.
+"""Transcripts by file position, and one row of a listing: for indexes and views, which read only what changed.
 
 .. code-block:: python
 
@@ -6,7 +6,7 @@
 
     def new_records(directory, known):
         with open_transcript(directory) as transcript:
-            if not transcript.holds(known):  # replaced, repaired, or put back from a backup
+            if not transcript.holds(known):  # replaced, repaired, or restored from a backup
                 known = transcript.begin
             return list(transcript.records(known))
 """

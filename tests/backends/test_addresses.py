@@ -110,7 +110,7 @@ def test_a_command_that_needs_a_path_refuses_an_address(
         store.initialize()
     code, out, err = cli(*command)
     assert (code, out) == (2, "")
-    assert "an address stands where a path is needed" in err
+    assert "an address was given instead of a path" in err
     assert "s3cret" not in err
     assert [path.name for path in tmp_path.iterdir()] == ["chats"]
 

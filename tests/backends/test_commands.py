@@ -544,7 +544,7 @@ def every_command(cli: Cli, place: str, keys: tuple[str, str], tmp_path: Path) -
     do("shred", at, "--yes", code=1)  # it was plain once, and those slots can be read
     do("show", at, "--key-file", two, code=1)
     due = ("prune", place, "--older-than", "0d", "--yes")
-    assert "nothing of it can be read" in do(*due, "--key-file", two, "--snapshots", place, code=1)  # so it is not kept
+    assert "it can never be read again" in do(*due, "--key-file", two, "--snapshots", place, code=1)  # so it is not kept
     do(*due)
     assert do("list", place, "--json") == ""
     return said

@@ -136,7 +136,7 @@ def test_one_that_cannot_go_does_not_stop_the_others(
     assert len(out.splitlines()) == 1
     assert f"{broken}/transcript.jsonl" in err
     assert "is not an earlier state of it" in err
-    assert "ship it to another place" in err
+    assert "ship it to another backend" in err
     (Path(library.directory) / "notes.txt").write_text("of nobody's")
     reports = {Path(report.directory).name: report for report in ship_library(library.directory, place_at(place))}
     assert [type(reports[each]).__name__ for each in (broken, parted, whole)] == ["NotShipped", "NotShipped", "Shipped"]

@@ -138,7 +138,7 @@ def test_list_of_something_else(cli: Cli, tmp_path: Path) -> None:
         (("list", str(tmp_path / "file")), "a file stands where a library should be; name a directory"),
         (
             ("snapshot", "list", "--store", str(tmp_path / "file")),
-            "move away the file or the symbolic link that stands there",
+            "move away the file or the symbolic link at that path",
         ),
     ):
         code, out, err = cli(*command)

@@ -349,7 +349,7 @@ def test_arguments_that_do_not_count_are_named_once(tmp_path, caplog):
                 store.load_or_initialize(**{**given, **changes})
                 assert store.get_metadata().system_prompt == "canary"
         said = [record.getMessage() for record in caplog.records]
-        expected = f"{tmp_path}/c: the given {names} differs from what is on record, which is kept"
+        expected = f"{tmp_path}/c: the given {names} differs from the stored value, which is kept"
         assert said == ([expected] if names else [])
         caplog.clear()
     with ConversationStore(tmp_path / "c") as store:

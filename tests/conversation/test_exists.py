@@ -147,7 +147,7 @@ def test_a_mistyped_path_is_not_answered_with_initialize_alone(tmp_path):
     with pytest.raises(ConversationNotFoundError) as caught:
         ConversationStore(tmp_path / "agnet").load()
     assert str(caught.value) == (
-        f"{tmp_path}/agnet: there is no conversation; check the path; initialize() begins a new conversation there"
+        f"{tmp_path}/agnet: there is no conversation; check the path; initialize() starts a new conversation there"
     )
 
 

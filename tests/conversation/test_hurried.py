@@ -81,7 +81,7 @@ def test_an_object_where_its_path_belongs(store, tmp_path, call):
         TypeError, match=r"^a path must be a str or an os.PathLike of one, not ConversationStore; pass its directory$"
     ):
         call(store)
-    with pytest.raises(TypeError, match=r"not ConversationLibrary; give its directory$"):
+    with pytest.raises(TypeError, match=r"not ConversationLibrary; pass its directory$"):
         call(ConversationLibrary(tmp_path))
     for wrong in (None, 3, b"c"):
         with pytest.raises(

@@ -39,7 +39,7 @@ def test_behind_another_head(store, tmp_path):
     store.append_message(THREE)
     before = tree(tmp_path)
     for append in appends(store, read):
-        with pytest.raises(ConversationChangedError, match="nothing was stored; read what came since") as caught:
+        with pytest.raises(ConversationChangedError, match="nothing was stored; read the new records") as caught:
             append()
         assert (caught.value.expected_head, caught.value.head) == (read, store.head)
         assert caught.value.path == store.directory

@@ -123,7 +123,7 @@ def test_a_torn_tail_that_cannot_be_quarantined_is_not_cut(conversation, tmp_pat
     with open(conversation / TRANSCRIPT, "ab") as file:
         file.write(b'{"seq":3,"at"')
     before = tree(tmp_path, but=("lock",))
-    with pytest.raises(StorageError, match="open it with read_only=True, which gives every whole record"):
+    with pytest.raises(StorageError, match="open it with read_only=True to read every whole record"):
         ConversationStore(conversation).load()
     with ConversationStore(conversation, read_only=True) as reader:
         reader.load()

@@ -178,7 +178,7 @@ def test_what_is_no_redactor_is_told(conversation: ConversationStore, tmp_path: 
 @pytest.mark.parametrize("to", ["jsonl", "markdown"])
 def test_a_stream_of_text_is_no_output(conversation: ConversationStore, to: str) -> None:
     """Before a byte is written; else its own error would be the first that somebody reads."""
-    with pytest.raises(TypeError, match=r"binary stream, and this one is of text: give its \.buffer"):
+    with pytest.raises(TypeError, match=r"binary stream, but this is a text stream: pass its \.buffer"):
         export(conversation, to=to, output=io.TextIOWrapper(io.BytesIO()))  # type: ignore[arg-type]
 
 

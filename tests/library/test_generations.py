@@ -97,7 +97,7 @@ ARCHIVE_DAMAGES = {
     _cut_a_record: "not what generation 2 says it replaced",
     _empty: "the file is empty",
     _another: "its name says generation 1, its header 0",
-    _a_directory: "a directory stands where",
+    _a_directory: "a directory is in the place of",
 }
 
 

@@ -86,7 +86,7 @@ def test_a_link_is_not_followed(tmp_path, library, root, leads_to):
     assert [summary.id for summary in library.list()] != [ID]
     assert len(library.list()) == len(list_conversations(root)) == 1
     for act in (library.open, library.fork, library.delete, library.verify):
-        with pytest.raises(CorruptTranscriptError, match="a symbolic link stands where") as refused:
+        with pytest.raises(CorruptTranscriptError, match="a symbolic link is in the place of") as refused:
             act(ID)
         assert refused.value.kind == "foreign"
     with pytest.raises(ConversationExistsError, match="symbolic link"):
@@ -100,9 +100,9 @@ def test_a_file_in_a_folders_place_is_not_ours(library, root):
     (root / ID).write_bytes(b"mine")
     assert len(library.list()) == 1
     for act in (library.open, library.fork, library.delete):
-        with pytest.raises(CorruptTranscriptError, match="a file stands where"):
+        with pytest.raises(CorruptTranscriptError, match="a file is in the place of"):
             act(ID)
-    with pytest.raises(ConversationExistsError, match="a file stands where"):
+    with pytest.raises(ConversationExistsError, match="a file is in the place of"):
         library.create(id=ID)
     assert (root / ID).read_bytes() == b"mine"
 

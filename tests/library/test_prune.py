@@ -315,7 +315,7 @@ def test_what_is_not_ours_in_one_folder_does_not_end_the_prune_of_all(
     planted.symlink_to(elsewhere)
     done = shelf.prune(older_than=timedelta(days=1), dry_run=False)
     assert [item.id for item in done.skipped] == [chats[2]]
-    assert "a symbolic link stands where" in (done.skipped[0].skipped or "")
+    assert "a symbolic link is in the place of" in (done.skipped[0].skipped or "")
     assert len(done.pruned) == 4
     assert (elsewhere / "transcript-000000.jsonl").read_text() == "mine"
 

@@ -107,7 +107,7 @@ def test_a_library_is_a_collection(library):
 def test_the_beginning_of_an_id_is_answered_with_what_takes_one(library):
     with library.create() as conversation:
         pass
-    with pytest.raises(InvalidIdError, match=r"no whole id; library\["):
+    with pytest.raises(InvalidIdError, match=r"not a whole id; library\["):
         library.open(conversation.id[:8])
     with pytest.raises(InvalidIdError, match="must be a lower-case UUID"):
         library.open(conversation.id.upper())

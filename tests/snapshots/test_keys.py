@@ -140,7 +140,7 @@ def test_nothing_is_saved_in_the_clear_beside_what_is_sealed(tmp_path: Path) -> 
             error = error_of(lambda other=other: keyless.save(other))  # type: ignore[misc]
             assert isinstance(error, DecryptionError)
             assert error.hint in (Hint.GIVE_THE_KEY_OR_SAVE_ELSEWHERE, Hint.GIVE_THE_KEY_OR_DELETE)
-            assert error.problem.endswith("nothing was touched")
+            assert error.problem.endswith("nothing was changed")
     assert contents(tmp_path) == before
     keyless.delete(one.id)
     keyless.save(one)

@@ -72,7 +72,7 @@ def test_a_rotation_leaves_what_it_cannot_open(tmp_path: Path) -> None:
 
 
 def test_a_rotation_that_opens_one_thing_less_says_what_holds_of_the_rest(tmp_path: Path) -> None:
-    """Nobody may take "nothing was touched" for leave to throw the new key away; where it would be true, it is said."""
+    """Nobody may take "nothing was changed" for leave to throw the new key away; where it would be true, it is said."""
     store = store_at(tmp_path, KEY)
     some = [snapshot(IMAGE), snapshot("two")]
     for one in some:
@@ -91,7 +91,7 @@ def test_a_rotation_that_opens_one_thing_less_says_what_holds_of_the_rest(tmp_pa
         assert error.path == str(bad)
         assert error.problem.endswith("; it was skipped; 3 others are sealed with the new key now")
         assert error.hint is Hint.KEEP_BOTH_KEYS
-        assert "nothing was touched" not in str(error)
+        assert "nothing was changed" not in str(error)
     assert [store_at(tmp_path, OTHER_KEY).load(one.id) for one in some] == some
 
 

@@ -196,7 +196,7 @@ def test_a_page_takes_a_binary_stream_and_a_redactor(tmp_path):
     """What belongs there is said, before a byte is written."""
     with ConversationStore(tmp_path / "c") as conversation:
         conversation.initialize()
-    with pytest.raises(TypeError, match=r"binary stream, and this one is of text: give its \.buffer"):
+    with pytest.raises(TypeError, match=r"binary stream, but this is a text stream: pass its \.buffer"):
         write_page(tmp_path / "c", io.TextIOWrapper(io.BytesIO()))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="redact must be a SecretRedactor, not bool"):
         write_page(tmp_path / "c", tmp_path / "page.html", redact=True)  # type: ignore[arg-type]

@@ -153,7 +153,7 @@ class Reads:
 
         Raises:
             GenerationNotFoundError: there is no such generation; the message lists the existing ones.
-                CorruptTranscriptError: the lines that are read, or the archived file, are damaged.
+            CorruptTranscriptError: the lines that are read, or the archived file, are damaged.
             StorageError: the system refuses to read them.
         """
         if generation is not None:
@@ -636,8 +636,8 @@ class Writes:
         ``purge_quarantine()``. On return the file is removed, also after a power loss. (The disk may keep its blocks.)
 
         Raises:
-            GenerationNotFoundError: there is no such generation; the message lists the existing ones. ValueError: it is
-                the live generation; ``replace_transcript()`` first.
+            GenerationNotFoundError: there is no such generation; the message lists the existing ones.
+            ValueError: it is the live generation; ``replace_transcript()`` first.
             TranscriptStoreError: as :meth:`append_message`.
         """
         arguments.require_count("generation", generation)

@@ -100,8 +100,8 @@ def repair(
         file_system: another file system, for tests (``transcript_store.testing``).
 
     Raises:
-        ConversationNotFoundError: the path does not exist; check it. ConversationLockedError: it has a live writer;
-            close that first. Not raised by a dry run.
+        ConversationNotFoundError: the path does not exist; check it.
+        ConversationLockedError: it has a live writer; close that first. Not raised by a dry run.
         CorruptTranscriptError: no file there is ours, or something other than a file has the name of one of ours; move
             it away. (``kind`` is ``foreign``.)
         CorruptMetadataError: the same, of metadata.json.

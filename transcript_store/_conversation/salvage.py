@@ -217,8 +217,8 @@ def salvage(directory: filesystem.AnyPath, *, file_system: FileSystem | None = N
     written.
 
     Raises:
-        ConversationNotFoundError: the path does not exist; check it. CorruptTranscriptError: no file there is ours
-            (``kind`` is ``foreign``); choose another folder.
+        ConversationNotFoundError: the path does not exist; check it.
+        CorruptTranscriptError: no file there is ours (``kind`` is ``foreign``); choose another folder.
         CorruptMetadataError: something other than a file is named metadata.json (``foreign``); move it away.
         UnsupportedVersionError: a later version wrote it; upgrade.
         StorageError: the system refuses to read it; the message says what to do.

@@ -99,8 +99,9 @@ class ConversationGroup:
             contents: members of :class:`NewConversation`; none of them is required.
 
         Raises:
-            ConversationExistsError: the name is taken, or it is in the group already. PoisonedError: a commit failed;
-                ``list()`` shows what was created, and the rest can be created again in a new group.
+            ConversationExistsError: the name is taken, or it is in the group already.
+            PoisonedError: a commit failed; ``list()`` shows what was created, and the rest can be created again in a
+                new group.
             RuntimeError: the group has ended, perhaps meanwhile, or this is a fork of the process that created it.
             TranscriptStoreError: as :meth:`ConversationStore.initialize`. The others in the group wait as before.
         """

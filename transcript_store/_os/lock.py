@@ -87,7 +87,7 @@ class Lock:
 
         Raises:
             ConversationLockedError: another writer has it; the error says what that writer wrote about itself.
-                NotOursError: something other than a file has the lock's name.
+            NotOursError: something other than a file has the lock's name.
         """
         waited_seconds = 0.0  # counted, not read off a clock that may jump
         while True:

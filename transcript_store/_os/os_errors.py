@@ -80,7 +80,7 @@ class NotOursError(OSError):
     """Something else exists under a name that is ours; ``reason`` says what."""
 
     def __init__(self, status: FileStatus) -> None:
-        self.reason = f"{kind_of(status)} has a name that is reserved for a file of ours"
+        self.reason = f"{kind_of(status)} is in the place of a file of ours"
         super().__init__(errno.EEXIST, self.reason)
 
 

@@ -34,8 +34,9 @@ class FileSystem(Protocol):
     """The machine below the store. A handle is an int, as a file descriptor is.
 
     Raises:
-        FileNotFoundError: the name does not exist. FileExistsError: a name exists that ``create``, ``make_directory``
-            or ``link`` is to create. NotADirectoryError: a file is where ``open_directory`` expects a directory.
+        FileNotFoundError: the name does not exist.
+        FileExistsError: a name exists that ``create``, ``make_directory`` or ``link`` is to create.
+        NotADirectoryError: a file is where ``open_directory`` expects a directory.
         OSError: the system refused, and ``errno`` says why; the store makes a ``StorageError`` of it.
     """
 

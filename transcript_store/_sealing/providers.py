@@ -160,8 +160,8 @@ class Keyring:
         """The data key that was wrapped with the key of this id.
 
         Raises:
-            WrongKeyError: none of the keys has this id, or the one with this id does not unwrap it. KeyProviderError:
-                the provider with this id raised, or returned something else.
+            WrongKeyError: none of the keys has this id, or the one with this id does not unwrap it.
+            KeyProviderError: the provider with this id raised, or returned something else.
         """
         return self._unwrapped(key_id, wrapped, path)[0]
 

@@ -65,7 +65,7 @@ def test_a_provider_is_chosen_by_its_key(
     monkeypatch.setenv("ANTHROPIC_API_KEY" if dialect != "claude" else "OPENAI_API_KEY", "another")
     result = cli("chat", str(tmp_path / "c"), "--allow-insecure-base-url", stdin=b"hi\n")
     assert (result.code, result.out) == (2, "")
-    assert re.search(rf"provider '{dialect}' needs a token, and none is in .*{key}", result.err)
+    assert re.search(rf"provider '{dialect}' needs a token; set .*{key}", result.err)
 
 
 def test_the_order_of_choice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

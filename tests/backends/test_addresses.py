@@ -181,7 +181,7 @@ def test_an_error_of_a_place_names_no_errno_of_this_machine() -> None:
     ("value", "told"),
     [
         ("{}/file", "is no directory"),
-        ("mysql://ada:s3cret@host/db", "there is no engine for mysql://"),
+        ("mysql://ada:s3cret@host/db", "there is no backend for mysql://"),
         ("postgresql://ada:s3/cret@host/db", "%2F"),
         (
             "postgresql://ada:s3cret@host/db/0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51",

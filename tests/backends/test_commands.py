@@ -108,7 +108,7 @@ def test_no_error_of_arguments_tells_the_password(cli: Cli, command: tuple[str, 
 @pytest.mark.parametrize("url", ["ftp://host/x", "host/x", "", "postgresql://[::1/x", "//host"])
 def test_what_is_no_address_is_refused(url: str) -> None:
     """The error says which schemes there are, and repeats nothing of what stands behind it."""
-    with pytest.raises(ValueError, match="no address of a place") as told:
+    with pytest.raises(ValueError, match="not a backend.s address") as told:
         open_backend(url)
     assert "host" not in str(told.value)
 
@@ -374,10 +374,10 @@ MISTAKES = [
     (("show", "{place}"), "name a conversation in it"),
     (("show", "{place}", "zzzz"), "there is no conversation 'zzzz'"),
     (("show", "{place}", "ffff"), "there is no conversation 'ffff'"),
-    (("show", "ftp://host/x/last"), "there is no engine for ftp://"),
+    (("show", "ftp://host/x/last"), "there is no backend for ftp://"),
     (("record", "{place}"), "name a conversation in it"),
-    (("serve", "ftp://host/x"), "there is no engine for ftp://"),
-    (("mcp", "ftp://host/x"), "there is no engine for ftp://"),
+    (("serve", "ftp://host/x"), "there is no backend for ftp://"),
+    (("mcp", "ftp://host/x"), "there is no backend for ftp://"),
     (("repair", "{place}/last", "--apply"), "on a place nothing is repaired where it is"),
     (("seal", "{place}/last"), "seal needs a key"),
 ]

@@ -89,7 +89,7 @@ def test_nothing_is_stored_where_nobody_listens(engine: Any, port: int, key: byt
         with pytest.raises(BackendError) as told:
             call()
         assert told.value.outcome == "not stored"
-        assert "start the server, or give another" in str(told.value)
+        assert "start the server, or use another" in str(told.value)
         assert "hunter2" not in str(told.value)
         assert 3 <= sum(waited) < 5
 

@@ -684,6 +684,6 @@ def test_an_address_is_no_place(tmp_path):
             lambda: restore("s3://bucket/copies", conversation.id, tmp_path / "back"),  # type: ignore[arg-type]
         ):
             with pytest.raises(
-                TypeError, match=r"place must be a place, not str: places\.open_backend\(address\) makes one"
+                TypeError, match=r"expected a backend, not str: backends\.open_backend\(address\) opens one"
             ):
                 call()

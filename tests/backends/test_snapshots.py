@@ -250,7 +250,7 @@ def test_a_store_by_its_address(tmp_path: Path) -> None:
     postgres = open_snapshot_store("postgresql://ada:s3cret@nowhere.example/agents", create=True)
     assert isinstance(postgres, BackendSnapshotStore)
     assert postgres.directory == "postgresql://nowhere.example/agents/snapshots"
-    with pytest.raises(ValueError, match="there is no engine for ftp://") as told:
+    with pytest.raises(ValueError, match="there is no backend for ftp://") as told:
         open_snapshot_store("ftp://ada:s3cret@host/x")
     assert "s3cret" not in str(told.value)
 

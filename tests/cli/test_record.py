@@ -91,7 +91,7 @@ def test_metadata_is_of_the_creation(cli: Cli, tmp_path: Path) -> None:
     code, _, err = cli("record", directory, "--provider", "openai", "--model", "m2", "--system", "No.")
     assert code == 0
     assert err == (
-        f"transcript-store: {directory}: the given provider, model, system_prompt differs from what is on record, "
+        f"transcript-store: {directory}: the given provider, model, system_prompt differs from the stored value, "
         "which is kept\n"
     )
     found = metadata(directory)

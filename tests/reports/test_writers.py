@@ -57,7 +57,7 @@ def test_a_backend():
         with pytest.raises(ConversationLockedError) as refused:
             library.open(conversation.id)
         assert (
-            f"'worker-1', process {writer.pid} on {writer.host}, writes to it since {writer.since}"
+            f"'worker-1', process {writer.pid} on {writer.host}, has been writing to it since {writer.since}"
             in refused.value.problem
         )
     assert library.writers() == []

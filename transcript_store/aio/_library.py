@@ -36,9 +36,10 @@ T = TypeVar("T")
 class AsyncSearchIndex:
     """Finds messages in a library, for tasks of asyncio or trio: :class:`transcript_store.search.SearchIndex`, awaited.
 
-    Use it in an ``async with`` statement, or close it. Each call has the arguments, the result and the errors of the call of that name
-    there, and is made in a thread of the index's own, in the order in which the calls are made. The index is opened by the first call.
-    A call that has begun is made to its end, also if its caller is cancelled, and then the cancellation is raised.
+    Use it in an ``async with`` statement, or close it. Each call has the arguments, the result and the errors of the
+    call of that name there, and is made in a thread of the index's own, in the order in which the calls are made. The
+    index is opened by the first call. A call that has started runs to completion, also if its caller is cancelled; then
+    the cancellation is raised.
 
     Args:
         library: the library, or its directory.
@@ -155,8 +156,8 @@ def _awaited(
 class AsyncConversationLibrary:
     """The conversations in a directory, by id, for tasks of asyncio or trio: :class:`ConversationLibrary`, awaited.
 
-    Each call has the arguments, the result and the errors of the call of that name there, and runs in a thread of its own. A
-    call that has begun is made to its end, also if its caller is cancelled, and then the cancellation is raised.
+    Each call has the arguments, the result and the errors of the call of that name there, and runs in a thread of its
+    own. A call that has started runs to completion, also if its caller is cancelled; then the cancellation is raised.
 
     Args:
         directory: the library's folder, or a place.
@@ -225,7 +226,7 @@ class AsyncConversationLibrary:
         try:
             await self.call(lambda library: stores.append(load(library)))
         except interrupting:
-            for store in stores:  # nobody gets it
+            for store in stores:  # no caller gets it
                 await AsyncConversationStore.of(store).close()
             raise
         return AsyncConversationStore.of(stores[0])

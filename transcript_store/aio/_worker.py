@@ -1,18 +1,18 @@
-"""The thread in which the calls on one store are made, and the tasks that wait for them.
+"""How do tasks call one store? Its own thread makes the calls, and the tasks wait for them.
 
-Tasks put *turns* into a line, and the thread takes one after the other. Each store has a thread of its own, so a store that
-waits for a lock or for its disk keeps no other store waiting.
+Tasks put *jobs* into a queue, and the thread takes one after the other. Each store has a thread of its own, so a store
+that waits for a lock or for its disk keeps no other store waiting.
 
 What holds:
 
-* W1. Turns are taken in the order in which they were put, one at a time.
-* W2. A turn that is in the line is taken, whatever happens to the tasks that wait for it: they are cancelled, or their event
-  loop ends.
-* W3. A task that waits goes on when its turn is done, and not before, also if it is cancelled. So nothing is stored behind the
-  back of a task that was told something else.
+* W1. Jobs run in the order in which they were queued, one at a time.
+* W2. A turn that is in the line is taken, whatever happens to the tasks that wait for it: they are cancelled, or their
+  event loop ends.
+* W3. A task that waits goes on when its turn is done, and not before, also if it is cancelled. So nothing is stored
+  behind the back of a task that was told something else.
 
-``asyncio.to_thread`` breaks W3. ``anyio.to_thread.run_sync`` breaks W2 and W3 if a task is cancelled by ``Task.cancel()``, as
-``asyncio.wait_for`` and Ctrl-C do it: only anyio's own scopes know its shield (anyio 4.16).
+``asyncio.to_thread`` breaks W3. ``anyio.to_thread.run_sync`` breaks W2 and W3 if a task is cancelled by
+``Task.cancel()``, as ``asyncio.wait_for`` and Ctrl-C do it: only anyio's own scopes know its shield (anyio 4.16).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Job(ABC):
         """In the thread. Nothing is raised: what goes wrong is kept for those who wait."""
 
     def takes(self, other: Self) -> bool:  # noqa: ARG002
-        """Take over the work of another turn that would stand right behind this one; False if that cannot be."""
+        """Take over the work of another job that would directly follow this one; False if that is impossible."""
         return False
 
     async def finished(self) -> None:
@@ -89,7 +89,7 @@ class _CallJob(Job, Generic[T]):
         try:
             self.result = self._function()
             if isinstance(self.result, CoroutineType):
-                self.result.close()  # it has not begun, and nobody would await it
+                self.result.close()  # it has not started, and no task would await it
                 raise TypeError(
                     "a function that is called in a store's thread must not be async: nothing awaits it there"
                 )
@@ -112,7 +112,7 @@ class Worker:
         """Held while the line is looked at or changed, and never for long."""
         self._line: deque[Job] = deque()
         self._is_at_work = False
-        """Whether somebody is going to look at the line again."""
+        """True if the thread is going to check the queue again."""
         self._thread: ThreadPoolExecutor | None = None
 
     async def call(self, function: Callable[[], T]) -> T:
@@ -140,6 +140,8 @@ class Worker:
         if self._process_id != os.getpid():
             self._begin()  # a forked child: the line and the thread are its parent's
         with self._mutex:
+            # Only the last in the queue: joining an earlier one would overtake the calls between them (W1). Only of the
+            # same event loop: `done` is an event of that loop.
             if self._line and self._line[-1].wake == wake and self._line[-1].takes(turn):
                 return self._line[-1]
             if not self._is_at_work:
@@ -166,8 +168,8 @@ class Worker:
                 turn = self._line.popleft()
             turn.run()
             done, wake = turn.done, turn.wake
-            del turn  # first: a task that goes on may forget its store, which is then collected, and not a moment later
-            with suppress(RuntimeError):  # the event loop has ended, and nobody waits any more
+            del turn  # first: a task that continues may drop its store, which is then collected at once
+            with suppress(RuntimeError):  # the event loop has ended, and no task waits any more
                 wake(done.set)
 
 
@@ -178,11 +180,8 @@ def _wake() -> Wake:
 
 
 # ---- appends ----
-#
-# Appends of many tasks, stored as one batch: one write and one sync.
-#
-# While the thread stores one batch, the appends that come make the next. Each caller's messages stay together, and stand in the
-# order in which the calls were made.
+# Appends of many tasks, stored as one batch: one write and one sync. While the thread stores one batch, the new appends
+# form the next. Each caller's messages stay together, in the order of the calls.
 
 _MOST_BYTES = 8 << 20
 """So much is stored as one batch. A call that brings more is a batch of its own."""
@@ -260,7 +259,7 @@ class AppendJob(Job):
                 self._refuse(refusal)
             else:
                 self._store_each()
-        except BaseException as error:  # nobody's on purpose: no memory, say
+        except BaseException as error:  # no task's own error: for example no memory
             for member in self._members:
                 member.error = error
 

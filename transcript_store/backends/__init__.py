@@ -1,7 +1,7 @@
-"""Conversations that live on an engine instead of a disk: a log of slots, each written once by the engine's own conditional write.
+"""Conversations on a backend instead of a disk: a log of slots, each written once by the backend's own conditional write.
 
-A ``Backend`` is what an engine must offer, and ``ConversationLibrary(place)`` is the library on it. This is an extra room: nothing of
-the core imports it. docs/engines.md says what is different there.
+A ``Backend`` is the interface to PostgreSQL or an object store, and ``ConversationLibrary(backend)`` is the library on
+it. The core never imports this folder. docs/engines.md says what is different there.
 
 .. code-block:: python
 
@@ -41,7 +41,7 @@ if _typing.TYPE_CHECKING:
     from transcript_store.backends._shipping_library import *
     from transcript_store.backends._snapshots import *
 else:
-    from transcript_store.backends import _library  # noqa: F401 (it says what a library on a place is: a place does not)
+    from transcript_store.backends import _library  # noqa: F401 (it sets the class of a backend's library, which the backend does not know)
 
     __getattr__, __dir__ = _opened(
         __name__,

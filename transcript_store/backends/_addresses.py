@@ -1,4 +1,4 @@
-"""A place by its address."""
+"""Which backend does an address name?"""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ _OBJECTS = frozenset({"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", 
 
 
 def open_backend(url: str, *, create: bool = False) -> Backend:
-    """The place at an address, as it stands in a variable of the environment or on a command line.
+    """Open the backend at an address, as written in an environment variable or on a command line.
 
-    ``postgresql://user@host/database`` is a :class:`PostgresBackend`; ``?schema=copies`` behind it names a schema, and so another
-    library in the same database. ``s3://bucket/prefix``, ``gs://…`` and ``az://…`` are an
-    :class:`ObjectStoreBackend`. What the address does not say comes from the environment, as the client libraries have it: ``PGPASSWORD``,
-    ``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT`` … Nobody is asked for anything yet. Errors call the place by its address without the user,
-    the password and the options.
+    ``postgresql://user@host/database`` is a :class:`PostgresBackend`; ``?schema=copies`` after it names a schema, and
+    so another library in the same database. ``s3://bucket/prefix``, ``gs://…`` and ``az://…`` are an
+    :class:`ObjectStoreBackend`. What the address leaves out comes from the environment, as in the client libraries:
+    ``PGPASSWORD``, ``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT`` … Nothing connects yet. Errors name the backend by its
+    address without the user, the password and the options.
 
     Args:
         url: the address.
-        create: make the tables of a database when they are missing, or of an earlier version.
+        create: create the tables of a database if they are missing, or update those of an earlier version.
 
     Raises:
-        ValueError: no engine has such an address, or it is malformed. Its text repeats the scheme and nothing else.
-        MissingExtraError: what talks to the engine is not installed; the message says what to install.
-        BackendError: an object store cannot be used with what the address and the environment say.
+        ValueError: no backend has such an address, or it is malformed. The text repeats only the scheme.
+        MissingExtraError: the backend's client library is not installed; the message says what to install.
+        BackendError: an object store cannot be used with this address and environment.
     """
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise ValueError("this is no address of a place: it cannot be taken apart") from None
+        raise ValueError("this is not a backend's address: it cannot be parsed") from None
     if parts.scheme in _POSTGRES:
         _require_an_end(parts, told := printable_address(url))
         from transcript_store.backends._postgres import PostgresBackend
@@ -45,12 +45,12 @@ def open_backend(url: str, *, create: bool = False) -> Backend:
         from transcript_store.backends._objects import ObjectStoreBackend
 
         return ObjectStoreBackend(url)
-    reason = f"there is no engine for {parts.scheme}://" if parts.scheme else "it has no scheme"
-    raise ValueError(f"this is no address of a place: {reason}; there are postgresql://, s3://, gs:// and az://")
+    reason = f"there is no backend for {parts.scheme}://" if parts.scheme else "it has no scheme"
+    raise ValueError(f"this is not a backend's address: {reason}; use postgresql://, s3://, gs:// and az://")
 
 
 def _named(address: str) -> str:
-    """The name of a database, with what the environment adds to an address that names no host or no database."""
+    """The name of a database, completed from the environment if the address has no host or no database."""
     scheme, _, rest = address.partition("://")
     place, mark, options = rest.partition("?")
     host, _, database = place.partition("/")
@@ -59,12 +59,12 @@ def _named(address: str) -> str:
 
 
 def _require_an_end(parts: SplitResult, told: str) -> None:
-    """Libpq would look for a host that is called as the user is, and say half a minute later that nobody answers.
+    """Raise for an ambiguous address: libpq would try the user's name as a host, and time out after half a minute.
 
     It knows where a password ends that holds ``?`` or ``#``, so that is passed.
     """
     if told.endswith("://…") and "@" not in parts.query + parts.fragment:
         raise ValueError(
-            "this is no address of a place: it cannot be told where its password ends, or its port is no number; in a user and a password "
+            "this is not a backend's address: the end of its password is ambiguous, or its port is no number; in a user and a password "
             "each sign that is no letter or digit is written as %2F (for /), %40 (for @), %3A (for :) …"
         )

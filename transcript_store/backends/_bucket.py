@@ -1,11 +1,12 @@
-"""An object store as a few requests on names: the one module that knows the client library.
+"""How are requests made to an object store? The only module that uses the client library.
 
 Invariants, which the tests name:
 
-B1  No text of the client library or of the server goes into an error: it holds addresses, keys and bytes. An error says what kind of
-    failure it was, the status, and the server's code, which is a word.
+B1  No text of the client library or of the server goes into an error: it may contain addresses, keys and bytes. An
+    error has the kind of failure, the status, and the server's code, which is one word.
 B2  The client library hangs in a child of a process that used it. So no request is made there: the call is refused at once.
-B3  "Not stored" is said only of what the server refused, or of what was never sent. All else is :class:`OutcomeUnknownError`.
+B3  "Not stored" is reported only if the server refused, or nothing was sent. Everything else is
+    :class:`OutcomeUnknownError`.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ RETRIES = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}
 """How often the client library repeats a request by itself. Its own default may take three minutes."""
 TIMEOUTS = {"connect_timeout": "5s", "timeout": "30s"}
 AT_ONCE = 16
-"""How many requests are made beside one another."""
+"""How many requests run at the same time."""
 
 _STATUS = re.compile(r"\bStatus \{\s+status: (\d{3}),")
 _REPEATED = re.compile(r"\bretries: [1-9]")
 _CODE = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
 _WAITS = frozenset({408, 409, 425, 429})
-"""Refusals that a later attempt may not meet."""
+"""Refusals that may be temporary."""
 _UNFIT = frozenset({501})
 _NEVER_SENT = frozenset({"InvalidPathError", "NotSupportedError", "UnknownConfigurationKeyError", "ValueError"})
 
 _LOCAL = ("memory:", "file:")
-"""Stores that are not asked over a network. Each one in memory is another one."""
+"""Stores without a network. Each one in memory is separate."""
 _CONNECTING = "kind: Connect,"
-"""How the client library says that no connection could be made."""
+"""The client library's texts for a connection that could not be made."""
 
-_NOBODY_THERE = "no connection to the object store could be made: start the server, or give another endpoint"
+_NOBODY_THERE = "no connection to the object store could be made: start the server, or use another endpoint"
 
 _process: int | None = None
 """B2: the process in which the client library was used first."""
@@ -57,7 +58,7 @@ R = TypeVar("R")
 
 
 class ListedObject(NamedTuple):
-    """An object as a list shows it."""
+    """An object in a listing."""
 
     key: str
     tag: str | None
@@ -67,22 +68,23 @@ class ListedObject(NamedTuple):
 
 
 _ENDPOINTS = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AZURE_STORAGE_ENDPOINT")
-"""Where the client library looks for an address that was not given."""
+"""Where the client library looks for a missing address."""
 
 
 class StoredObject(NamedTuple):
-    """An object as a get gives it."""
+    """An object as a get returns it."""
 
     data: bytes
     tag: str | None
     version: str | None
-    """What GCS compares in the place of the tag."""
+    """What GCS compares instead of the tag."""
 
 
 class Bucket:
-    """What begins with one prefix in one bucket. Any number of threads may use it; every call is one request, or one for each page.
+    """The objects under one prefix in one bucket. Any number of threads may use it; every call is one request, or one
+    per page.
 
-    Every call may raise ``OutcomeUnknownError``: it is not known whether it was done; or ``BackendError``: it was not.
+    Every call may raise ``OutcomeUnknownError``: the call is in doubt; or ``BackendError``: it was not done.
     """
 
     def __init__(self, url: str, options: dict[str, Any], name: str | None) -> None:
@@ -96,7 +98,9 @@ class Bucket:
         self._api = obstore
         self._patient = self._opened(url, options)
         self._first: ObjectStore | None = None
-        """Until somebody has answered, requests are made once: so it is known of a connection that was not made that nothing was sent."""
+        """Until the server has answered once, requests are not repeated: then a failed connection means that nothing
+        was sent.
+        """
         if not url.startswith(_LOCAL):
             self._first = self._opened(url, {**options, "retry_config": {"max_retries": 0}})
 
@@ -111,7 +115,7 @@ class Bucket:
         if any(isinstance(value, str) and _is_loopback(value) for value in endpoints):
             client.setdefault(
                 "allow_http", True
-            )  # elsewhere, whoever wants messages and keys to go in clear has to say so
+            )  # elsewhere, unencrypted messages and keys must be requested explicitly
         retries = {**RETRIES, **given.pop("retry_config", {})}
         try:
             return self._api.store.from_url(url, client_options=client, retry_config=retries, **given)  # type: ignore[no-any-return, call-overload]
@@ -122,11 +126,11 @@ class Bucket:
     # ---- requests --------------------------------------------------------------------------------------------------------
 
     def create(self, key: str, data: bytes) -> bool:
-        """Put an object if nothing has that name. False: this call did not do it (and perhaps nothing is there)."""
+        """Put an object if the name is free. False: this call did not do it (and perhaps the name is still free)."""
         return self._asked("write an object", lambda: self._put(key, data, "create"))
 
     def swap(self, key: str, data: bytes, there: StoredObject) -> bool:
-        """Put an object in the place of the one that was found. False: there is another one now."""
+        """Replace the object that was found. False: it has changed."""
         known = {"e_tag": there.tag, "version": there.version}
         mode = {name: value for name, value in known.items() if value is not None}  # the client library takes no None
         return self._asked("write an object", lambda: self._put(key, data, mode))
@@ -164,7 +168,7 @@ class Bucket:
 
         def page() -> list[ListedObject] | None:
             nonlocal pages
-            if pages is None:  # here, for it asks nobody before its first page
+            if pages is None:  # here, because it sends nothing before its first page
                 pages = iter(self._api.list(self._store, folder, offset=after or None, chunk_size=1000))
             found = next(pages, None)
             return (
@@ -182,7 +186,7 @@ class Bucket:
         return [prefix.rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"]]
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects. Those that are not there are passed over."""
+        """Remove objects. Missing ones are skipped."""
         wanted = [*keys]
 
         def all_of_them() -> bool:
@@ -206,7 +210,7 @@ class Bucket:
         with ThreadPoolExecutor(min(AT_ONCE, len(each))) as pool:
             return [*pool.map(act, each)]
 
-    # ---- what is told of it ----------------------------------------------------------------------------------------------
+    # ---- errors ----------------------------------------------------------------------------------------------
 
     def _asked(self, doing: str, act: Callable[[], T]) -> T:
         global _process  # noqa: PLW0603 (it is the process's, as the client library's threads are)
@@ -225,7 +229,7 @@ class Bucket:
         raise told  # outside of `except`, so that nothing keeps the original: B1
 
     def _told(self, doing: str, failed: Exception) -> BackendError | OutcomeUnknownError:
-        """B3: what a failure is, in our words."""
+        """B3: a failure in our words."""
         text = str(failed)
         status = int(found[1]) if (found := _STATUS.search(text)) else None
         code = f" ({found[1]})" if (found := _CODE.search(text)) else ""
@@ -237,7 +241,7 @@ class Bucket:
         if _REPEATED.search(text):  # what the client library had sent before may have been done
             return OutcomeUnknownError(answered)
         if kind in _NEVER_SENT:
-            return self.refused(doing, f"the client of object stores does not do that ({kind})")
+            return self.refused(doing, f"the client library for object stores does not support that ({kind})")
         if "kind: Builder" in text:
             return self.refused(
                 doing, "plain http goes to this machine alone, unless client_options={'allow_http': True}"
@@ -249,12 +253,14 @@ class Bucket:
         return OutcomeUnknownError(answered)
 
     def refused(self, doing: str, reason: str) -> BackendError:
-        """The error for what was not done, and will not be."""
+        """The error for a request that was not done, and will not be."""
         return BackendError(path=self.name, doing=doing, reason=reason, outcome="not stored")
 
 
 def same_tag(listed: str | None, found: str | None) -> bool:
-    """Whether two tags are those of the same bytes. Lists and answers of one store may quote them in two ways; None fits anything."""
+    """True if two tags mean the same bytes. Listings and answers of one store may quote them differently; None matches
+    any tag.
+    """
     return listed is None or found is None or _plain(listed) == _plain(found)
 
 
@@ -263,7 +269,7 @@ def _plain(tag: str) -> str:
 
 
 def _name(url: str) -> str:
-    """What errors may say of an address: neither a host, nor a user, nor what stands behind a question mark."""
+    """The printable part of an address: no host, no user, and nothing after a question mark."""
     scheme, mark, behind = safe(printable_address(url)).partition("://")
     if scheme.lower() in ("http", "https"):
         return f"objects:{behind[len(behind.partition('/')[0]) :]}"

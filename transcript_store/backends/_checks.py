@@ -1,4 +1,4 @@
-"""``doctor`` of a backend: what conversations need of it, tried, and what its settings say."""
+"""Can conversations rely on this backend? ``doctor`` tries what they need, and reads its settings."""
 
 from __future__ import annotations
 
@@ -24,24 +24,25 @@ __all__ = ["examine"]
 
 
 def examine(place: Backend) -> Diagnosis:
-    """Try what conversations need of a backend, as :func:`transcript_store.doctor` does of a directory.
+    """Check what conversations need of a backend, as :func:`transcript_store.doctor` does of a directory.
 
-    Of a database: ``synchronous_commit``, ``fsync``, whether it is a standby, the version of the tables, rights, how long a commit takes,
-    and the distance of its clock. Of an object store: conditional writes, lists, and how long a write takes. What is written for that is
-    removed again; no conversation is touched.
+    Of a database: ``synchronous_commit``, ``fsync``, whether it is a standby, the version of the tables, rights, how
+    long a commit takes, and the distance of its clock. Of an object store: conditional writes, lists, and how long a
+    write takes. The test data is removed again; no conversation is changed.
 
     Returns:
-        ``directory`` is the backend's name. ``sync_microseconds`` is how long a committed write of 1 KB takes: the median and the 99th
+        ``directory`` is the backend's name. ``sync_microseconds`` is how long a committed write of 1 KB takes: the
+            median and the 99th
         percentile; None if none could be tried.
 
     Raises:
-        BackendError: there is no answer, or the server does not let this user in.
+        BackendError: there is no answer, or the server rejects this user.
     """
     try:
         checks, times = place.examined()
     except OutcomeUnknownError as error:
         reason = str(error) or "no answer"
-        raise BackendError(path=place.name, doing="look at the backend", reason=reason, outcome="not stored") from error
+        raise BackendError(path=place.name, doing="examine the backend", reason=reason, outcome="not stored") from error
     return Diagnosis(directory=place.name, checks=tuple(checks), sync_microseconds=percentiles(times))
 
 
@@ -72,7 +73,6 @@ def latency(what: str, times: Sequence[float]) -> Check:
 
 
 # ---- object checks ----
-#
 # What ``doctor`` tries on an object store, under names that no conversation has.
 
 _BUCKET_WRITES = 30

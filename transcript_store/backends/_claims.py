@@ -1,19 +1,22 @@
-"""The algorithm: read a log of slots, claim it, write behind it, and find out what became of a write that nobody answered.
+"""How is a log of slots claimed, written and read, and how is a write without an answer resolved?
 
 Invariants, which the tests name:
 
-D1  What memory holds is a prefix of the log, verified. It grows by slots that were read, or that ``put`` said True to.
-D2  A write is noted as unsure before the place hears of it, and struck out when its slot is known. So an interruption, an error
-    and a lost answer are one case: the next call looks.
-D3  Nothing but the bytes in its slot say that a write is stored. "It is there already" may be our own; no answer may be a yes.
-D4  A claim counts when no pack holds its slot: it may have gone into a name that had been freed.
-D5  A pack is made of what memory holds (D1). A slot is removed only inside a pack that was read back; never one that begins an epoch,
-    and never one whose next slot is of another epoch. A writer that stalled before such a slot must find it taken.
-D6  Behind an unsure write nothing is put but a claim: either the claim is there first, and what was unsure can never come to be; or that
-    is there, and the claim goes behind it. So whoever puts a message knows what stands before it.
-D7  A pack that fails is no error of a write: what it would hold stands in its slots.
+D1  Memory holds a verified prefix of the log. It grows by slots that were read, or for which ``put`` returned True.
+D2  A write is noted as in doubt before it is sent, and the note is removed when its slot is known. So an interruption,
+    an error and a lost answer are one case: the next call reads.
+D3  Only the bytes in its slot prove that a write is stored. "The slot is taken" may mean our own write; a missing
+    answer may mean success.
+D4  A claim counts if no pack holds its slot: it may have been put under a freed name.
+D5  A pack is built from memory (D1). A slot is removed only if a pack that was read back has it; never one that starts
+    an epoch, and never one whose next slot is of another epoch. A writer that stalled before such a slot must find it
+    taken.
+D6  After a write in doubt only a claim is put: either the claim takes the slot first, and the write can never be
+    stored; or the write is stored, and the claim follows it. So a writer that puts a message knows every slot before
+    it.
+D7  A failed pack is not an error of a write: its content is in the slots.
 
-It knows no engine and no clock: a :class:`Backend` is given, and what waits between two attempts.
+It uses no clock: the caller passes a :class:`Backend`, and the function that waits between two attempts.
 """
 
 from __future__ import annotations
@@ -59,9 +62,11 @@ WAITS_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 14.0)
 """How long to wait between two attempts: half a minute together."""
 
 PACK_EACH = 1000
-"""How many slots are packed together, where slots are packed."""
+"""How many slots are packed together, on a backend that packs."""
 SHORT = 32
-"""At a release, a pack may be so many times shorter. If every close made one, a conversation of short sessions had a pack for each."""
+"""At a release, a pack may be so many times shorter. If every close packed, a conversation of short sessions would have
+a pack for each.
+"""
 
 _KEPT_OUTCOMES = 1000
 
@@ -69,16 +74,16 @@ T = TypeVar("T")
 
 
 class WriteOutcome(Enum):
-    """What is known of a write after one attempt."""
+    """The known state of a write after one attempt."""
 
     STORED = "the slot holds it"
-    BEATEN = "the slot holds something else, which was taken in"
-    ABSENT = "the slot is empty: it may come to be stored still"
+    BEATEN = "the slot holds something else, which was applied"
+    ABSENT = "the slot is empty: the write may still be stored later"
     SILENT = "nobody answers"
 
 
 class _RefusedError(Exception):
-    """A place refused for good what an attempt asked of it."""
+    """The backend refused an attempt permanently."""
 
     def __init__(self, error: BackendError, *, nothing_was_put: bool) -> None:
         super().__init__()
@@ -107,43 +112,45 @@ class ClaimedLog:
         self.path = f"{place.name}/{id}"
         self.state = LogState(conversation=id)
         self.fresh: list[Slot] = []
-        """The slots that were taken in since somebody emptied this list: what they hold is kept by whoever did."""
+        """The slots applied since the list was last emptied; the code that empties it stores their content."""
         self.deleted_in: int | None = None
-        """The slot in which it was deleted; None as long as nobody has seen one."""
+        """The slot in which it was deleted; None if none was seen."""
         self._waits: tuple[float, ...] = tuple(waits_seconds)
         self._sleep = sleep
         self._tokens: set[str] = set()
-        """Of the claims that were made here."""
+        """The holder of the claims made here."""
         self._confirmed = ""
-        """The token of the last claim that was made here and counts (D4)."""
+        """The token of the last confirmed claim made here (D4)."""
         self._unsure: list[tuple[int, bytes]] = []
-        """D2: slot and bytes of what may be stored, or come to be."""
+        """D2: slot and bytes of the write in doubt."""
         self._said = ""
-        """What was said of the last attempt to write that was not done, as far as anybody knows."""
+        """The reason for the last failed attempt to write, as far as known."""
         self._outcomes: dict[str, bool] = {}
-        """Of the writes that were unsure and are known now: the hash of the slot, and whether it is stored."""
+        """For the resolved writes: the hash of the slot, and whether it is stored."""
         self._packed_to = 0
         """The last slot that a pack was seen to hold."""
         self._pack_each = pack_each
         self._packing = packing(place)
         self._unpacked: list[Slot] = []
-        """For a place with packs: the slots behind that, verified."""
+        """For a backend that packs: the verified slots after that."""
 
     # ---- read ------------------------------------------------------------------------------------------------------------
 
     @property
     def is_ours(self) -> bool:
-        """Whether the last claim that is known was made here."""
+        """True if the last known claim was made here."""
         return self.state.claim is not None and self.state.claim.token in self._tokens and not self.state.is_released
 
     @property
     def is_held(self) -> bool:
-        """Whether the next slot may be put: the last claim that is known was made here and counts, and no write of ours is unsure (D6)."""
+        """True if the next slot may be put: the last known claim was made here and is confirmed, and no write of ours
+        is in doubt (D6).
+        """
         claim = self.state.claim
         return claim is not None and claim.token == self._confirmed and not self._unsure
 
     def load(self) -> None:
-        """Read every slot anew and verify it."""
+        """Read every slot again and verify it."""
         state, taken = self._verified_twice(lambda: self._read(LogState(conversation=self.id), 0))
         if state.slot == 0:
             raise ConversationNotFoundError(path=self.path, reason="there is no conversation")
@@ -154,25 +161,26 @@ class ClaimedLog:
 
     @property
     def key(self) -> KeyCell:
-        """The cell of its wrapped key, if it is sealed."""
+        """Its wrapped key, if it is sealed."""
         return KeyCell(self.place, self.id, self._waits, self._sleep, self.path)
 
     def is_there(self) -> bool:
-        """Whether there is any slot."""
+        """True if there is any slot."""
         return bool(self._patiently(lambda: self.place.read(self.id), "look for the conversation"))
 
     def opens(self, data_key: bytes) -> bool | None:
-        """Whether a data key opens what was sealed last; None if nothing was, or nothing was read."""
+        """True if a data key unseals the last sealed data; None if there is none, or nothing was read."""
         return opens(DataKey(data_key, self.id), self.state.sealed_members, None)
 
     def begin(self) -> None:
-        """Forget what was read: of a conversation that is new, or read anew."""
+        """Forget what was read, for a new conversation or a new read."""
         self.state, self.fresh, self._unpacked = LogState(conversation=self.id), [], []
 
     def look(self) -> list[Slot]:
-        """Take in what stands behind the last slot that is known; returns those slots.
+        """Apply the slots after the last known one; returns them.
 
-        Raises ``CorruptTranscriptError`` of the kind ``truncated`` if that last one is gone: the place lost what it acknowledged.
+        Raises ``CorruptTranscriptError`` of the kind ``truncated`` if the last known slot is missing: the backend lost
+        acknowledged data.
         """
         before = self.state
         state, taken = self._verified_twice(lambda: self._read(before, max(before.slot - 1, 0)))
@@ -190,13 +198,13 @@ class ClaimedLog:
         if state.slot:
             number, known = slots.pop(0) if slots else (0, b"")
             if number != state.slot:
-                raise NotASlotError("truncated", f"slot {state.slot} was stored, and is not there any more")
+                raise NotASlotError("truncated", f"slot {state.slot} was stored and is now missing")
             if slot_hash(known) != state.hash:
-                raise NotASlotError("rewritten", f"slot {state.slot} is not what was stored there")
+                raise NotASlotError("rewritten", f"slot {state.slot} does not have the bytes that were stored")
         return all_taken_in(state, slots)
 
     def _verified_twice(self, read: Callable[[], tuple[LogState, list[Slot]]]) -> tuple[LogState, list[Slot]]:
-        """Damage is believed when it is seen twice: a list beside a writer may be of two moments."""
+        """Damage counts when two reads in a row see it: beside a writer, a listing may mix two moments."""
         try:
             return read()
         except NotASlotError:
@@ -216,11 +224,11 @@ class ClaimedLog:
         raise ConversationNotFoundError(path=self.path, reason=reason, hint=Hint.LIST_CONVERSATIONS)
 
     def _accept(self, state: LogState, taken: Sequence[Slot]) -> None:
-        """Nothing here can fail: slots that are verified become what memory holds."""
+        """Adopt verified slots. Nothing here can fail."""
         self.fresh += taken
         if self._packing is not None:
             self._unpacked += taken
-        # A pack that another session made may hold the first of them: what is left must stay without a hole.
+        # A pack of another session may hold the first of them: the rest must stay without a hole.
         self._unpacked = [slot for slot in self._unpacked if slot.number > self._packed_to]
         self.state = state
         if not self._unsure:
@@ -234,18 +242,19 @@ class ClaimedLog:
             del self._outcomes[next(iter(self._outcomes))]
 
     def outcome(self, slot_hash: str) -> bool | None:
-        """Whether a write is stored whose outcome was unknown; None as long as nobody knows."""
+        """True if a write in doubt was stored; None while it is unresolved."""
         return self._outcomes.get(slot_hash)
 
     # ---- write -----------------------------------------------------------------------------------------------------------
 
     def write(self, make: Callable[[LogState], bytes], doing: str) -> bytes:
-        """Write the slot that ``make`` makes behind the state; returns what was stored.
+        """Write the slot that ``make`` builds from the state; returns what was stored.
 
-        The caller holds the claim (``is_held``). So if something else comes to stand there, it is another's claim (D6, C2).
+        The caller holds the claim (``is_held``). So if the slot gets other content, it is another writer's claim (D6,
+        C2).
 
         Raises:
-            ConversationTakenOverError: somebody else claimed; nothing of this is stored.
+            ConversationTakenOverError: another writer claimed; nothing of this is stored.
             BackendError: the outcome is unknown.
         """
         self.require_claim()
@@ -253,16 +262,16 @@ class ClaimedLog:
         answer = self._put(data, doing)
         if answer is WriteOutcome.BEATEN:
             self.require_claim()
-            raise AssertionError("D6: what stands behind our own slots is ours, or a claim")
+            raise AssertionError("D6: what follows our own slots is ours, or a claim")
         if answer is not WriteOutcome.STORED:
             raise self.unknown(data, doing)
         self._pack_if_due()
         return data
 
     def claim(self, make: Callable[[LogState, str], bytes], token: str, may: Callable[[LogState], None]) -> bool:
-        """Put the claim that ``make`` makes with this token into the next free slot, and confirm it.
+        """Put the claim that ``make`` builds with this token into the next free slot, and confirm it.
 
-        ``may`` raises if the claim must not be made behind a state. False if the claim is void (D4): load, and claim anew.
+        ``may`` raises if the claim must not follow a state. False if the claim is void (D4): load, and claim again.
         """
         self._tokens.add(token)
         doing = "claim the conversation"
@@ -274,20 +283,23 @@ class ClaimedLog:
                 break
             if answer is not WriteOutcome.BEATEN:
                 raise self.unknown(data, doing)
+        # D4. On an object store a stalled claimer can put into a name that was packed and deleted since: put-if-absent
+        # succeeds, but readers take the slot from the pack. A pack that covers our slot means that the claim was never
+        # seen.
         if not self.is_confirmed():
             return False
         self._confirmed = token
         return True
 
     def is_confirmed(self) -> bool:
-        """D4: whether no pack holds the slot of the claim that was just put."""
+        """D4: True if no pack holds the slot of the claim that was just put."""
         place, slot = self._packing, self.state.slot
         if place is None:
             return True
         return not self._patiently(lambda: place.packs_from(self.id, slot), "confirm the claim")
 
     def require_claim(self) -> None:
-        """Raise ``ConversationTakenOverError`` unless the last claim that is known was made here."""
+        """Raise ``ConversationTakenOverError`` unless the last known claim was made here."""
         claim = self.state.claim
         if self.state.is_deleted:
             self._refuse_deleted(self.state.slot)
@@ -304,10 +316,10 @@ class ClaimedLog:
         )
 
     def _put(self, data: bytes, doing: str) -> WriteOutcome:
-        """Put a slot until it is known what stands there, or the attempts are over.
+        """Put a slot; retry until its content is known or the attempts are used up.
 
-        A place that refuses the first attempt that reached it for good has stored nothing. A later refusal says nothing of the attempts
-        before. Nor is anything stored if no attempt reached it.
+        If the backend permanently refuses the first attempt that reached it, nothing is stored. A later refusal says
+        nothing about earlier attempts. If no attempt reached it, nothing is stored.
         """
         slot, previous = self.state.slot + 1, self.state.hash
         self._unsure.append((slot, data))  # D2
@@ -343,12 +355,12 @@ class ClaimedLog:
                 self._accept(state, [taken])
                 return WriteOutcome.STORED
         except BackendUnreachableError:
-            raise  # nothing was put by this attempt, and of those before it the next one tells
+            raise  # this attempt put nothing; the next one resolves those before it
         except OutcomeUnknownError as error:
             self._said = str(error)
         except BackendError as error:
             raise _RefusedError(error, nothing_was_put=True) from None
-        # D3: neither "it is there already" nor no answer says what stands there.
+        # D3: neither "the slot is taken" nor a missing answer says what the slot contains.
         try:
             news = self.look()
         except OutcomeUnknownError as error:
@@ -361,7 +373,7 @@ class ClaimedLog:
         return WriteOutcome.STORED if news[0].data == data else WriteOutcome.BEATEN
 
     def unknown(self, data: bytes, doing: str, reason: str = "") -> BackendError:
-        """The error for a write whose outcome the caller cannot be told; :meth:`outcome` tells it later."""
+        """The error for a write in doubt; :meth:`outcome` returns its outcome later."""
         said = reason or self._said or "no answer came in time"
         return BackendError(
             path=self.path, doing=doing, reason=said, outcome="unknown", slot_hash=slot_hash(data).decode()
@@ -369,7 +381,7 @@ class ClaimedLog:
 
     @contextmanager
     def trying_once(self) -> Iterator[None]:
-        """In a block, each call is attempted once: for what is good to have, and not worth half a minute."""
+        """Within the block, each call is attempted once: for optional calls that are not worth half a minute."""
         waits, self._waits = self._waits, ()
         try:
             yield
@@ -377,19 +389,19 @@ class ClaimedLog:
             self._waits = waits
 
     def load_patiently(self) -> None:
-        """:meth:`load`, once somebody answers."""
+        """:meth:`load`, repeated until the backend answers."""
         self._patiently(self.load, "load the conversation")
 
     def look_patiently(self) -> list[Slot]:
-        """:meth:`look`, once somebody answers."""
-        return self._patiently(self.look, "look for what came since")
+        """:meth:`look`, repeated until the backend answers."""
+        return self._patiently(self.look, "read the new slots")
 
     def expunge_patiently(self, keep: int) -> None:
-        """Remove every slot below that in which it was deleted, once somebody answers."""
+        """Remove every slot below the one that deleted it, repeated until the backend answers."""
         self._patiently(lambda: self.place.expunge(self.id, keep), "remove what is deleted")
 
     def pack_patiently(self, *, tidy: bool) -> int:
-        """:meth:`pack`, once somebody answers: made twice, it comes to the same."""
+        """:meth:`pack`, repeated until the backend answers: a repetition has the same result."""
         return self._patiently(lambda: self.pack(tidy=tidy), "pack the slots")
 
     def _patiently(self, call: Callable[[], T], doing: str) -> T:
@@ -410,7 +422,7 @@ class ClaimedLog:
         return len(slots)
 
     def _pack_if_due(self) -> None:
-        """Pack each so many slots, and at a release if they are enough to be worth a request of their own (D7)."""
+        """Pack after every so many slots, and at a release if there are enough for a request (D7)."""
         each, count = self._pack_each, len(self._unpacked)
         if each and count and (count % each == 0 or (self.state.is_released and count >= each // SHORT)):
             with suppress(OutcomeUnknownError, BackendError):
@@ -423,7 +435,7 @@ class ClaimedLog:
 
 
 def removable(slots: Sequence[Slot]) -> list[int]:
-    """D5: which of the slots in a pack may be removed. The last one may not: nobody knows whose the next one is."""
+    """D5: which of the slots in a pack may be removed. The last one may not: the owner of the next one is unknown."""
     return [
         slot.number
         for slot, following in pairwise(slots)

@@ -1,4 +1,4 @@
-"""A conversation on a place, with the calls of one in a folder."""
+"""What is a conversation on a backend? The calls of one in a folder."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ __all__ = ["BackendConversation"]
 
 
 class BackendConversation(ConversationStore):
-    """A ``ConversationStore`` whose conversation is on a place: what ``ConversationLibrary(place)`` opens and creates.
+    """A ``ConversationStore`` on a backend: what ``ConversationLibrary(backend)`` opens and creates.
 
     All calls are those of ``ConversationStore``. What differs:
 
     * ``load()`` claims the conversation. Another host may take it over; then each call that writes raises
-      ``ConversationTakenOverError``, nothing of it is stored, and what was read can still be read.
-    * A call that writes raises ``BackendError`` with the outcome ``"unknown"`` if nobody answers for half a minute. The next call that
-      writes finds out (it claims anew), and :meth:`outcome` tells.
-    * ``durability`` is that of the place. ``verify="tail"`` fetches and verifies everything.
-    * ``hold_lock=False``: each call looks for what others wrote, and a call that writes claims the conversation if another wrote last.
+      ``ConversationTakenOverError``, nothing of it is stored, and the records read before stay readable.
+    * A call that writes raises ``BackendError`` with the outcome ``"unknown"`` if there is no answer for half a minute.
+      The next call that writes resolves it (it claims again), and :meth:`outcome` returns the outcome.
+    * ``durability`` is that of the backend. ``verify="tail"`` fetches and verifies everything.
+    * ``hold_lock=False``: each call reads what others wrote, and a call that writes claims the conversation if another
+      process wrote last.
     * ``delete_generation()`` raises ``UnsupportedByBackendError``, and so does ``seal()`` without ``keep_plain=True``.
 
     Args:
-        place: where it lives.
+        place: its backend.
         id: of the conversation.
-        waits_seconds: how long to wait between two attempts of a call that nobody answers.
-        pack_each: on a place that packs, how many slots are packed together, by the way: after a write, and at a close if there are
+        waits_seconds: how long to wait between two attempts of an unanswered call.
+        pack_each: on a backend that packs, how many slots are packed together: after a write, and at a close if there are
             a 32nd of them. 0 leaves it to :meth:`pack`.
         options: those of ``ConversationStore``. Of ``file_system`` only the clock, chance and waiting are used.
     """
@@ -59,10 +60,12 @@ class BackendConversation(ConversationStore):
         super().__init__(self._slots.path, **options)
 
     def seal(self, *, keep_plain: bool = False) -> None:
-        """Begin a sealed generation with the same records, with ``keep_plain=True``. It is one slot, and the key stands beside it before.
+        """Begin a sealed generation with the same records, with ``keep_plain=True``. It is one slot, and the key is
+        stored before it.
 
-        What is plain stays in its slots: they are chained, and none can be taken out. So without ``keep_plain`` this is refused. ``fork()``
-        into a library with a key makes a conversation of which nothing is plain; then ``delete()`` this one: that empties its slots.
+        The plaintext stays in its slots: they are chained, and none can be removed. So without ``keep_plain`` this is
+        refused. ``fork()`` into a library with a key creates a conversation without plaintext; then ``delete()`` this
+        one: that empties its slots.
 
         Raises:
             UnsupportedByBackendError: without ``keep_plain``. Nothing was changed.
@@ -70,14 +73,14 @@ class BackendConversation(ConversationStore):
         """
         require_bool("keep_plain", keep_plain)
         if not keep_plain:
-            raise UnsupportedByBackendError(path=self.directory, doing="remove what is plain", hint=Hint.SEAL_A_COPY)
+            raise UnsupportedByBackendError(path=self.directory, doing="remove the plaintext", hint=Hint.SEAL_A_COPY)
         super().seal(keep_plain=True)
 
     @property
     def epoch(self) -> int:
-        """The number of the last claim that is known: a fencing token for the side effects of tools. It only grows.
+        """The number of the last known claim: a fencing token for the side effects of tools. It only grows.
 
-        It grows too when this store claims anew, after an outcome that was unknown. Nobody is asked for it.
+        It also grows when this store claims again, after a write in doubt. Reading it sends no request.
 
         Raises:
             ConversationNotLoadedError: nothing was loaded or created yet.
@@ -92,11 +95,14 @@ class BackendConversation(ConversationStore):
         return self._slots.state.end.offset_bytes
 
     def outcome(self, error: BackendError) -> bool | None:
-        """Whether the write is stored that ended in this error; None as long as nobody knows. The next call that writes finds out."""
+        """True if the write that raised this error is stored; None while that is unknown. The next call that writes
+        resolves it.
+        """
         return None if error.slot_hash is None else self._slots.outcome(error.slot_hash)
 
     def pack(self, *, tidy: bool = False) -> int:
-        """On a place that packs, join the slots that no pack holds; returns how many. ``tidy`` removes those that may go then.
+        """On a backend that packs, join the slots that no pack holds; returns how many. ``tidy`` removes those that are
+        then redundant.
 
         Raises:
             ReadOnlyError: the store was opened with ``read_only=True``.
@@ -107,7 +113,7 @@ class BackendConversation(ConversationStore):
                 raise ReadOnlyError(path=self.directory)
             return self._writer.pack(tidy=tidy)
 
-    # ---- what a store asks of where its conversation lives --------------------------------------------------------------
+    # ---- for the base class --------------------------------------------------------------
 
     @staticmethod
     def _named(directory: Any) -> str:

@@ -1,4 +1,6 @@
-"""A library on a place as an index reads it: which conversations there are, how each looks, and each of them, fetched and verified."""
+"""How does a search index read a library on a backend: its conversations, their stamps, and each one, fetched and
+verified?
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,17 @@ if TYPE_CHECKING:
 
 _PAGE = 1000
 _KEPT = 32
-"""So many conversations stay fetched: the next look at one of them asks for what came since, and nothing else."""
+"""So many conversations stay fetched: the next read of one of them requests only its new slots."""
 
 
 class BackendIndexSource:
-    """What ``SearchIndex`` asks of a library on a place. A conversation is called by its id; one thread at a time may ask.
+    """The ``IndexSource`` of a library on a backend. A conversation is named by its id; one thread at a time may use it.
 
     Args:
-        place: the place.
-        reader: makes a reader of a conversation.
-        store: makes a store that reads one, with keys.
-        patience: the waits between two attempts, and what waits.
+        place: the backend.
+        reader: creates a reader of a conversation.
+        store: creates a store that reads one, with keys.
+        patience: the waits between two attempts, and the function that waits.
     """
 
     def __init__(
@@ -47,20 +49,20 @@ class BackendIndexSource:
         self._fetched: OrderedDict[str, BackendReader] = OrderedDict()
 
     def path(self, folder: str) -> str:
-        """What errors and hits call a conversation."""
+        """A conversation's name in errors and hits."""
         return f"{self.name}/{folder}"
 
-    # ---- how they look ---------------------------------------------------------------------------------------------------
+    # ---- stamps ---------------------------------------------------------------------------------------------------
 
     def looks(self, known: Mapping[str, str], *, refresh: bool) -> tuple[Iterator[list[tuple[str, str]]], bool]:
-        """Pages of all ids, each with its look: the number of its last slot. And whether that is what stands there now.
+        """Pages of all ids, each with its stamp (the number of its last slot), and whether that is current.
 
-        A place that can tell the last slots is asked for them. Of another one, what its writers left for lists is taken, which may be
-        late, and lacks whom nobody listed yet; unless ``refresh`` has every conversation asked for what came since.
+        A backend that can list the last slots is asked for them. For another one the list summaries are used, which may
+        be late, and lack conversations without one; with ``refresh`` every conversation is read for new slots.
 
         Args:
-            known: looks that are known.
-            refresh: whether each is asked for, where the place cannot tell of all at once.
+            known: known stamps.
+            refresh: True to read each one if the backend cannot list all at once.
         """
         first = self._ends("")
         if first is not None:
@@ -95,12 +97,12 @@ class BackendIndexSource:
 
     def _ask(self, call: Callable[[], Any]) -> Any:
         waits, sleep = self._patience
-        return patiently(call, waits, sleep, path=self.name, doing="look at the conversations")
+        return patiently(call, waits, sleep, path=self.name, doing="list the conversations")
 
     # ---- one of them -----------------------------------------------------------------------------------------------------
 
     def summary(self, folder: str) -> ConversationSummary | None:
-        """The line of a list, as it stands on the place now; None if it was deleted."""
+        """The current row of a listing; None if it was deleted."""
         path = self.path(folder)
         try:
             reader = self._read(folder)
@@ -112,12 +114,12 @@ class BackendIndexSource:
 
     @contextmanager
     def transcript(self, folder: str) -> Iterator[TranscriptFile]:
-        """The live transcript, as it stands on the place now, open to read.
+        """The current live transcript, open to read.
 
         Raises:
             ConversationNotFoundError: it was deleted.
             CorruptTranscriptError: its slots do not verify.
-            BackendError: nobody answers.
+            BackendError: the backend does not answer.
         """
         reader = self._read(folder)
         with transcript_in(reader.spool, self.path(folder)) as transcript:
@@ -128,7 +130,7 @@ class BackendIndexSource:
         return self._store(folder, read_only=True, **keys)
 
     def close(self) -> None:
-        """Let go of what was fetched."""
+        """Release what was fetched."""
         while self._fetched:
             self._fetched.popitem()[1].let_go()
 

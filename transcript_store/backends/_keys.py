@@ -1,13 +1,14 @@
-"""The wrapped key of a conversation on a place: a cell beside its slots, which holds what key.json holds in a folder.
+"""How is the wrapped key of a conversation kept on a backend? In a versioned value beside its slots, with the bytes of
+key.json.
 
-Slots are written once, and a wrapped key is not: a rotation replaces it, a shred destroys it. So it is no slot. Invariants, which the
-tests name:
+Slots are written once, and a wrapped key is not: a rotation replaces it, a shred destroys it. So it is not a slot.
+Invariants, which the tests name:
 
-Y1  The cell is there before the first slot that is sealed. A create or a seal that finds one, of another that was cut off or is under way,
-    seals with that very data key: whichever of them puts its slot, the key beside it is the right one.
-Y2  What stands in the cell is replaced by whoever has read it, as one step of the engine. So a put that comes late changes nothing, and a
-    rotation never puts back what a shred took away. Neither needs a claim.
-Y3  What is told to be rotated, or shredded, was answered by the place, or read there.
+Y1  The value is stored before the first sealed slot. A create or a seal that finds one, left by an interrupted or a
+    concurrent call, seals with that same data key: whichever of them puts its slot, the key beside it is the right one.
+Y2  Only a process that has read the value replaces it, in one atomic step of the backend. So a late put changes
+    nothing, and a rotation never restores a shredded key. Neither needs a claim.
+Y3  A key is reported as rotated or shredded only after the backend answered so, or the result was read there.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from transcript_store.errors import (
 
 
 class KeyCell:
-    """The key file of one conversation on a place."""
+    """The key file of one conversation on a backend."""
 
     def __init__(
         self, place: Backend, id: str, waits_seconds: Sequence[float], sleep: Callable[[float], None], path: str
@@ -55,14 +56,15 @@ class KeyCell:
         self._waits, self._sleep = waits_seconds, sleep
 
     def read(self) -> bytes | None:
-        """What stands there; None if nothing does."""
+        """The stored value; None if there is none."""
         ask = partial(self._place.key, self.id)
         return patiently(ask, self._waits, self._sleep, path=self.path, doing="read the key")
 
     def replace(self, data: bytes, known: bytes | None, doing: str) -> bool:
-        """Put ``data`` in the place of ``known``; False if something else stands there.
+        """Replace ``known`` by ``data``; False if something else is stored.
 
-        Raises ``BackendError`` if nobody answers: then either of them may stand there, unless no attempt reached the place.
+        Raises ``BackendError`` without an answer: then either of them may be stored, unless no attempt reached the
+        backend.
         """
         was_sent, waited, said = False, 0.0, ""
         for wait in (*self._waits, None):
@@ -79,7 +81,7 @@ class KeyCell:
             except BackendError as error:
                 if not was_sent:
                     raise
-                reason = error.strerror or ""  # it says nothing of the attempts before
+                reason = error.strerror or ""  # it says nothing about earlier attempts
                 raise BackendError(path=self.path, doing=doing, reason=reason, outcome="unknown") from None
             try:
                 found = self._place.key(self.id)
@@ -96,7 +98,7 @@ class KeyCell:
         raise BackendError(path=self.path, doing=doing, reason=said or "no answer came in time", outcome="unknown")
 
     def begin(self, keys: Keyring, files: FileSystem, opens: Opens, ahead: Sealing | None = None) -> Sealing:
-        """Y1: a data key that stands in the cell: what was there, or else ``ahead`` or a fresh one, which this call put there."""
+        """Y1: the stored data key: the existing one, or else ``ahead`` or a fresh one, which this call stored."""
         if (found := self.read()) is None:
             new = ahead or Sealing.new(keys, self.id, files, self.path)
             if self.replace(new.key_file, None, "put the key beside the conversation"):
@@ -105,7 +107,9 @@ class KeyCell:
         return ahead if ahead is not None and ahead.key_file == found else self._unwrapped(keys, found, files, opens)
 
     def ahead(self, keys: Keyring, files: FileSystem, opens: Opens) -> Sealing:
-        """What :meth:`begin` needs of a key provider, before anything is claimed: it may take its time. Nothing is put."""
+        """The data that :meth:`begin` needs from a key provider, fetched before the claim, because a provider may be
+        slow. Nothing is put.
+        """
         found = self.read()
         return (
             Sealing.new(keys, self.id, files, self.path)
@@ -117,7 +121,7 @@ class KeyCell:
         return Sealing.unwrapped(keys, decode_key_file(found, self.path, self.id), files, self.path, opens)
 
     def is_its_own(self) -> bool:
-        """Whether a whole key file of this conversation stands there; the key in it may be destroyed already."""
+        """True if a whole key file of this conversation is stored; its key may be destroyed already."""
         try:
             return conversation_of(self.read() or b"", self.path) == self.id
         except CorruptKeyFileError:
@@ -132,7 +136,7 @@ class KeyCell:
             except ConversationShreddedError as error:
                 return error.shredded_at
             except (CorruptKeyFileError, UnsupportedVersionError):
-                pass  # whatever stands there may hold the key
+                pass  # any value there may hold the key
             if self.replace(encode_shredded(self.id, at), found, "destroy the key"):
                 return at
 
@@ -141,9 +145,9 @@ _LEFT_ALONE = (ConversationShreddedError, CorruptKeyFileError, UnsupportedVersio
 
 
 def rotate(cells: Iterable[tuple[KeyCell, Opens]], keys: Keyring) -> Rotation:
-    """Wrap the data key in each of these cells with the key of today; raises for what concerns more than one of them.
+    """Wrap each of these data keys with the current key; raises for what concerns more than one of them.
 
-    Beside each cell stands what says whether a data key opens the conversation.
+    Each comes with a function that says whether a data key opens the conversation.
     """
     rotated: list[str] = []
     already: list[str] = []
@@ -162,13 +166,13 @@ def rotate(cells: Iterable[tuple[KeyCell, Opens]], keys: Keyring) -> Rotation:
 
 
 def _rotate(cell: KeyCell, opens: Opens, keys: Keyring) -> bool | None:
-    """Whether it was wrapped anew here; None if there is nothing to wrap."""
+    """True if it was wrapped again here; None if there is nothing to wrap."""
     while (data := cell.read()) is not None:
         found = decode_key_file(data, cell.path, cell.id)
         if keys.is_current(found.key_id, cell.path):
             return False
         data_key = keys.unwrap_to_seal(found.key_id, found.wrapped, cell.path, opens)
         new = encode_key_file(WrappedKey(cell.id, *keys.wrap(data_key, cell.path)))
-        if cell.replace(new, data, "wrap the key anew"):
+        if cell.replace(new, data, "wrap the key again"):
             return True
     return None

@@ -1,4 +1,4 @@
-"""Many conversations on a place: what ``ConversationLibrary(place)`` makes."""
+"""What is a library on a backend? The class that ``ConversationLibrary(backend)`` creates."""
 
 from __future__ import annotations
 
@@ -62,40 +62,42 @@ __all__ = ["BackendLibrary"]
 
 _PAGE = 200
 _OPTIONS = StorageOptions(max_line_bytes=DEFAULT_MAX_LINE_BYTES)
-"""Of a conversation that the library itself reads or writes."""
+"""The options of a conversation that the library itself reads or writes."""
 
 
 def _opens(log: ClaimedLog, data_key: bytes) -> bool | None:
-    """Whether a data key opens the metadata of a conversation; None if it is not sealed, not there, or damaged."""
+    """True if a data key unseals the metadata of a conversation; None if it is not sealed, missing, or damaged."""
     with suppress(ConversationNotFoundError, CorruptTranscriptError, UnsupportedVersionError):
         log.load_patiently()
     return log.opens(data_key)
 
 
 class _Alone(ConversationGroup):
-    """A group without a stage, which is a folder."""
+    """A group without a staging area, which needs a folder."""
 
     creates_alone = True
 
 
 class BackendLibrary(ConversationLibrary):
-    """A ``ConversationLibrary`` on a place. ``ConversationLibrary(place)`` makes one; :class:`BackendConversation` says what it opens.
+    """A ``ConversationLibrary`` on a backend. ``ConversationLibrary(backend)`` creates one; it opens
+    :class:`BackendConversation` objects.
 
     What differs:
 
-    * ``list()`` shows what the writers left when they opened and closed a conversation, changed its metadata, and with each thousandth
-      record. So ``record_count`` may be behind, and nothing is looked at.
+    * ``list()`` shows what the writers left when they opened and closed a conversation, changed its metadata, and with
+      each thousandth record. So ``record_count`` may be too low, and no slot is read.
     * ``delete()`` refuses a conversation that is damaged. An id that was deleted cannot be created again.
     * ``group()`` creates each conversation by itself.
-    * A rotation and a shred replace one cell of the place each, and leave nothing alone because it is open to write. ``shred()`` claims
-      the conversation, if it can be read, so that its writer is told.
-    * A repair is made in a folder: ``export_damaged()`` writes what is left of a damaged conversation into one.
-    * What needs files raises ``UnsupportedByBackendError``: ``delete_folder()``, ``shred_folder()``, and
+    * A rotation and a shred replace one value of the backend each, and also work on conversations that are open to
+      write. ``shred()`` claims the conversation, if it is readable, so that its writer gets an error.
+    * A repair is made in a folder: ``export_damaged()`` writes a damaged conversation into one.
+    * Calls that need files raise ``UnsupportedByBackendError``: ``delete_folder()``, ``shred_folder()``, and
       ``keep_generations`` of ``prune()``.
-    * ``prune(snapshots=)`` deletes a conversation behind the snapshot that was acknowledged; without an answer it stays, and is released.
+    * ``prune(snapshots=)`` deletes a conversation after its snapshot was acknowledged; without an answer it stays, and
+      is released.
 
     Args:
-        directory: the place.
+        directory: the backend.
         waits_seconds: how long to wait between two attempts of a call that nobody answers.
         file_system: for tests, whose clock, chance and waiting are used.
     """
@@ -129,14 +131,14 @@ class BackendLibrary(ConversationLibrary):
 
     @property
     def shelf(self) -> BackendIndexSource:
-        """What an index reads of the library (``transcript_store.search``); each has one of its own, and closes it."""
+        """The library as an index reads it (``transcript_store.search``); each index has its own, and closes it."""
 
         def reader(id: str) -> BackendReader:
             return BackendReader(self._slots(checked_id(id)), self._machine, _OPTIONS)
 
         return BackendIndexSource(self._place, reader, self.store, (self._waits, self._machine.wait))
 
-    # ---- what is other than in a folder ----------------------------------------------------------------------------------
+    # ---- differences from a folder ----------------------------------------------------------------------------------
 
     @contextmanager
     def group(self) -> Iterator[ConversationGroup]:
@@ -180,30 +182,31 @@ class BackendLibrary(ConversationLibrary):
             return verify_folder(reader.folder)
 
     def export_damaged(self, id: str, directory: filesystem.AnyPath) -> None:
-        """Write what is left of a damaged conversation into a folder, as it stands; the place stays as it is, and nothing is claimed.
+        """Write a damaged conversation into a folder, unchanged; the backend stays unchanged, and nothing is claimed.
 
-        :func:`transcript_store.salvage` reads that folder, ``repair()`` makes it whole, and ``fork_from()`` brings it back under another
-        id. What stands behind the first damaged slot is in it, too: the lines of a slot, if its envelope can be read, else its bytes. The
-        labels are those of the last slot that verifies, or of the live transcript's first line. A sealed one is sealed there.
+        :func:`transcript_store.salvage` reads that folder, ``repair()`` repairs it, and ``fork_from()`` brings it back
+        under another id. It also has what follows the first damaged slot: the lines of a slot, if its envelope can be
+        read, else its bytes. The labels are those of the last slot that verifies, or of the live transcript's first
+        line. A sealed conversation stays sealed there.
 
         Args:
             id: the conversation.
-            directory: a folder that is not there yet, on a disk.
+            directory: a folder that does not exist yet, on a disk.
 
         Raises:
             ConversationNotFoundError: there is no such conversation, or it was deleted.
-            ConversationExistsError: something is there. Nothing was written.
-            TranscriptStoreError: nobody answers, or the system refused.
+            ConversationExistsError: the path is taken. Nothing was written.
+            TranscriptStoreError: no answer, or the system refused.
         """
         slots, files, path = self._slots(checked_id(id)), filesystem.REAL, filesystem.absolute_path(directory)
-        with suppress(CorruptTranscriptError, UnsupportedVersionError):  # that is why somebody asks
+        with suppress(CorruptTranscriptError, UnsupportedVersionError):  # that is the reason for the call
             slots.load_patiently()
         ask = partial(self._place.read, id)
-        pieces = patiently(ask, self._waits, self._machine.wait, path=slots.path, doing="read what is left of it")
+        pieces = patiently(ask, self._waits, self._machine.wait, path=slots.path, doing="read the damaged conversation")
         key = slots.key.read()
         if os.path.lexists(path):
-            raise ConversationExistsError(path=path, reason="something is there; name a folder that is not")
-        with refusals(path, "write what is left of it"):
+            raise ConversationExistsError(path=path, reason="the path is taken; choose a new folder")
+        with refusals(path, "write the damaged conversation"):
             write_remains(files, path, id, pieces, key)
 
     def delete(self, id: str) -> None:
@@ -213,7 +216,7 @@ class BackendLibrary(ConversationLibrary):
             writer.delete()
 
     def deleted_ids(self) -> frozenset[str]:
-        return frozenset()  # a place keeps nothing of what was deleted
+        return frozenset()  # a backend keeps nothing of deleted conversations
 
     def delete_folder(self, name: str) -> None:  # noqa: ARG002
         self._refuse("delete a folder")
@@ -251,7 +254,9 @@ class BackendLibrary(ConversationLibrary):
         return Pruning(applied=not dry_run, items=tuple(due))
 
     def _pruned(self, item: PrunedItem, rule: Rule, snapshots: SnapshotStore | None) -> PrunedItem | None:
-        """Delete what is due, once it is claimed and its snapshot acknowledged; None if it is not due any more, or gone."""
+        """Delete an expired conversation after its claim and its snapshot; None if it is no longer expired, or was
+        deleted.
+        """
         writer = BackendWriter(self._slots(item.id), self._machine, _OPTIONS)
         kept: list[str] = []
 
@@ -274,7 +279,9 @@ class BackendLibrary(ConversationLibrary):
             return replace(item, snapshot=kept[0] if kept else None) if is_gone else None
 
     def _saved(self, id: str, writer: BackendWriter, snapshots: SnapshotStore) -> str:
-        """Keep a snapshot of a conversation that is claimed; returns its id. Whoever writes meanwhile has claimed it: then it stays."""
+        """Keep a snapshot of a conversation that is claimed; returns its id. A writer that comes meanwhile has claimed
+        it: then it stays.
+        """
         keys: dict[str, Any] = {}
         if not writer.slots.state.is_sealed:  # the library's key may be meant for the snapshots
             keys = {"encryption_key": None, "retired_keys": ()}
@@ -282,7 +289,7 @@ class BackendLibrary(ConversationLibrary):
             reader.load()
             snapshot = snapshot_to_keep(reader)
             if reader.head != writer.slots.state.end.head.decode():
-                raise ConversationLockedError(path=writer.path, reason="somebody writes to it")
+                raise ConversationLockedError(path=writer.path, reason="another process is writing to it")
         return save(snapshots, snapshot)
 
     def rotate_key(self, names: Iterable[str] | None = None) -> Rotation:
@@ -295,7 +302,7 @@ class BackendLibrary(ConversationLibrary):
         return replace(done, skipped=tuple((each, why_not.get(each, why)) for each, why in done.skipped))
 
     def _why_without_key(self, ids: Sequence[str], *, by_summary: bool) -> dict[str, str]:
-        """Why these have no key, where they are not plain: as the list says, in a few requests for all of them, or as their slots do."""
+        """Why these sealed conversations have no key: from the listing, in a few requests for all, or from their slots."""
         if by_summary:
             summaries = self._summaries(False, None, _PAGE) if ids else ()
             return {summary.id: KEY_IS_GONE for summary in summaries if summary.sealed and summary.id}
@@ -348,7 +355,7 @@ class BackendLibrary(ConversationLibrary):
             after = page[-1]
 
     def shred_folder(self, name: str) -> NoReturn:  # noqa: ARG002
-        self._refuse("look into a folder")
+        self._refuse("read a folder")
 
     def shred(self, id: str) -> Shredding:
         writer = BackendWriter(self._slots(checked_id(id)), self._machine, _OPTIONS)
@@ -369,7 +376,7 @@ class BackendLibrary(ConversationLibrary):
 
 
 class _Slots(Folders):
-    """What a library asks of where its conversations are, on a place: there are no folders, no links and no leftovers."""
+    """The folder operations of a library, on a backend: there are no folders, no links and no leftovers."""
 
     def __init__(self, files: FileSystem, path: str, keys: Keyring | None, slots: Callable[[str], ClaimedLog]) -> None:
         super().__init__(files, path, keys)
@@ -385,10 +392,10 @@ class _Slots(Folders):
         return nullcontext()  # a create is one slot
 
     def require(self, name: str) -> None:
-        """Nothing: there are no links on a place."""
+        """No-op: there are no links on a backend."""
 
     def refuse_occupied(self, id: str) -> None:
-        """Nothing: a create that meets another one says so."""
+        """No-op: a create reports a conflict itself."""
 
 
-Backend.library_class = BackendLibrary  # whoever has a place has the package, which imports this
+Backend.library_class = BackendLibrary  # code with a backend has imported the package, which imports this

@@ -1,8 +1,9 @@
-"""A file system that nobody else sees: what a place gave stands here, so that the network is paid once and is read as a folder is.
+"""How do slots become a folder that the core can read? A private in-memory file system, to which slots are applied; so
+each is fetched once.
 
-Names, directories and locks are in memory. What a file holds is in memory too as long as it is short, and then in a file of the system that
-has no name (mode 0600). So nothing of it can be found on the disk, nothing is synced, and it goes with the process. The clock, chance and
-waiting are those of the machine below.
+Names, directories and locks are in memory. What a file holds is in memory too as long as it is short, and then in a
+file of the system that has no name (mode 0600). So no name of it is on disk, nothing is synced, and it ends with the
+process. The clock, random numbers and waiting are those of the underlying file system.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from transcript_store._os.names import ARCHIVE, METADATA, TRANSCRIPT, archive_na
 from transcript_store.backends._slots import LogState, Slot, slot_lines
 
 IN_MEMORY_BYTES = 64 * 1024
-"""A longer file takes a file descriptor until it is removed, or the spool is closed."""
+"""A longer file takes a file descriptor until it is removed, or the mirror is closed."""
 
 _numbers = itertools.count(1)
 
@@ -41,7 +42,7 @@ class _MirrorStatus(NamedTuple):
 
 
 class _File:
-    """What a file holds, under however many names."""
+    """The content of a file, under any number of names."""
 
     def __init__(self) -> None:
         self.number = next(_numbers)
@@ -64,7 +65,7 @@ class _File:
 
     def append(self, data: bytes | bytearray | memoryview) -> int:
         if self._file is None and self.size + len(data) > IN_MEMORY_BYTES:
-            file = TemporaryFile(buffering=0)  # noqa: SIM115 (it lives as long as what it holds)
+            file = TemporaryFile(buffering=0)  # noqa: SIM115 (it lives as long as its content)
             written = 0
             while written < self.size:
                 written += os.pwrite(file.fileno(), self._memory[written:], written)
@@ -96,7 +97,7 @@ class _File:
 
 
 class _Directory(dict[str, "_File | _Directory"]):
-    """Names, and what stands there."""
+    """Names and their entries."""
 
     size = 0
     names = 1
@@ -108,10 +109,10 @@ class _Directory(dict[str, "_File | _Directory"]):
 
 
 class Mirror:
-    """A ``FileSystem`` for one process and one conversation. Calls must not overlap: whoever has it has a lock of its own.
+    """A ``FileSystem`` for one process and one conversation. Calls must not overlap: the owner has a lock of its own.
 
     Args:
-        machine: whose clock, chance, waiting and names are used.
+        machine: the file system whose clock, random numbers, waiting and names are used.
     """
 
     def __init__(self, machine: FileSystem) -> None:
@@ -126,7 +127,7 @@ class Mirror:
         self._last = 0
 
     def clear(self) -> None:
-        """Let go of everything: every file, every handle."""
+        """Release everything: every file, every handle."""
         for node in [*self._handles.values(), self._root]:
             _discard(node)
         self._root.clear()
@@ -242,7 +243,7 @@ class Mirror:
         return False
 
     def sync(self, handle: int) -> None:
-        """Nothing: the place has it already, and nothing of this outlives the process."""
+        """No-op: the backend already has it, and the mirror dies with the process."""
 
     sync_data = sync_all = drop_cache = sync
 
@@ -308,15 +309,14 @@ def _refuse(number: int, name: str) -> NoReturn:
     raise OSError(number, os.strerror(number), name)
 
 
-# ---- filling ----
-#
-# Slots become a folder in a spool: transcript.jsonl, metadata.json and archive/, as a writer on a disk would have left them.
+# ---- applying ----
+# Applies slots to the mirror: transcript.jsonl, metadata.json and archive/, as a writer on a disk would have left them.
 
 
 def fill(files: FileSystem, path: str, slots: Sequence[Slot]) -> None:
-    """Write what slots hold into a folder that has what stands before them. Slot 1 begins it anew.
+    """Apply slots to a folder that has all earlier ones. Slot 1 starts it again.
 
-    If this is cut off, the folder is of no use any more: begin it anew.
+    If this is interrupted, the folder is unusable: start again.
     """
     with Folder.make(files, path) as folder:
         for kind, run in groupby(slots, lambda slot: slot.kind):
@@ -337,7 +337,7 @@ def _begin(folder: Folder, slot: Slot) -> None:
         assert not isinstance(before, NotAHeader)  # it was verified, and written here
         name = archive_name(before[0].generation)
         with folder.subfolder(ARCHIVE, create=True) as archive:
-            archive.discard(name)  # of a replace that did not come to its slot
+            archive.discard(name)  # of a replace that never stored its slot
             folder.files.link(folder.handle, TRANSCRIPT, archive.handle, name)
     folder.replace_file(TRANSCRIPT, [slot_lines(slot.data)])
 
@@ -361,7 +361,9 @@ def _note(folder: Folder, state: LogState) -> None:
 
 
 def slot_metadata(state: LogState) -> bytes:
-    """metadata.json. Of a sealed conversation it is what the last one with the key made a check of: marks are the spool's own affair."""
+    """metadata.json. For a sealed conversation it is the document that the last writer with the key checked: marks
+    belong to the mirror only.
+    """
     if state.checked is None:
         body = document_body(state.members, Mark(state.generation, state.end))
     else:

@@ -1,16 +1,21 @@
-"""Conversations in an object store: S3, GCS, Azure, and what speaks S3.
+"""How are conversations stored in an object store: S3, GCS, Azure, and S3-compatible servers?
 
 ::
 
     <root>/c/<id>/s/<slot, 12 digits>       one slot                             put if absent
-    <root>/c/<id>/p/<last>-<first>          slots joined, 12 digits each         put if absent: the same bytes, whoever writes it
-    <root>/k/<id>                           the key file, if it is sealed        put if the one before it is the one that was read
-    <root>/m/<id>                           the summary: JSON; empty if expunged put if the one before it is the one that was read
+    <root>/c/<id>/p/<last>-<first>          slots joined, 12 digits each         put if absent: the same bytes, whoever
+        writes it
+    <root>/k/<id>                           the key file, if it is sealed        put if the one before it is the one
+        that was read
+    <root>/m/<id>                           the summary: JSON; empty if expunged put if the one before it is the one
+        that was read
     <root>/d/<YYYY-MM-DD>/<id>              empty: it was written to on this day put once
-    <root>/snapshots/<file>                 a file of a store of snapshots       put if the one before it is the one that was read
+    <root>/snapshots/<file>                 a file of a store of snapshots       put if the one before it is the one
+        that was read
     <root>/probe/<random>                   what the server was tried with       removed again
 
-Ids are random, so names spread over a store's partitions. The slots alone decide: a summary and a mark of a day may be late, or missing.
+Ids are random, so names spread over a store's partitions. The slots alone decide: a summary and the object of a day may
+be late, or missing.
 """
 
 from __future__ import annotations
@@ -46,11 +51,9 @@ if TYPE_CHECKING:
 __all__ = ["ObjectStoreBackend"]
 
 
-# ---- object cells ----
-#
-# Snapshots in an object store: a cell is an object below ``snapshots/``, under the name that it has in a directory.
-#
-# No object store looks at a version when it removes an object, but each does when it puts one. So nothing is removed here.
+# ---- versioned values ----
+# Snapshots in an object store: a value is an object below ``snapshots/``, under the name that it has in a directory. No
+# object store checks a version when it removes an object, but each does when it puts one. So nothing is removed here.
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -100,7 +103,7 @@ class ObjectCells(KeyValueStore):
 
 # ---- objects ----
 
-# What is named otherwise is nobody's of ours, and is passed over.
+# Objects with other names are foreign, and skipped.
 _SLOT = re.compile(r"c/[^/]+/s/(\d{12})")
 _PACK = re.compile(r"c/[^/]+/p/(\d{12})-(\d{12})")
 _OF_A_CONVERSATION = re.compile(r"c/([0-9a-f-]{36})/[sp]/.*")
@@ -112,21 +115,21 @@ _LAST = "~"
 
 
 class ObjectStoreBackend(PackingBackend):
-    """A place in a bucket of an object store. It is a ``PackingBackend``.
+    """A backend in a bucket of an object store. It is a ``PackingBackend``.
 
-    An append is one request. Any number of threads may use it, but one process: it is refused in a child that was forked from a
-    process that had used an object store. Open it after the fork, or start the child by ``spawn``.
+    An append is one request. Any number of threads may use it, but one process: it is refused in a child that was
+    forked from a process that had used an object store. Open it after the fork, or start the child by ``spawn``.
 
-    The server must keep conditions (``If-None-Match``): before the first write of a process it is tried with an object that is put twice
-    under one name.
+    The server must keep conditions (``If-None-Match``): before the first write of a process this is tested: an object
+    is put a second time under one name.
 
     Args:
-        url: ``s3://bucket/prefix``, ``gs://…``, ``az://…``, or what else obstore's ``from_url`` takes; ``memory:///`` for tests.
-            TLS is required unless the address is of this machine.
-        name: what errors call it. Otherwise it is the scheme, the bucket and the prefix.
-        options: as obstore has them: ``endpoint``, ``region``, ``access_key_id``, ``credential_provider``, ``client_options``,
-            ``retry_config`` … What is not given is taken from the environment, as obstore does it. It repeats a request twice,
-            within ten seconds.
+        url: ``s3://bucket/prefix``, ``gs://…``, ``az://…``, or any URL that obstore's ``from_url`` accepts;
+            ``memory:///`` for tests. TLS is required unless the address is of this machine.
+        name: its name in errors; by default the scheme, the bucket and the prefix.
+        options: as obstore has them: ``endpoint``, ``region``, ``access_key_id``, ``credential_provider``,
+            ``client_options``, ``retry_config`` … Missing ones are taken from the environment, as obstore does it. It
+            repeats a request twice, within ten seconds.
 
     Raises:
         MissingExtraError: obstore is not installed.
@@ -138,22 +141,25 @@ class ObjectStoreBackend(PackingBackend):
         self.name = self._bucket.name
         self._is_fit = False
         self._marked: dict[str, str] = {}
-        """Of conversations: the day that was marked last."""
+        """By conversation: the last day whose object was written."""
 
     # ---- slots -----------------------------------------------------------------------------------------------------------
 
     def put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:  # noqa: ARG002 (no object store can look at another)
-        """Put a slot if it is absent. The first one is marked before, so that a list finds it whatever becomes of its writer."""
+        """Put a slot if it is absent. The day's object is written before the first slot, so that a listing finds it
+        even if the writer is killed.
+        """
         self._require_fit()
         if slot == 1:
             self._mark(id, datetime.now(UTC).date().isoformat())
         return self._bucket.create(_slot_key(id, slot), data)
 
     def read(self, id: str, after: int = 0) -> list[SlotRange]:
-        """List packs, then the slots behind them, then get what was listed. What is gone meanwhile was packed: then it is begun anew.
+        """List packs, then the slots behind them, then get what was listed. Slots that vanish meanwhile were packed:
+        then this starts again.
 
-        Of what was removed between the two lists the last slot still stands, as a pack's last one is never removed (D5). So there is a
-        hole before it, and packs are listed once more.
+        Of slots removed between the two listings the last one still exists, as a pack's last one is never removed (D5).
+        So there is a hole before it, and packs are listed a second time.
         """
         for _ in range(_ROUNDS):
             packs = self._listed_packs(id, after + 1)
@@ -168,10 +174,10 @@ class ObjectStoreBackend(PackingBackend):
             pieces = [piece for piece in found if piece is not None]
             if len(pieces) == len(wanted):
                 return pieces
-        raise OutcomeUnknownError("what was listed is not there any more, each time")
+        raise OutcomeUnknownError("the listed objects had vanished each time")
 
     def _piece(self, listed: ListedObject, first: int, last: int, is_pack: bool) -> SlotRange | None:
-        """What was listed, if the name still holds it: a name that was freed may have been taken since."""
+        """The listed object, if it is unchanged: a freed name may have been taken again."""
         found = self._bucket.get(listed.key)
         return SlotRange(first, last, found.data, is_pack) if found and same_tag(listed.tag, found.tag) else None
 
@@ -184,7 +190,9 @@ class ObjectStoreBackend(PackingBackend):
         return found
 
     def _some_conversations(self, begin: str, found: list[str], limit: int) -> str | None:
-        """Add ids behind a name. Returns the name to go on from, as soon as a page had one conversation alone; None at the end."""
+        """Add ids after a name. Returns the name to continue from, as soon as a page had only one conversation; None at
+        the end.
+        """
         for page in self._bucket.list("c", begin):
             named = (_OF_A_CONVERSATION.fullmatch(listed.key) for listed in page)
             ids = sorted({name[1] for name in named if name})
@@ -228,10 +236,12 @@ class ObjectStoreBackend(PackingBackend):
         """The cells of its snapshots."""
         return ObjectCells(self._bucket, self._require_fit)
 
-    # ---- lists and forgetting --------------------------------------------------------------------------------------------
+    # ---- listings and deletion --------------------------------------------------------------------------------------------
 
     def put_summary(self, summary: StoredSummary) -> None:
-        """Mark the day, once, and keep the summary, unless one of a later slot is kept already, or ``expunge`` came before."""
+        """Write the day's object, once, and the summary, unless one of a later slot is stored already, or ``expunge``
+        came before.
+        """
         self._require_fit()
         key, head = f"m/{summary.id}", {"updated_at": summary.updated_at, "slot": summary.slot}
         data = orjson.dumps(head) + b"\n" + summary.data
@@ -239,7 +249,9 @@ class ObjectStoreBackend(PackingBackend):
             there = self._bucket.get(key)
             if there is not None and _is_final(summary, there.data):
                 return
-            self._mark(summary.id, summary.updated_at[:10])  # first: a summary without its mark would be in no list
+            self._mark(
+                summary.id, summary.updated_at[:10]
+            )  # first: a summary without the day's object would be in no listing
             if self._bucket.create(key, data) if there is None else self._bucket.swap(key, data, there):
                 return
 
@@ -253,7 +265,7 @@ class ObjectStoreBackend(PackingBackend):
     def summaries(
         self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
     ) -> list[StoredSummary]:
-        """The newest summaries behind ``before``. Every summary of the days that they are of is read: a request for each.
+        """The newest summaries after ``before``. Every summary of their days is read: one request each.
 
         Raises ``BackendError`` if a label is given: objects have no index of labels.
         """
@@ -268,7 +280,7 @@ class ObjectStoreBackend(PackingBackend):
             of_the_day: list[StoredSummary] = []
             for page in self._bucket.list(f"d/{day}"):
                 ids = [listed.key.rpartition("/")[2] for listed in page]
-                # Of a later day, it has been in the list already.
+                # If it is of a later day, it was listed already.
                 is_due = (
                     each
                     for each in self._bucket.at_once(partial(self._summary, day), ids)
@@ -285,7 +297,7 @@ class ObjectStoreBackend(PackingBackend):
         return [day for day in self._bucket.folders("d") if _DAY.fullmatch(day)]
 
     def _summary(self, day: str, id: str) -> StoredSummary | None:
-        """The summary; an empty one of that day if its writer came to leave the first slot and no summary (R11)."""
+        """The summary; an empty one of that day if its writer stored the first slot but no summary (R11)."""
         if there := self._bucket.get(f"m/{id}"):
             return _as_summary(id, there.data)
         begun = self._bucket.get(_slot_key(id, 1))
@@ -297,7 +309,7 @@ class ObjectStoreBackend(PackingBackend):
         return (there.data or None) if there else None
 
     def put_key(self, id: str, data: bytes, known: bytes | None) -> bool:
-        """Put the key file in the place of ``known``."""
+        """Replace the key file ``known``."""
         self._require_fit()
         name = f"k/{id}"
         if known is None:
@@ -306,11 +318,12 @@ class ObjectStoreBackend(PackingBackend):
         return there is not None and there.data == known and self._bucket.swap(name, data, there)
 
     def expunge(self, id: str, keep: int) -> None:
-        """Empty the summary, remove the marks, then empty the key, slots and packs.
+        """Empty the summary, remove the days' objects, then empty the key, slots and packs.
 
-        Their names stay: a writer that stalled must find them taken, and a summary that comes late the empty one, also where none was left.
+        Their names stay: a stalled writer must find them taken, and a late summary must find the empty one, also if
+        there was none.
         """
-        # First: from here on no summary is kept, and a mark that is still set shows nothing.
+        # First: from here on no summary is accepted, and a day's object that is left shows nothing.
         self._bucket.replace(f"m/{id}", b"")
         self._bucket.delete(f"d/{day}/{id}" for day in self._days())
         self._marked.pop(id, None)
@@ -323,11 +336,11 @@ class ObjectStoreBackend(PackingBackend):
     # ---- names -----------------------------------------------------------------------------------------------------------
 
     def _listed(self, folder: str, after: str) -> list[ListedObject]:
-        """What is not empty: what was expunged has a name and no more."""
+        """The objects that are not empty: expunged ones have only a name."""
         return [listed for page in self._bucket.list(folder, after) for listed in page if listed.size]
 
     def _listed_slots(self, id: str, after: int) -> list[tuple[ListedObject, int]]:
-        """The slots behind this one that stand alone, each with its number."""
+        """The single slots after this one, each with its number."""
         named = [(listed, _SLOT.fullmatch(listed.key)) for listed in self._listed(f"c/{id}/s", f"c/{id}/s/{after:012}")]
         return [(listed, int(name[1])) for listed, name in named if name]
 
@@ -340,22 +353,22 @@ class ObjectStoreBackend(PackingBackend):
     # ---- the server ------------------------------------------------------------------------------------------------------
 
     def _require_fit(self) -> None:
-        """R12: refuse a server that ignores conditions, before anything is written that matters."""
+        """R12: refuse a server that ignores conditions, before any real data is written."""
         if self._is_fit:
             return
         for _ in range(_ROUNDS):
             key = f"probe/{secrets.token_hex(16)}"
-            if self._bucket.create(key, b"1"):  # otherwise it may be there or not: another name is asked for
+            if self._bucket.create(key, b"1"):  # otherwise its state is unknown: another name is used
                 is_kept = not self._bucket.create(key, b"2")
                 with suppress(
                     BackendError, OutcomeUnknownError
-                ):  # whoever may not remove anything may write all the same
+                ):  # a user without the right to remove may write all the same
                     self._bucket.delete([key])
                 if not is_kept:
-                    raise UnsuitableBackendError(path=self.name, doing="write to the place")
+                    raise UnsuitableBackendError(path=self.name, doing="write to the backend")
                 self._is_fit = True
                 return
-        raise OutcomeUnknownError("the object store says of every new name that it is taken")
+        raise OutcomeUnknownError("the object store reports every new name as taken")
 
 
 def _slot_key(id: str, slot: int) -> str:
@@ -363,13 +376,13 @@ def _slot_key(id: str, slot: int) -> str:
 
 
 def _is_final(summary: StoredSummary, there: bytes) -> bool:
-    """Whether what is there stays: it is of a later slot, or it is the empty one that ``expunge`` leaves."""
+    """True if the existing summary stays: it is of a later slot, or the empty one that ``expunge`` leaves."""
     kept = _as_summary(summary.id, there)
     return not there or (kept is not None and kept.slot > summary.slot)
 
 
 def _as_summary(id: str, data: bytes) -> StoredSummary | None:
-    """What was put as a summary. None if these bytes are no summary of ours; those that ``expunge`` leaves are empty."""
+    """Decode a summary. None if these bytes are not one of ours; those that ``expunge`` leaves are empty."""
     head, _, rest = data.partition(b"\n")
     try:
         members = orjson.loads(head)

@@ -1,10 +1,11 @@
-"""Conversations on PostgreSQL: a slot is a row, and the primary key is the fence.
+"""How are conversations stored in PostgreSQL? A slot is a row, and the primary key is the fence.
 
 Invariants, which the tests name:
 
-Q1  A put is one statement. It inserts the row if the slot before is there with the hash that is meant, and if the server will have it
-    on its disk when it answers. An insert that is under way makes another one of the same slot wait for it.
-Q2  A put holds the row before until it is done. So ``expunge``, which removes rows, cannot remove it in between, and free the name.
+Q1  A put is one statement. It inserts the row if the previous slot exists with the expected hash, and if the server
+    will have it on disk when it answers. A running insert makes another one of the same slot wait for it.
+Q2  A put locks the previous row until it is done. So ``expunge``, which removes rows, cannot remove it in between and
+    free the name.
 Q3  Between two statements nothing stays in the server's session: poolers that give each transaction another one are fine.
 Q4  No text of the server or of the connection string is in an error.
 """
@@ -42,13 +43,11 @@ __all__ = ["PostgresBackend"]
 
 
 # ---- postgres schema ----
+# The tables of a PostgreSQL backend, by numbered migrations. Nothing here does I/O.
 #
-# The tables of a PostgreSQL that keeps conversations, by numbered migrations. Nothing here does I/O.
-#
-# A slot is ``bytea``, not ``jsonb``, which reorders keys, drops repeated ones and refuses ``\u0000``: the chain is over bytes. The view
-# ``ts_line`` shows the lines to SQL, as JSON that it can look into.
-#
-# A migration that has been published is never changed; the next one comes behind it.
+# A slot is ``bytea``, not ``jsonb``, which reorders keys, drops repeated ones and refuses ``\u0000``: the chain is over
+# bytes. The view ``ts_line`` shows the lines to SQL as JSON. A published migration is never changed; a new one follows
+# it.
 
 MIGRATIONS: tuple[str, ...] = (
     r"""
@@ -80,8 +79,9 @@ MIGRATIONS: tuple[str, ...] = (
     );
     ALTER TABLE ts_snapshot ALTER COLUMN data SET STORAGE EXTERNAL;
     """,
-    # PostgreSQL's json refuses NUL and halves of surrogate pairs as soon as an operator looks into a value, so one line would end each
-    # query over all of them. U+FFFD takes their place. An even number of backslashes before an escape is text.
+    # PostgreSQL's json refuses NUL and halves of surrogate pairs as soon as an operator reads a value, so one line
+    # would end each query over all of them. U+FFFD replaces them. An even number of backslashes before an escape is
+    # text.
     r"""
     CREATE FUNCTION ts_readable(line text) RETURNS text LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
         SELECT CASE WHEN line !~* '\\u(0000|d[89a-f])' THEN line ELSE
@@ -106,7 +106,7 @@ MIGRATIONS: tuple[str, ...] = (
 APPLIED = "SELECT coalesce(max(number), 0) FROM ts_migration"
 
 LOCKED = "SELECT pg_advisory_xact_lock(7166108523847225)"
-"""Two that migrate at the same time take turns; the lock goes with its transaction."""
+"""Two concurrent migrations wait for each other; the lock ends with its transaction."""
 
 BEGIN = (
     "CREATE TABLE IF NOT EXISTS ts_migration (number int PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
@@ -131,7 +131,9 @@ _BEGIN = """
     )
     SELECT FROM put
 """
-"""R11: whoever is killed before the first summary leaves a conversation that a list shows: an empty summary stands for it."""
+"""R11: a writer that is killed before the first summary leaves a conversation that a listing must show: an empty
+summary represents it.
+"""
 _PUT_FIRST = _BEGIN.format(
     put=_PUT.format(before="WHERE NOT EXISTS (SELECT FROM ts_slot WHERE conversation = %(id)s::uuid)", hold="")
 )
@@ -147,7 +149,7 @@ _PUT_BEHIND_BYTES = _PUT.format(
           AND substring(before.data FROM position('\\x0a'::bytea IN before.data) - 34 FOR 32) = %(previous)s::bytea""",
     hold="FOR KEY SHARE OF before",
 )
-"""Where somebody has changed the column: it is only the quicker way to what stands in the bytes, and those decide."""
+"""If the column was changed: it is only a faster copy of what the bytes contain, and the bytes decide."""
 
 _READ = "SELECT slot, data FROM ts_slot WHERE conversation = %s::uuid AND slot > %s ORDER BY slot"
 
@@ -213,28 +215,29 @@ _EXPUNGE = """
 
 
 class PostgresBackend(Backend):
-    """A place on PostgreSQL 13 or later. Any number of threads may use it, and hosts each have their own.
+    """A backend on PostgreSQL 13 or later. Any number of threads may use it; each process has its own.
 
-    It connects when it is first used, and not before. ``fsync`` has to be on in the server, as it is by default. ``synchronous_commit``
-    must not be off, and each put looks. A process that has used it cannot hand it to a forked child: make another one there. It cannot
-    be pickled, because it may have a password.
+    It connects when it is first used, and not before. ``fsync`` has to be on in the server, as it is by default.
+    ``synchronous_commit`` must not be off, and each put checks that. A forked child cannot use its parent's: create
+    another one there. It cannot be pickled, because it may have a password.
 
     Args:
-        conninfo: a connection string as libpq has them: ``postgresql://user@host/database``, or ``host=… dbname=…``. What is missing comes
-            from the environment (``PGPASSWORD``, ``PGPASSFILE``, ``PGSERVICE``) as it does for ``psql``.
-        create: make the tables when they are missing, or of an earlier version. Otherwise that is refused.
-        schema: the schema that the tables are in: one library for each. ``create=True`` makes it. An address names it with
-            ``?schema=copies``. None: the first of the role's ``search_path``, ``public`` by default.
-        name: what errors call the place.
-        connections: as many are open at most; a call waits for one.
-        timeout_seconds: for so long a call waits for a connection, and for a server that says nothing.
-        prepare_threshold: after so many times a statement is prepared on its connection. None: never, for a pooler that gives each
-            transaction another session and does not know of prepared statements.
+        conninfo: a connection string as libpq has them: ``postgresql://user@host/database``, or ``host=… dbname=…``.
+            What is missing comes from the environment (``PGPASSWORD``, ``PGPASSFILE``, ``PGSERVICE``) as it does for
+            ``psql``.
+        create: create or update the tables if they are missing or of an earlier version. Otherwise that raises.
+        schema: the schema that the tables are in: one library for each. ``create=True`` creates it. An address names it
+            with ``?schema=copies``. None: the first of the role's ``search_path``, ``public`` by default.
+        name: its name in errors.
+        connections: the maximum of open connections; a call waits for one.
+        timeout_seconds: how long a call waits for a connection, and for a silent server.
+        prepare_threshold: after so many times a statement is prepared on its connection. None: never, for a pooler that
+            gives each transaction another session and does not know of prepared statements.
 
     Raises:
         MissingExtraError: psycopg is not installed, which the extra ``postgres`` installs.
-        ValueError: this is no connection string, whose text is not repeated; or the schema is no name of lower-case letters, digits and
-            ``_``, or another one than the address has.
+        ValueError: this is not a connection string (its text is not repeated); or the schema is not a name of
+            lower-case letters, digits and ``_``, or differs from the one in the address.
     """
 
     def __init__(
@@ -270,20 +273,21 @@ class PostgresBackend(Backend):
         return f"PostgresBackend({self.name!r})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a PostgresBackend cannot be pickled or copied, as it may have a password: make another one")
+        raise TypeError("a PostgresBackend cannot be pickled or copied, as it may have a password: create another one")
 
     def close(self) -> None:
-        """Close the connections that nobody uses. A later call connects anew."""
+        """Close the unused connections. A later call connects again."""
         self._connections.close()
 
-    # ---- Place -----------------------------------------------------------------------------------------------------------
+    # ---- Backend -----------------------------------------------------------------------------------------------------------
 
     def put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
         """Put a slot if it is absent, and if the one before has this hash. On return the server has it on its disk.
 
         Raises:
-            OutcomeUnknownError: it is not known whether it is stored.
-            BackendError: the server refused it for good; ``synchronous_commit`` is off, for example. Nothing was stored.
+            OutcomeUnknownError: it is in doubt whether it is stored.
+            BackendError: the server refused it permanently; ``synchronous_commit`` is off, for example. Nothing was
+                stored.
         """
         given = {"id": id, "slot": slot, "hash": slot_hash(data), "data": data, "previous": previous}
         doing = "put a slot"
@@ -329,11 +333,11 @@ class PostgresBackend(Backend):
 
     @property
     def identity(self) -> str:
-        """A hash of where the database is, and of what it is called there."""
+        """A hash of the database's address and name."""
         return self._connections.identity
 
     def put_summary(self, summary: StoredSummary) -> None:
-        """Keep a summary, unless one of a later slot is kept already, or the conversation was expunged."""
+        """Store a summary, unless one of a later slot is stored already, or the conversation was expunged."""
         labels = json.loads(summary.data).get("metadata", {}).get("labels") or {}
         given = {
             "id": summary.id,
@@ -347,7 +351,7 @@ class PostgresBackend(Backend):
     def summaries(
         self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
     ) -> list[StoredSummary]:
-        """The newest summaries behind ``before``, found by an index; of a label too."""
+        """The newest summaries after ``before``, found by an index; also by label."""
         which, given = "", dict[str, Any](limit=limit)
         if before is not None:
             which += _BEFORE
@@ -365,7 +369,7 @@ class PostgresBackend(Backend):
         return bytes(rows[0][0]) if rows else None
 
     def put_key(self, id: str, data: bytes, known: bytes | None) -> bool:
-        """Put the key file in the place of ``known``, in one statement. On return the server has it on its disk.
+        """Replace the key file ``known``, in one statement. On return the server has it on its disk.
 
         Raises:
             OutcomeUnknownError, BackendError: as :meth:`put`.
@@ -389,17 +393,17 @@ class PostgresBackend(Backend):
     # ---- statements ------------------------------------------------------------------------------------------------------
 
     def _rows(self, statement: str, given: Any, doing: str) -> list[tuple[Any, ...]]:
-        """What one statement gives."""
+        """The rows of one statement."""
         return self._run(statement, given, doing).fetchall()
 
     def _run(self, statement: str, given: Any, doing: str) -> Cursor:
-        """Run one statement; all that it gives is here when this returns."""
+        """Run one statement; on return all rows are here."""
         if not self._is_known:
             self._know(doing)
         return self._connections.run(lambda connection: connection.cursor(binary=True).execute(statement, given), doing)
 
     def _know(self, doing: str) -> None:
-        """Look once whether the tables are those that this version knows; make them, if that was asked for."""
+        """Check once whether this version knows the tables; create them if requested."""
         with self._knowing:
             if not self._is_known:
                 self._connections.run(self._migrate if self._may_create else self._look_at_tables, doing)
@@ -424,11 +428,11 @@ class PostgresBackend(Backend):
         """The numbers of the migrations that are still to be made."""
         known = len(MIGRATIONS)
         if applied > known:
-            raise self._refusal(doing, "a later version of transcript-store made the tables: upgrade this one")
+            raise self._refusal(doing, "a later version of transcript-store created the tables: upgrade this one")
         if applied < known and not may_create:
             raise self._refusal(
                 doing,
-                "an earlier version of transcript-store made the tables: PostgresBackend(…, create=True) brings them up to date",
+                "an earlier version of transcript-store created the tables: PostgresBackend(…, create=True) brings them up to date",
             )
         return range(applied + 1, known + 1)
 
@@ -448,7 +452,7 @@ def _with_schema(conninfo: str, schema: str | None) -> tuple[str, str | None]:
         rest = conninfo[named.end() :]
         conninfo = f"{conninfo[: named.start()]}{named[1]}{rest[1:]}" if rest else conninfo[: named.start()]
     if schema is not None and not _PLAIN_NAME.fullmatch(schema):
-        raise ValueError("a schema is called by lower-case letters, digits and _, and begins with no digit")
+        raise ValueError("a schema's name has lower-case letters, digits and _, and does not start with a digit")
     return conninfo, schema
 
 
@@ -460,9 +464,8 @@ def _storable(text: str) -> str:
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
-# ---- postgres cells ----
-#
-# Snapshots on PostgreSQL: a cell is a row, and its version changes with each statement that puts or holds it.
+# ---- versioned values ----
+# Snapshots on PostgreSQL: a value is a row, and its version changes with each statement that puts or holds it.
 
 T = TypeVar("T")
 R = TypeVar("R")

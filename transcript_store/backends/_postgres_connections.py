@@ -1,6 +1,7 @@
-"""Connections to a PostgreSQL: few, made when they are needed, given back whole or thrown away, and never used by a child.
+"""How are connections to PostgreSQL managed? Few, opened on demand, returned clean or closed, and never used by a
+forked child.
 
-A server's errors hold addresses, users and values. None of that leaves this module: what is raised names the class of the error.
+A server's errors contain addresses, users and values. None of that leaves this module: our errors name only the class.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ _WHERE = {
 """What says where a database is, and the variable that says so otherwise."""
 
 _NOT_REACHED = {
-    "refused": "nobody listens at the address of the connection string: start the server, or give another address",
-    "resolve": "the host of the connection string is not known here: give another one",
-    "translate": "the host of the connection string is not known here: give another one",
+    "refused": "no server listens at the address of the connection string: start the server, or use another address",
+    "resolve": "the host of the connection string is unknown: use another one",
+    "translate": "the host of the connection string is unknown: use another one",
 }
-"""What the system says of a connection that was not made, and the way out."""
+"""The system's texts for a failed connection, and the hints."""
 
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -51,7 +52,7 @@ _REFUSED = {
     "25006": "the server takes no writes, as a standby does: connect to the primary, for example with target_session_attrs=read-write",
     "3F000": "there is no schema to make tables in: give one with options=-csearch_path=…",
 }
-"""What an error means that the next attempt meets again, and the way out."""
+"""The meaning of permanent errors, and the hints."""
 
 _NOT_LET_IN = {
     "password": "the server refuses the user or the password of the connection string: give the right one",
@@ -67,7 +68,7 @@ _NOT_LET_IN = {
 
 
 class _PatientConnection(psycopg.Connection[tuple[Any, ...]]):
-    """One that gives up when nothing has come for some time: a statement on a server that hangs must not hang its caller."""
+    """A connection that gives up when no data has come for some time: a hanging server must not hang its caller."""
 
     silence_seconds: float = 10.0
 
@@ -118,7 +119,7 @@ class Connections:
         except psycopg.Error:
             pass  # its text has parts of the string
         if not readable:
-            raise ValueError("this is no connection string of PostgreSQL, such as postgresql://user@host/database")
+            raise ValueError("this is not a connection string of PostgreSQL, such as postgresql://user@host/database")
         self._conninfo = conninfo
         if schema is not None:  # alone: what stands in another schema under the same names is another library's
             given["options"] = " ".join(filter(None, [str(given.get("options") or ""), f"-csearch_path={schema}"]))
@@ -144,12 +145,15 @@ class Connections:
         """What ``act`` returns.
 
         Raises:
-            OutcomeUnknownError: it is not known whether it was done, or the server did not take it now.
+            OutcomeUnknownError: it is in doubt, or the server did not accept it now.
             BackendUnreachableError: no connection could be made.
-            BackendError: the server refused it for good, and nothing was stored; or the connections belong to another process.
+            BackendError: the server refused it for good, and nothing was stored; or the connections belong to another
+                process.
         """
         if self._pid not in (None, os.getpid()):
-            raise self._refusal(doing, "it was used by another process before a fork: make another one in this process")
+            raise self._refusal(
+                doing, "it was used by another process before a fork: create another one in this process"
+            )
         failed: BackendError | OutcomeUnknownError
         try:
             with self._connection(doing) as connection:
@@ -158,7 +162,7 @@ class Connections:
             if isinstance(error, BackendError):
                 raise
             failed = self._judged(error, doing)
-        raise failed  # here, so that no server's text hangs on it
+        raise failed  # here, so that the error carries no text of the server
 
     @contextmanager
     def _connection(self, doing: str) -> Iterator[Connection]:
@@ -188,7 +192,7 @@ class Connections:
         raise failed  # here, as in `run`
 
     def _give_back(self, connection: Connection) -> None:
-        """Keep it if nothing is under way on it. If it is lost, the idle ones most likely are, too."""
+        """Keep it if no statement is running on it. If it is lost, the idle ones most likely are, too."""
         if connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE:
             self._idle.append(connection)
             return
@@ -197,7 +201,7 @@ class Connections:
             self.close()
 
     def close(self) -> None:
-        """Close those that are idle. The next call makes one anew."""
+        """Close the idle ones. The next call opens a new one."""
         if self._pid == os.getpid():
             while self._idle:
                 try:

@@ -1,16 +1,19 @@
-"""The way back: a conversation on a place becomes a folder, which gets its name when it is whole and on the medium.
+"""How does a conversation on a backend become a folder? The folder gets its name when it is whole and on disk.
 
-It is written on a stage (``_conversation/staging``), under a name that nobody looks for. So under its own name there is nothing, or all of
-it, whatever is cut off; what is left of a run that was killed goes with the next one. A folder that is there and
-behind is brought up to date. More invariants of the way between the two (S1–S4: ``_shipping``):
+It is written in a staging area (``_conversation/staging``), under a name that no process looks for. So its own name has
+nothing, or all of it, whatever is interrupted; the next run removes the leftovers of a killed one. An existing folder
+that is behind is brought up to date. More invariants of shipping (S1–S4: ``_shipping``):
 
-S5  Nothing is written into a folder unless it is an earlier state of what is on the place: its transcript is a beginning of that generation
-    there, byte for byte, and its metadata is what the place said at some time. It is asked before the lock is taken, and again with it.
-S6  A generation gets its place as by a replace: what ends is in the archive first, and what begins is whole and on the medium before it is
-    renamed. So wherever it is cut off, the folder is a state that the conversation had, and the next run goes on.
+S5  Nothing is written into a folder unless it is an earlier state of the backend's conversation: its transcript is a
+    prefix of that generation there, byte for byte, and its metadata was stored there at some time. This is checked
+    before the lock is taken, and again with it.
+S6  A generation is written as by a replace: the old one is archived first, and the new one is whole and on disk before
+    it is renamed. So wherever it is interrupted, the folder is an earlier state of the conversation, and the next run
+    continues.
 
-An append would do for what is new of one generation. But many appends that are written as one may be torn anywhere by a power cut, and
-what is whole behind a hole is damage. So the live transcript is written anew, too: all of it was read from the place anyway.
+An append would be enough for new records of one generation. But a power cut may tear many appends that are written as
+one anywhere, and whole records after a hole are damage. So the live transcript is rewritten, too: all of it was read
+from the backend anyway.
 """
 
 from __future__ import annotations
@@ -122,7 +125,7 @@ class RemoteState(NamedTuple):
         return cls(state, transcripts, said, slot_metadata(state), key)
 
     def is_all_in(self, folder: Storage) -> bool:
-        """Whether a folder has the transcript that the place has."""
+        """True if a folder has the backend's transcript."""
         header, state = folder.log.header, self.state
         return (header.conversation, header.generation, folder.log.end) == (
             state.conversation,
@@ -131,17 +134,17 @@ class RemoteState(NamedTuple):
         )
 
     def has_news_for(self, folder: Storage) -> bool:
-        """Whether a folder that is an earlier state lacks something."""
+        """True if a folder that is an earlier state lacks something."""
         is_noted = folder.mark is not None  # otherwise metadata.json is of the generation before
         return not (is_noted and self.is_all_in(folder) and timeless(folder.members) == timeless(self.state.members))
 
     def why_not_from(self, folder: Storage) -> str | None:
-        """S5: why a folder is no earlier state of what is on the place; None if it is."""
+        """S5: why a folder is not an earlier state of the backend's conversation; None if it is."""
         log, state = folder.log, self.state
         if log.header.conversation != state.conversation:
             return f"it is there, and is the conversation {log.header.conversation}"
         ends = f"it is there, and ends in {log.end.head.decode()} (generation {log.header.generation})"
-        there = f"on the place it ends in {state.end.head.decode()} (generation {state.generation})"
+        there = f"on the backend it ends in {state.end.head.decode()} (generation {state.generation})"
         known = self.transcripts.get(log.header.generation)
         if known is None:
             return f"{ends}, which the place does not have; {there}"
@@ -167,12 +170,15 @@ def timeless(members: dict[str, Any]) -> bytes:
 def catch_up(files: FileSystem, path: str, standing: RemoteState, key: bytes | None) -> int:
     """Bring a folder up to date that is an earlier state of the conversation; returns how many records it did not have.
 
-    ``key`` is put beside it if there is no key file. Raises ``ConversationExistsError`` if it is no earlier state: nothing was written.
+    ``key`` is put beside it if there is no key file. Raises ``ConversationExistsError`` if it is not an earlier state:
+    nothing was written.
     """
-    writer = Writer(files, path, StorageOptions(max_line_bytes=0))  # no key is needed: what is sealed is taken as it is
+    writer = Writer(
+        files, path, StorageOptions(max_line_bytes=0)
+    )  # no key is needed: sealed records are copied unchanged
     with writer.let_go_at_the_end():
         writer.load()
-        with refusals(path, "compare it with what is on the place", "It is as it was"):
+        with refusals(path, "compare it with the backend", "It is unchanged"):
             reason = standing.why_not_from(writer)
         if reason is not None:
             raise ConversationExistsError(path=path, reason=reason)
@@ -209,7 +215,7 @@ _IS_WHOLE = "It is there, and whole"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What :func:`restore` came to."""
+    """The result of :func:`restore`."""
 
     id: str
     directory: str
@@ -219,7 +225,7 @@ class Restored:
     head: str
     """The hash of the last of them."""
     is_new: bool
-    """Whether the folder was made. Otherwise it was there, and was brought up to date, or had all of it already."""
+    """True if the folder was created. Otherwise it existed, and was brought up to date, or had everything already."""
     added_records: int
     """How many records the folder did not have, of all generations."""
     key_is_missing: bool
@@ -239,14 +245,15 @@ def restore(
     waits_seconds: Sequence[float] = WAITS_SECONDS,
     file_system: FileSystem | None = None,
 ) -> Restored:
-    """Make the folder of a conversation of what stands on a place: every generation and the metadata, byte for byte.
+    """Create the folder of a conversation from a backend: every generation and the metadata, byte for byte.
 
-    On return the folder is whole and survives a power loss. If this raises, or is killed, there is no folder of that name, or all of it:
-    call it again. On the place nothing is claimed, and its writer may be at work.
+    On return the folder is whole and survives a power loss. If this raises, or is killed, the folder does not exist, or
+    is whole: repeat the call. Nothing is claimed on the backend, and its writer may be active.
 
-    A folder that is an earlier state of the conversation goes on from there, under its lock: the generations that it lacks, what the
-    live one lacks, and the metadata. If that raises, or is killed, the folder is a state that the conversation had; call it again. A
-    folder that has the same transcript already is left as it is, also if its metadata was changed there.
+    A folder that is an earlier state of the conversation is brought up to date, under its lock: the generations that it
+    lacks, what the live one lacks, and the metadata. If that raises, or is killed, the folder is an earlier state of
+    the conversation; repeat the call. A folder with the same transcript stays unchanged, also if its metadata was
+    changed there.
 
     Args:
         place: where the conversation is.
@@ -258,10 +265,10 @@ def restore(
         file_system: for tests.
 
     Raises:
-        ConversationExistsError: something else is there, or a folder that is no earlier state: the message has both heads. It was not
-            touched. Choose another folder.
-        ConversationLockedError: the folder is behind, and somebody writes to it. Close that first.
-        ConversationNotFoundError: the place has no such conversation, or it was deleted there.
+        ConversationExistsError: the path has something else, or a folder that is not an earlier state: the message has
+            both heads. It was not changed. Choose another folder.
+        ConversationLockedError: the folder is behind, and another process is writing to it. Close that writer first.
+        ConversationNotFoundError: the backend has no such conversation, or it was deleted there.
         CorruptTranscriptError: what is on the place is damaged.
         UnsupportedVersionError: a later version of this library wrote it.
         BackendError: the place refused, or did not answer. Call it again.
@@ -296,7 +303,9 @@ def restore(
 
 
 def _is_behind(files: FileSystem, path: str, standing: RemoteState, reason: str | None) -> bool:
-    """Whether the folder at a path lacks something; raises if it is no earlier state of the conversation, or what ``reason`` says."""
+    """True if the folder at a path lacks something; raises if it is not an earlier state of the conversation, with
+    ``reason``.
+    """
     with suppress(Exception):  # whatever is wrong with it, it is not touched
         reader = Reader(files, path, StorageOptions(max_line_bytes=0))
         with reader.let_go_at_the_end():
@@ -319,7 +328,7 @@ class StagedFolder:
         self._note = stage_name(files)
         self._staged = staged_name(self._note, id)
         self._holds = "There is none yet"
-        """What is true if the system refuses the next step."""
+        """The consequence if the system refuses the next step."""
 
     def make(self, standing: RemoteState, *, verifies: bool = False) -> None:
         """Write all files, and give the folder its name. If this raises, there is none of that name, or all of it.
@@ -349,13 +358,13 @@ class StagedFolder:
                         parent.remove_tree(self._staged)
                         parent.discard(self._note)
                     raise
-                parent.sync()  # if that is refused the note stays: whoever sweeps it syncs the name
+                parent.sync()  # if that is refused the note stays: the process that sweeps it syncs the name
                 self._holds = _IS_WHOLE
                 parent.discard(self._note)
 
     def _give_name(self, parent: Folder, note: Lock) -> None:
         if not note.is_held():
-            what = "the note of the stage was removed while we held it, so others may have removed what was on it"
+            what = "the staging note was removed while this process held it, so another process may have removed the folder"
             raise ConversationLockedError(path=parent.path, reason=what, hint=Hint.CREATE_THE_REST)
         try:
             self._files.rename(parent.handle, self._staged, self._name)
@@ -400,16 +409,17 @@ def _write_file(folder: Folder, name: str, chunks: Iterable[bytes]) -> None:
         folder.files.close(handle)
 
 
-# ---- remains ----
+# ---- damaged conversations ----
+# Writes a damaged conversation of a backend into a folder, unchanged, for the code that reads and repairs damaged
+# folders.
 #
-# What is left of a damaged conversation on a place becomes a folder, as it stands: whatever reads and repairs damaged folders reads it.
-#
-# Slots are written once, each chained to the one before: nothing behind a damaged one can be taken in, and nothing put in its place. So the
-# place stays as it is. The lines of all slots, those that verify and those behind them, are what a damaged transcript is.
+# Slots are written once, each chained to the one before: nothing after a damaged one can be applied, and nothing can
+# replace it. So the backend stays unchanged. The lines of all slots, those that verify and those after them, become a
+# damaged transcript.
 
 
 def write_remains(files: FileSystem, path: str, id: str, pieces: Sequence[SlotRange], key: bytes | None) -> None:
-    """Write what is left into a folder that is not there yet. On return it is synced."""
+    """Write the damaged conversation into a new folder. On return it is synced."""
     slots, behind = _verified(id, [data for _, data in sorted(_split(pieces))])
     lines = [_lines(data) for data in behind]
     begins = [number for number, data in enumerate(lines) if not isinstance(read_header(data), NotAHeader)]
@@ -428,7 +438,7 @@ def write_remains(files: FileSystem, path: str, id: str, pieces: Sequence[SlotRa
 
 
 def _begin_another(folder: Folder, verified: int, lines: Sequence[bytes]) -> None:
-    """A generation that began behind the damage is the live one; the one that verifies is an earlier one."""
+    """A generation that started after the damage is the live one; the one that verifies is an earlier one."""
     with folder.subfolder(ARCHIVE, create=True) as archive:
         name = archive_name(verified)
         archive.discard(name)
@@ -439,7 +449,7 @@ def _begin_another(folder: Folder, verified: int, lines: Sequence[bytes]) -> Non
 
 
 def _split(pieces: Sequence[SlotRange]) -> Iterator[tuple[int, bytes]]:
-    """The slots in pieces, each once; one piece whole, if nobody can tell what is in it. A pack counts before a slot."""
+    """The slots of these ranges, each once; a range that cannot be split is kept whole. A pack wins over a slot."""
     found: dict[int, bytes] = {}
     for piece in sorted(pieces, key=lambda piece: not piece.is_pack):
         try:
@@ -452,7 +462,7 @@ def _split(pieces: Sequence[SlotRange]) -> Iterator[tuple[int, bytes]]:
 
 
 def _verified(id: str, found: Sequence[bytes]) -> tuple[list[Slot], Sequence[bytes]]:
-    """The slots that verify, from the first one on, and what stands behind them."""
+    """The slots that verify, from the first one on, and what follows them."""
     state, taken = LogState(conversation=id), list[Slot]()
     for data in found:
         try:

@@ -1,15 +1,16 @@
-"""The conversation in a folder, sent to a place as a copy: what is new goes behind what is there.
+"""How is the conversation in a folder copied to a backend? New data is appended to the copy.
 
 Invariants, which the tests name:
 
-S1  Nothing is sent unless the folder has what is on the place: the same hash where the place ends, which vouches for all that stands
-    before. It is asked before the claim and again with it, so what others wrote meanwhile is seen. Nothing is ever written over.
-S2  A slot is whole appends, and a generation comes with all records that it began with. So what is half shipped can be read.
-S3  Whoever writes there, and ships nothing, is not deposed, except where the caller says so.
-S4  What is sent is on the folder's medium. Otherwise the copy might have a message that a power loss takes from the folder.
+S1  Nothing is sent unless the folder contains the copy: the same hash where the copy ends, which covers everything
+    before. This is checked before the claim and again with it, so that concurrent writes are detected. Nothing is ever
+    written over.
+S2  A slot is whole appends, and a generation comes with all records that it started with. So a partial copy is readable.
+S3  A writer there that does not ship is not fenced, except on the caller's request.
+S4  What is sent is on the folder's disk. Otherwise the copy might have a message that the folder loses in a power loss.
 
-The folder is read without its lock. What is on the place says how far a run came: nothing is remembered elsewhere, and a run that was
-killed anywhere is gone on with by the next.
+The folder is read without its lock. The copy itself shows how far a run came: nothing else is recorded, and the next
+run continues after a killed one.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from transcript_store.errors import ConversationShreddedError, TranscriptStoreEr
 __all__ = ["Shipped", "Shipper", "ship"]
 
 SHIPS = "ships"
-"""What a holder says of itself that only ships: another one that ships may depose it, because nothing of it is lost."""
+"""The role of a holder that only ships: another shipper may fence it, because nothing is lost."""
 _DOING = "ship the conversation"
 _PACK_EACH = 256
 """Slots here are long: a pack of so many has 64 MiB at most."""
@@ -52,14 +53,14 @@ _PACK_EACH = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shipped:
-    """What a run of :func:`ship` came to."""
+    """The result of :func:`ship`."""
 
     id: str
     directory: str
     generation: int
-    """The generation in which the place ends now; with ``record_count`` and ``head``, how far it goes. -1 if nothing is there."""
+    """The generation in which the copy ends now; with ``record_count`` and ``head``, its end. -1 if there is no copy."""
     record_count: int
-    """The records of that generation that are there."""
+    """The number of records of that generation in the copy."""
     head: str
     """The hash of the last of them."""
     sent_records: int
@@ -67,10 +68,10 @@ class Shipped:
     sent_bytes: int
     """How many bytes of transcripts that was, with their first lines."""
     left_records: int
-    """How many records of the folder are not there: what was appended meanwhile; without a run (``dry_run``) what is to be sent."""
+    """How many records of the folder the copy lacks: those appended meanwhile; with ``dry_run`` those to send."""
     left_bytes: int
     key_is_missing: bool
-    """Whether the conversation is sealed, and its wrapped key is not on the place."""
+    """True if the conversation is sealed and the backend lacks its wrapped key."""
 
 
 class Shipper:
@@ -100,10 +101,10 @@ class Shipper:
         self._check: bytes | None = None
         """The keyed check of metadata.json, if it has one."""
         self._expected: tuple[int, Position] | None = None
-        """Where the place ended when S1 was asked last; None if it is to be asked."""
+        """The copy's end at the last check of S1; None if it must be checked."""
         self._was_shipped_to = self._metadata_is_of_others = False
         self._sent_looks: object = None
-        """How the folder's files looked before all of it was sent."""
+        """The stamps of the folder's files before everything was sent."""
         self._sent_records = self._sent_bytes = 0
 
     def __enter__(self) -> Shipper:
@@ -113,7 +114,7 @@ class Shipper:
         self.close()
 
     def has_news(self) -> bool:
-        """Whether the folder looks other than before :meth:`send` sent all of it. Nothing is asked of the place."""
+        """True if the folder changed since :meth:`send` sent everything. Sends no request."""
         return self._sent_looks is None or self._sent_looks != self._looks()
 
     def _looks(self) -> object:
@@ -122,7 +123,7 @@ class Shipper:
         return None
 
     def send(self) -> Shipped:
-        """Send what the place does not have; as :func:`ship`."""
+        """Send what the backend lacks; as :func:`ship`."""
         self._sent_records = self._sent_bytes = 0
         looks, self._sent_looks = self._looks(), None
         with refusals(self._reader.path, _DOING):
@@ -134,14 +135,14 @@ class Shipper:
                 except _MovedError:
                     continue
             with suppress(TranscriptStoreError):
-                self._reader.refresh()  # for what is left: whatever is wrong there, the next call says it
+                self._reader.refresh()  # for the rest: the next call reports what is wrong there
             report = self._report()
         if not report.left_records:
             self._sent_looks = looks
         return report
 
     def lag(self) -> Shipped:
-        """Say what the place does not have. Nothing is written, and nothing is claimed."""
+        """Report what the backend lacks. Nothing is written, and nothing is claimed."""
         self._sent_records = self._sent_bytes = 0
         with refusals(self._reader.path, _DOING):
             self._read_folder()
@@ -150,7 +151,7 @@ class Shipper:
             return self._report()
 
     def close(self) -> None:
-        """Release the conversation on the place, if it was claimed here, and let go of the folder. Nothing is raised."""
+        """Release the conversation on the backend, if it was claimed here, and close the folder. Never raises."""
         try:
             slots = self._slots
             if slots is not None and slots.is_held:
@@ -163,7 +164,7 @@ class Shipper:
     # ---- the folder ------------------------------------------------------------------------------------------------------
 
     def _read_folder(self) -> None:
-        """S4: the transcript and the metadata of one moment, on the medium."""
+        """S4: the transcript and the metadata of one moment, on disk."""
         reader = self._reader
         agreed = read_at_one_moment(reader).agreed
         self._members, self._mark = agreed.members, agreed.mark
@@ -179,7 +180,7 @@ class Shipper:
 
     @property
     def _claimed(self) -> ClaimedLog:
-        """The conversation on the place, whose id is known when the folder was read."""
+        """The conversation on the backend; its id is known once the folder was read."""
         assert self._slots is not None
         return self._slots
 
@@ -194,7 +195,7 @@ class Shipper:
         self._take_note()
 
     def _take_note(self) -> None:
-        """Whose the slots are that were taken in: what others said of the metadata of a copy is not to be lost."""
+        """Note the writers of the applied slots: a change of the copy's metadata by others must not be lost."""
         for slot in self._claimed.fresh:
             claim = slot.after.claim
             is_ours = claim is not None and claim.holder.get(SHIPS) is True
@@ -204,7 +205,7 @@ class Shipper:
         self._claimed.fresh.clear()
 
     def _require_same(self, state: LogState) -> list[int]:
-        """S1: raise unless the folder has what is on the place; returns the generations that the place may lack something of."""
+        """S1: raise unless the folder contains the copy; returns the generations of which the copy may lack something."""
         there = self._generations()
         if state.slot == 0:
             return there
@@ -264,7 +265,7 @@ class Shipper:
         return self._claimed.state.slot and self._claimed.state.generation, self._claimed.state.end
 
     def _send_key(self) -> None:
-        """The wrapped key, in front of what is sealed with it. What was destroyed there is not put back."""
+        """Send the wrapped key before the data that it seals. A destroyed key is not restored."""
         folder, cell = self._reader.folder, self._claimed.key
         if folder.status(KEY) is None:
             return
@@ -291,7 +292,7 @@ class Shipper:
                 self._send_metadata()
 
     def _stops(self, log: Log, begin: Position) -> Iterator[Position]:
-        """Where to pause. The keyed check of a sealed conversation is over a mark, and stands behind the slot that ends there."""
+        """Where to pause. The keyed check of a sealed conversation covers a mark, and follows the slot that ends there."""
         mark = self._mark
         if (
             self._check is not None
@@ -351,7 +352,7 @@ class Shipper:
 
     def _claim(self, make: Callable[[LogState, str], bytes]) -> None:
         def may(state: LogState) -> None:
-            """S1, S3: the place is as it was when it was compared, and nobody is at work there."""
+            """S1, S3: the copy is unchanged since the comparison, and no writer is active there."""
             claim = state.claim
             if not (self._take_over or self._claimed.is_ours or (claim and claim.holder.get(SHIPS) is True)):
                 require_nobody_at_work(state, self._files.now_us(), self._claimed.path)
@@ -360,7 +361,7 @@ class Shipper:
                 raise _MovedError
 
         if not self._claimed.claim(make, self._files.random_bytes(16).hex(), may):
-            self._claimed.load_patiently()  # the claim is void: what was read was of an earlier moment
+            self._claimed.load_patiently()  # the claim is void: the state that was read is out of date
             raise _MovedError
 
     @property
@@ -371,7 +372,7 @@ class Shipper:
     def _at(self, state: LogState) -> str:
         return max(format_time(self._files.now_us()), state.at)
 
-    # ---- what it came to -------------------------------------------------------------------------------------------------
+    # ---- the result -------------------------------------------------------------------------------------------------
 
     def _report(self) -> Shipped:
         state, reader = self._claimed.state, self._reader
@@ -398,7 +399,7 @@ class Shipper:
 
 
 class _MovedError(Exception):
-    """Something was written there since the place was compared with the folder: compare them anew."""
+    """Another process wrote to the copy since the comparison: compare again."""
 
 
 def ship(
@@ -411,30 +412,33 @@ def ship(
     waits_seconds: Sequence[float] = WAITS_SECONDS,
     file_system: FileSystem | None = None,
 ) -> Shipped:
-    """Send the conversation in a folder to a place, under its id: what the place does not have, of every generation and of the metadata.
+    """Copy the conversation in a folder to a backend, under its id: what is missing there of every generation and of
+    the metadata.
 
-    On return the transcripts there are those of the folder, byte for byte, except for the ``left_records`` that were appended meanwhile.
-    The folder's writer may be at work, and nothing is locked. After a run that was killed, or that raised, the next one goes on: nothing
-    is there twice. What was deleted in the folder (a generation) stays on the place. quarantine/ is not sent.
+    On return the transcripts there are those of the folder, byte for byte, except for the ``left_records`` that were
+    appended meanwhile. The folder's writer may be active, and nothing is locked. The next run continues after a killed
+    or failed one: nothing is stored twice. A generation that was deleted in the folder stays on the backend.
+    quarantine/ is not sent.
 
     Args:
         directory: the folder of one conversation.
-        place: where to.
-        take_over: claim the conversation there even if somebody writes to it.
-        with_key: of a sealed conversation, send key.json too, and later its rotation or its end (``shred()``). Without it the copy can be
-            read only with a key.json from elsewhere; where that is destroyed, so is the copy.
-        dry_run: send nothing, and say what is left.
+        place: the backend.
+        take_over: take over from a writer that is active on the backend.
+        with_key: of a sealed conversation, send key.json too, and later its rotation or its end (``shred()``). Without
+            it the copy can be read only with a key.json from elsewhere; where that is destroyed, so is the copy.
+        dry_run: send nothing, and report what is left.
         waits_seconds: how long to wait between two attempts of a call that nobody answers.
         file_system: for tests.
 
     Raises:
-        DivergedError: the place has something that is not in the folder. Nothing was sent. Ship it to another place, or look at both.
-        ConversationLockedError: somebody writes to the conversation on the place, and not only ships it. Nothing was sent. Wait, or
+        DivergedError: the copy has something that is not in the folder. Nothing was sent. Ship it to another backend,
+            or compare both.
+        ConversationLockedError: another writer, not only a shipper, is active on the backend. Nothing was sent. Wait, or
             ``take_over``.
         ConversationTakenOverError: another one claimed it meanwhile. What was sent before is there.
         ConversationNotFoundError: there is no conversation in the folder; or it was deleted on the place.
-        CorruptTranscriptError, CorruptMetadataError: the folder is damaged, or what is on the place is. What is whole in front of that
-            may be there.
+        CorruptTranscriptError, CorruptMetadataError: the folder or the copy is damaged. Whole records before the damage
+            may have been sent.
         UnsupportedVersionError: a later version of this library wrote it.
         BackendError: the place refused, or did not answer. Call it again.
         StorageError: the folder cannot be read.
@@ -446,7 +450,7 @@ def ship(
 
 
 def looks_of(folder: Folder) -> object:
-    """What stands in a folder, as far as a change of it shows; None if there is no transcript."""
+    """The stamps of a folder's files; None if there is no transcript."""
     found = [folder.status(name) for name in (TRANSCRIPT, METADATA, KEY)]
     if found[0] is None:
         return None

@@ -23,7 +23,7 @@ _MOST_OPEN = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotShipped:
-    """A conversation that could not go, and why. What was on either side is as it was, or a beginning of what is to come."""
+    """A conversation that failed, and why. Either side is unchanged, or has a part of the new data."""
 
     directory: str
     error: TranscriptStoreError
@@ -50,7 +50,7 @@ class LibraryShipper:
         self._options: dict[str, Any] = {"waits_seconds": waits_seconds, "file_system": self._files, **options}
         self._open: dict[str, Shipper] = {}
         self._sent: dict[str, object] = {}
-        """How the files of each folder looked before they were sent, and all of them was."""
+        """The stamps of each completely sent folder before it was sent."""
 
     def __enter__(self) -> LibraryShipper:
         return self
@@ -63,7 +63,7 @@ class LibraryShipper:
         return self._each(lambda shipper: shipper.send())
 
     def lag(self) -> Iterator[Shipped | NotShipped]:
-        """Say of each conversation what the place does not have. Nothing is written, and nothing is claimed."""
+        """Report for each conversation what the backend lacks. Nothing is written, and nothing is claimed."""
         return self._each(lambda shipper: shipper.lag())
 
     def _each(self, act: Callable[[Shipper], Shipped]) -> Iterator[Shipped | NotShipped]:
@@ -74,7 +74,8 @@ class LibraryShipper:
                 report = act(shipper)
             except TranscriptStoreError as error:
                 shipper.close()
-                # If nobody answers twice, it is the place, and each of the others would be asked for half a minute.
+                # After two calls without an answer the backend is at fault, and each further conversation would wait
+                # half a minute.
                 if isinstance(error, BackendError) and failed_before:
                     raise
                 failed_before = isinstance(error, BackendError)
@@ -92,7 +93,7 @@ class LibraryShipper:
             yield report
 
     def _changed(self) -> list[tuple[str, object]]:
-        """The folders with a transcript that do not look as they did when all of them was sent."""
+        """The folders with a transcript that changed since they were completely sent."""
         with refusals(self._path, "look into the library"):
             try:
                 folder = Folder.open(self._files, self._path)
@@ -104,7 +105,7 @@ class LibraryShipper:
 
     @staticmethod
     def _looks(library: Folder, name: str) -> object:
-        """What stands in a folder, as far as a change of it shows; None if it is no conversation's."""
+        """The stamps of a folder's files; None if it is not a conversation's."""
         if name.startswith("."):
             return None
         try:
@@ -113,10 +114,10 @@ class LibraryShipper:
         except (NotOursError, FileNotFoundError):
             return None
         except OSError:
-            return object()  # unlike all others: whoever opens it is told why that is refused
+            return object()  # unlike all others: opening it reports why it is refused
 
     def close(self) -> None:
-        """Release what was claimed, and let go of all folders. Nothing is raised."""
+        """Release what was claimed, and close all folders. Never raises."""
         while self._open:
             self._open.popitem()[1].close()
 
@@ -126,7 +127,7 @@ def ship_library(
 ) -> Iterator[Shipped | NotShipped]:
     """Send every conversation directly under a directory, in the order of their names, each as :func:`ship` does.
 
-    What is yielded is one report for each. One that cannot go is a :class:`NotShipped`, and the others go on.
+    It yields one report for each. A failed one is a :class:`NotShipped`, and the others continue.
 
     Args:
         directory: the library.
@@ -136,7 +137,7 @@ def ship_library(
 
     Raises:
         ConversationNotFoundError: there is no such directory.
-        BackendError: nobody answered for two conversations in a row, or the place refused both. Call it again.
+        BackendError: two conversations in a row got no answer, or the backend refused both. Call it again.
         StorageError: the directory cannot be read.
     """
     with LibraryShipper(directory, place, **options) as shipper:

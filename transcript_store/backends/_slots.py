@@ -1,4 +1,4 @@
-"""A slot: its grammar, its hash chain, and what a log of slots comes to, as one value. Nothing here does I/O.
+"""What is a slot, and what is the state after a log of slots? Nothing here does I/O.
 
 ::
 
@@ -18,20 +18,23 @@ release     none                                    none
 deleted     none                                    none
 ==========  ======================================  ==========================================================
 
-Of a sealed conversation, ``generation``, ``metadata`` and ``release`` have a ``check`` of whoever has its key: that of metadata.json
-(``_conversation/metadata``) with the mark behind this slot. ``metadata`` is what is stored: the members in sight, and the others sealed.
+Of a sealed conversation, ``generation``, ``metadata`` and ``release`` have a keyed ``check``: that of metadata.json
+(``_conversation/metadata``) with the mark after this slot. ``metadata`` is stored as in metadata.json: the plaintext
+members, and the others sealed.
 
-``hash`` is that of a line of a transcript (``_log/record``), chained over the envelope of the slot before. ``seq``, ``offset`` and
-``head`` say where the transcript ends after the slot, and ``head`` vouches for the lines. The lines since the last
-``generation``, joined, are a transcript.jsonl, byte for byte.
+``hash`` is that of a line of a transcript (``_log/record``), chained over the envelope of the slot before. ``seq``,
+``offset`` and ``head`` say where the transcript ends after the slot, and ``head`` vouches for the lines. The lines
+since the last ``generation``, joined, are a transcript.jsonl, byte for byte.
 
 Invariants, which the tests name:
 
-C1  A slot is taken in only behind the slot whose hash it is chained to. So two readers that took in slot n took in the same n slots.
-C2  An epoch begins with a claim (slot 1 is one), whose number is one more than the last. All slots up to the next claim are of that epoch.
-C3  Whoever writes slot n + 1 has taken in slot n.
+C1  A slot is applied only after the slot whose hash it is chained to. So two readers that applied slot n applied the
+    same n slots.
+C2  An epoch starts with a claim (slot 1 is one), whose number is one more than the last. All slots up to the next claim
+    are of that epoch.
+C3  The writer of slot n + 1 has applied slot n.
 
-Together: between a writer's last slot and its next one there is room for nothing but a claim, and the claim is the fence.
+Together: between a writer's last slot and its next one only a claim can come, and the claim is the fence.
 """
 
 from __future__ import annotations
@@ -65,17 +68,17 @@ KINDS: tuple[Kind, ...] = ("generation", "claim", "append", "metadata", "release
 _LENGTH = re.compile(
     rb'\{"slot":\d+,"epoch":\d+,"kind":"[^"]*","at":"[^"]*","seq":\d+,"offset":\d+,"head":"[0-9a-f]*","bytes":(\d+),'
 )
-"""The beginning of an envelope. Packs are cut by it; what is cut is verified as each slot is."""
+"""The start of an envelope. Packs are split by it; each part is verified as a slot is."""
 _TIME_BYTES = 27
 _new = tuple.__new__
 """Makes a named tuple in a third of the time: a load makes three for each slot."""
 
 START = Position(0, 0, GENESIS)
-"""Where a transcript ends that has not begun."""
+"""The end of a transcript that has not started."""
 
 
 class NotASlotError(Exception):
-    """Bytes are not the slot that follows. ``kind`` is one of those of docs/format.md, or ``version``."""
+    """These bytes are not the next slot. ``kind`` is one of those of docs/format.md, or ``version``."""
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)
@@ -84,49 +87,51 @@ class NotASlotError(Exception):
 
 
 class Claim(NamedTuple):
-    """Who may write: the claim that no other follows."""
+    """The current claim: the one that no other follows."""
 
     epoch: int
     token: str
-    """32 hex digits that nobody else has."""
+    """32 random hex digits."""
     holder: dict[str, Any]
     at: str
 
 
 class Slot(NamedTuple):
-    """A slot that was taken in."""
+    """An applied slot."""
 
     number: int
     kind: Kind
     epoch: int
     data: bytes
     after: LogState
-    """What the log says with it."""
+    """The state of the log with it."""
 
 
 class LogState(NamedTuple):
-    """Everything that the slots up to ``slot`` say, except for the messages. It begins with no slot at all."""
+    """The state after the slots up to ``slot``, without the messages. It starts with no slot."""
 
     conversation: str
     slot: int = 0
     hash: bytes = GENESIS
-    """Of the last slot's envelope."""
+    """The hash of the last slot's envelope."""
     at: str = ""
     """When the last slot was written, by its writer's clock."""
     claim: Claim | None = None
     is_released: bool = False
     is_deleted: bool = False
     generation: int = 0
-    members: dict[str, Any] = {}  # noqa: RUF012 (nobody changes it)
+    members: dict[str, Any] = {}  # noqa: RUF012 (never changed)
     """The metadata."""
     end: Position = START
     """Where the transcript of the live generation ends."""
     is_sealed: bool = False
-    """Whether the live generation is sealed."""
-    sealed_members: dict[str, Any] = {}  # noqa: RUF012 (nobody changes it)
-    """The metadata that the last sealed generation began with, whatever came behind it."""
+    """True if the live generation is sealed."""
+    sealed_members: dict[str, Any] = {}  # noqa: RUF012 (never changed)
+    """The metadata that the last sealed generation started with, whatever followed it."""
     checked: tuple[Mark, bytes] | None = None
-    """If it is: the last keyed check, which is over the metadata and this mark. None if what is there now was written without the key."""
+    """If it is: the last keyed check, of the metadata and this mark. None if the current metadata was written without
+    the key.
+    """
 
     @property
     def epoch(self) -> int:
@@ -137,7 +142,7 @@ class LogState(NamedTuple):
 def encoded(
     state: LogState, kind: Kind, at: str, *, lines: bytes = b"", end: Position | None = None, **more: Any
 ) -> bytes:
-    """The slot that follows: ``lines`` lead the transcript to ``end``. A ``token`` among ``more`` begins an epoch."""
+    """The slot that follows: ``lines`` lead the transcript to ``end``. A ``token`` among ``more`` starts an epoch."""
     seq, offset, head = end or state.end
     members = {
         "slot": state.slot + 1,
@@ -155,11 +160,12 @@ def encoded(
 
 
 def taken_in(state: LogState, data: bytes) -> tuple[LogState, Slot]:
-    """What the log says with this slot behind the others, and the slot; raises ``NotASlotError`` if it is not the one that follows."""
+    """Apply a slot: returns the new state and the slot; raises ``NotASlotError`` if it is not the next one."""
     envelope, members = _envelope(data)
     if chain_hash(state.hash, [envelope[:-SUFFIX_BYTES]]) != slot_hash(data):
-        raise NotASlotError("damaged-line", f"slot {state.slot + 1} does not follow what stands before it")
-    # From here on the bytes are what a writer of ours made: a hash vouches for them. What may still be is another version, or a bug.
+        raise NotASlotError("damaged-line", f"slot {state.slot + 1} does not follow the slot before it")
+    # From here on the bytes come from a writer of ours: a hash vouches for them. Remaining causes are another version,
+    # or a bug.
     lines = data[len(envelope) + 1 :]
     if members.get("kind") not in KINDS:
         raise NotASlotError("version", f"slot {state.slot + 1} is of the kind {members.get('kind')!r:.40}")
@@ -175,7 +181,7 @@ def taken_in(state: LogState, data: bytes) -> tuple[LogState, Slot]:
         or (state.slot == 0) > (members["kind"] == "generation")
         or not is_time(members.get("at"))
     ):
-        raise NotASlotError("rewritten", f"slot {state.slot + 1} cannot stand where it stands")
+        raise NotASlotError("rewritten", f"slot {state.slot + 1} is not allowed at this position")
     facts = _content(state, members, lines)
     if begins:
         facts["claim"] = Claim(
@@ -194,7 +200,7 @@ def taken_in(state: LogState, data: bytes) -> tuple[LogState, Slot]:
 
 
 def _content(state: LogState, members: dict[str, Any], lines: bytes) -> dict[str, Any]:
-    """What the content of the next slot changes of a state."""
+    """The changes of a state by the content of the next slot."""
     kind, slot = members["kind"], state.slot + 1
     if kind == "generation":
         found = read_header(lines)
@@ -203,7 +209,7 @@ def _content(state: LogState, members: dict[str, Any], lines: bytes) -> dict[str
         header, begin = found
         if header.conversation != state.conversation:
             raise NotASlotError("wrong-conversation", f"slot {slot} is of the conversation {header.conversation}")
-        # Of a copy that was shipped, earlier generations may be missing: they were deleted from the folder's archive before.
+        # A shipped copy may lack earlier generations: they were deleted from the folder's archive before.
         if slot > 1 and header.generation <= state.generation:
             raise NotASlotError("wrong-generation", f"slot {slot} begins generation {header.generation}")
         if (problem := problem_with_members(header.metadata)) is not None:
@@ -233,7 +239,7 @@ def _content(state: LogState, members: dict[str, Any], lines: bytes) -> dict[str
 def _verified(lines: bytes, begin: Position) -> Position:
     end = scan(lines, begin).end
     if end.offset_bytes != begin.offset_bytes + len(lines):
-        raise NotASlotError("damaged-line", f"the line behind record {end.seq} does not verify")
+        raise NotASlotError("damaged-line", f"the line after record {end.seq} does not verify")
     return end
 
 
@@ -241,13 +247,13 @@ def _verified(lines: bytes, begin: Position) -> Position:
 
 
 def slot_hash(data: bytes) -> bytes:
-    """The hash in an envelope, as it stands there."""
+    """The hash in an envelope, as stored."""
     end = data.find(b"\n")
     return data[end - 34 : end - 2]
 
 
 def slot_lines(data: bytes) -> bytes:
-    """The lines behind an envelope."""
+    """The lines after an envelope."""
     return data[data.index(b"\n") + 1 :]
 
 
@@ -259,12 +265,12 @@ def _envelope(data: bytes) -> tuple[bytes, dict[str, Any]]:
     except orjson.JSONDecodeError:
         members = None
     if type(members) is not dict or not envelope.startswith(b'{"slot":') or envelope[-43:-34] != HASH_MEMBER:
-        raise NotASlotError("foreign", "what stands there is no slot of ours")
+        raise NotASlotError("foreign", "these bytes are not a slot of this format")
     return envelope, members
 
 
 def split(piece: SlotRange) -> Iterator[tuple[int, bytes]]:
-    """The slots in a piece, each with its number. Nothing is verified but that the lengths fit."""
+    """The slots in a range of bytes, each with its number. Only their lengths are verified."""
     if not piece.is_pack:
         yield piece.first, piece.data
         return
@@ -281,10 +287,10 @@ def split(piece: SlotRange) -> Iterator[tuple[int, bytes]]:
 
 
 def flattened(pieces: Sequence[SlotRange], after: int) -> list[tuple[int, bytes]]:
-    """The slots behind ``after`` that pieces hold, in order.
+    """The slots after ``after`` in these ranges, in order.
 
-    A pack is made of slots that were verified. So it counts before a slot that stands alone under the same number: that may be what a
-    late writer put under a name that had become free.
+    A pack contains verified slots. So it wins over a single slot with the same number, which a late writer may have put
+    under a freed name.
     """
     found: dict[int, bytes] = {}
     for piece in sorted(pieces, key=lambda piece: (not piece.is_pack, piece.first, -piece.last)):
@@ -295,9 +301,9 @@ def flattened(pieces: Sequence[SlotRange], after: int) -> list[tuple[int, bytes]
 
 
 def is_expunged(state: LogState, slots: Sequence[tuple[int, bytes]]) -> bool:
-    """Whether slots are what is left of a conversation that was deleted: some are missing, and the last one is ``deleted``.
+    """True if slots are the rest of a deleted conversation: some are missing, and the last one is ``deleted``.
 
-    Nothing can vouch for that slot any more, and nothing is taken in of it. ``slots`` are those from the last of ``state`` on.
+    Nothing vouches for that slot any more, and it is not applied. ``slots`` are those from the last of ``state`` on.
     """
     if not slots:
         return False
@@ -313,12 +319,12 @@ def is_expunged(state: LogState, slots: Sequence[tuple[int, bytes]]) -> bool:
 
 
 def all_taken_in(state: LogState, slots: Iterable[tuple[int, bytes]]) -> tuple[LogState, list[Slot]]:
-    """What the log says with these slots behind the others, and they. A slot that is missing between others is damage."""
+    """Apply these slots: returns the new state and the slots. A slot that is missing between others is damage."""
     due, taken = [*slots], list[Slot]()
     while len(taken) < len(due):
         number, data = due[len(taken)]
         if number != state.slot + 1:
-            raise NotASlotError("missing", f"slot {state.slot + 1} is not there, and slot {number} is")
+            raise NotASlotError("missing", f"slot {state.slot + 1} is missing, but slot {number} exists")
         found = _appends(state, due, len(taken)) or [taken_in(state, data)[1]]
         taken += found
         state = found[-1].after
@@ -326,10 +332,11 @@ def all_taken_in(state: LogState, slots: Iterable[tuple[int, bytes]]) -> tuple[L
 
 
 def _appends(state: LogState, slots: Sequence[tuple[int, bytes]], first: int) -> list[Slot]:
-    """The appends from the index ``first`` on, as :func:`taken_in` takes in each of them; none if they have to be looked at one by one.
+    """The appends from the index ``first`` on, as :func:`taken_in` takes in each of them; none if they must be applied
+    one by one.
 
-    Most slots are appends, and all that one says but the time follows from what stands before it and from its lines. So no envelope is
-    decoded, and the lines of many are verified at once: a third of the time.
+    Most slots are appends, and everything in one except the time follows from the state and its lines. So no envelope
+    is decoded, and the lines of many are verified at once: a third of the time.
     """
     found, joined, now = list[Slot](), bytearray(), state
     for index in range(first, len(slots)):
@@ -338,7 +345,7 @@ def _appends(state: LogState, slots: Sequence[tuple[int, bytes]], first: int) ->
         begin = b'{"slot":%d,"epoch":%d,"kind":"append","at":"' % (now.slot + 1, now.epoch)
         said_at = len(begin) + _TIME_BYTES
         at, lines = data[len(begin) : said_at].decode("ascii", "replace"), data[feed + 1 :]
-        # Where it has to say that the transcript ends. That its lines lead there, the scan of all of them tells.
+        # Where it must say that the transcript ends. The scan of all lines checks that they lead there.
         seq, offset, _ = now.end
         end = _new(Position, (seq + lines.count(b"\n"), offset + len(lines), lines[-35:-3]))
         chained = chain_hash(now.hash, (data[: max(feed - SUFFIX_BYTES, 0)],))
@@ -356,12 +363,13 @@ def _appends(state: LogState, slots: Sequence[tuple[int, bytes]], first: int) ->
         now = _new(LogState, (now.conversation, number, chained, at, *now[4:9], end, *now[10:]))
         found.append(_new(Slot, (number, "append", now.epoch, data, now)))
         joined += lines
-    # Up to where the lines verify: behind the first that does not, each slot is looked at by itself, which says what is wrong with it.
+    # Up to where the lines verify: after the first that does not, each slot is applied by itself, which reports what is
+    # wrong with it.
     verified = scan(joined, state.end).end.offset_bytes
     return [slot for slot in found if slot.after.end.offset_bytes <= verified]
 
 
 def _is_closed(lines: bytes) -> bool:
-    """Whether the last line ends an append: a batch is in one slot."""
+    """True if the last line ends an append: a batch is in one slot."""
     batch = body_batch(lines, 0, len(lines) - SUFFIX_BYTES - 1)
     return batch.k == batch.n

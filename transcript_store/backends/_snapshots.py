@@ -1,4 +1,4 @@
-"""Stores of snapshots on a place."""
+"""How are snapshots stored on a backend?"""
 
 from __future__ import annotations
 
@@ -49,37 +49,38 @@ __all__ = ["BackendSnapshotStore", "open_snapshot_store"]
 
 
 # ---- snapshot files ----
-#
-# The files of a store of snapshots as cells of a place. There is no lock: a write names the version that it replaces.
+# The files of a snapshot store as versioned values of a backend. There is no lock: a write names the version that it
+# replaces.
 #
 # Invariants, which the tests name:
 #
-# V1  A cell is put in the place of what was read and judged, or where nothing was. So nothing is replaced that the keys do not open, a
-# rotation puts back nothing that a save replaced meanwhile, and a request that comes late meets another version.
-# V2  Media first, then the snapshot. Where the engine can, the put of a snapshot holds its media in the same step. Where it cannot, media
-# is never removed. So a snapshot never lacks its media.
-# V3  A collection lists media before it looks at snapshots, and removes what still has the version that it listed. A snapshot that was
-# put before that look was seen; one that was put after has given its media another version.
-# V4  What was asked for and not answered may have been done, or may be done yet. Whatever a write meets after that, its outcome is unknown,
-# unless it is found. So it is of a put that was refused, perhaps because its media was gone, while the version that it named stands
-# there: a repeat of it may come late, and find the media again.
-# V5  A store without a key puts a mark where nothing is. Then it looks whether the store is sealed. Then it puts its data in the place of
-# what stood there before that look. A sealing puts its note first, then replaces each cell, marks too, and removes the note last. So
-# either it meets the mark, and the put behind it is refused; or the look meets the note, or a snapshot that is sealed.
+# V1  A value replaces only one that was read and judged, or an empty name. So no value is replaced that the keys do not
+#     open, a rotation never undoes a concurrent save, and a late request meets another version.
+# V2  Media first, then the snapshot. If the backend can, the put of a snapshot holds its media in the same step. If
+#     not, media is never removed. So a snapshot never lacks its media.
+# V3  A collection lists media before it reads snapshots, and removes only what still has the listed version. A snapshot
+#     that was put before that read was seen; a later one has given its media another version.
+# V4  A request without an answer may have been done, or may be done later. Whatever a write meets after that, its
+#     outcome is unknown, unless its value is found. That includes a refused put, perhaps because its media was removed,
+#     while the version that it named still exists: a late repeat may find the media again.
+# V5  A store without a key puts a placeholder under an empty name. Then it checks whether the store is sealed. Then it
+#     replaces the value that it had before that check. A sealing puts its note first, then replaces each value,
+#     placeholders too, and removes the note last. So either it meets the placeholder, and the later put is refused; or
+#     the check meets the note, or a sealed snapshot.
 
 T = TypeVar("T")
 R = TypeVar("R")
 _ROUNDS = 100
-"""So often a write that another one forestalled is made again. Each time one of them came through."""
+"""How often a write is repeated after a concurrent one won. Each time one of them succeeded."""
 
 
 class _Write:
-    """A write that is made until it is done, and whether what was asked for may have been done already."""
+    """A write that is repeated until it is done, and whether it is in doubt."""
 
     is_unsure = False
 
     def ask(self, change: Callable[[], bool]) -> bool:
-        """Ask for the change. What is not answered may have been done, and stays unsure."""
+        """Request the change. Without an answer it stays in doubt."""
         try:
             return change()
         except OutcomeUnknownError as error:
@@ -88,7 +89,7 @@ class _Write:
 
 
 class ValueFiles(StoredFiles):
-    """The cells of a place, for one call of a store."""
+    """The values of a backend, for one call of a store."""
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class ValueFiles(StoredFiles):
         self._machine = machine
         self._waits = waits_seconds
 
-    # ---- what is there -------------------------------------------------------------------------------------------
+    # ---- read -------------------------------------------------------------------------------------------
 
     @property
     def path(self) -> str:
@@ -158,7 +159,7 @@ class ValueFiles(StoredFiles):
         kept = {each: keys.seal(self._machine.random_bytes(NONCE_BYTES), text) for each, text in texts.items()}
         media = [each for each in texts if each != name]
 
-        # The version that was to be replaced when a put said no, and might say yes to a late repeat.
+        # The version to replace when a put was refused, although a late repeat might succeed.
         refused: list[StoredValue | None] = []
         was_unsure = False
 
@@ -167,7 +168,10 @@ class ValueFiles(StoredFiles):
             there = dict(zip(texts, self.each(self._cells.get, texts), strict=True))
             its = there[name]
             if refused and refused != [its]:
-                write.is_unsure, refused = was_unsure, []  # that version is gone, so its repeat is refused, too
+                write.is_unsure, refused = (
+                    was_unsure,
+                    [],
+                )  # that version no longer exists, so its repeat is refused, too
             if write.is_unsure and its is not None and its.data == kept[name]:
                 return True  # V4: it is found, so its media was held
             for each, cell in there.items():
@@ -184,7 +188,7 @@ class ValueFiles(StoredFiles):
                     return False
             refused, before = [], write.is_unsure
             is_done = write.ask(partial(self._cells.put, name, kept[name], its, sorted(media)))
-            # Its media was removed, perhaps. A repeat of this request that comes late may find it again.
+            # Perhaps its media was removed. A late repeat of this request may find it again.
             if not is_done and media:
                 refused, was_unsure, write.is_unsure = [its], before, True
             return is_done
@@ -192,7 +196,7 @@ class ValueFiles(StoredFiles):
         self._insist(attempt)
 
     def _marked(self, there: dict[str, StoredValue | None]) -> bool:
-        """Put marks where nothing is; whether there was nothing anywhere. Then somebody has put something there."""
+        """Put placeholders under empty names; True if all were empty."""
         missing = [name for name, cell in there.items() if cell is None]
         for name in missing:
             self._cells.put(name, self._mark(), None)
@@ -248,7 +252,7 @@ class ValueFiles(StoredFiles):
             raise FileNotFoundError
 
     def _remove(self, name: str, is_meant: Callable[[StoredValue], bool] = lambda _: True) -> bool:
-        """Put a mark in the place of what is there, if it is what is meant; returns whether it was."""
+        """Replace the value by a placeholder, if it is the expected one; returns whether it was."""
         was_there = False
 
         def attempt(write: _Write) -> bool:
@@ -283,7 +287,7 @@ class ValueFiles(StoredFiles):
 
     @contextmanager
     def _done_in_part(self) -> Iterator[None]:
-        """Of many files: what is said of the last one, that nothing of it was stored, does not hold of those before."""
+        """For many files: that nothing of the last one was stored does not hold for those before it."""
         try:
             yield
         except BackendError as error:
@@ -293,12 +297,12 @@ class ValueFiles(StoredFiles):
             raise BackendError(path=self.path, doing=self._doing, reason=reason, outcome="unknown") from error
 
     def _insist(self, attempt: Callable[[_Write], bool]) -> None:
-        """Make a write until it is done: at once if another one came first, and after a wait if nobody answered.
+        """Repeat a write until it is done: at once if another one came first, after a wait if there was no answer.
 
         Raises:
-            BackendError: ``outcome`` is ``"unknown"`` if what was asked for may have been done; else ``"not stored"``: nobody answered
-                before it was asked for, or others came first each time.
-            TranscriptStoreError: what ``attempt`` raises, unless it may have been done.
+            BackendError: ``outcome`` is ``"unknown"`` if the write is in doubt; else ``"not stored"``: there was no
+                answer before it was sent, or others came first each time.
+            TranscriptStoreError: what ``attempt`` raises, unless the write is in doubt.
         """
         waits, write, waited = iter(self._waits), _Write(), 0.0
         for _ in range(_ROUNDS + len(self._waits)):
@@ -328,31 +332,31 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class BackendSnapshotStore(KeptSnapshots):
-    """A ``SnapshotStore`` on a place: what :class:`FileStore` writes into files, byte for byte, under the same names.
+    """A ``SnapshotStore`` on a backend: the bytes that :class:`FileStore` writes into files, under the same names.
 
-    There is no lock. A write names the version that it replaces, as one step of the engine:
+    There is no lock. A write names the version that it replaces, in one atomic step of the backend:
 
-    - Of two that save one id at the same time, the one that the engine does last stands. Each is whole, neither is an error. One
-      whose answer was lost may be put once more, over another's that came between.
-    - What the keys do not open is not replaced, whoever put it there, and whenever. A rotation puts back nothing that was saved meanwhile.
-    - Of two rotations to different keys at the same time, each tells which files it could not open.
-    - A store without a key puts nothing in the clear into one that is sealed, also if it is sealed at this moment.
-    - A call that writes and is not answered is ``BackendError`` with the outcome ``"unknown"``: the old one is there, or the new one, or it
-      will be. The next call looks. On an object store a plain snapshot has one version with every other of the same bytes, so there a
-      request that comes late may land where those bytes were saved again.
-    - What was deleted leaves a mark of 49 bytes, so that a request which the network delivers late does not bring it back.
+    - Of two concurrent saves of one id, the later one wins. Each is whole, neither is an error. A save whose answer was
+      lost may be repeated, over another one that came between.
+    - A value that the keys do not open is never replaced. A rotation never undoes a concurrent save.
+    - Of two concurrent rotations to different keys, each reports which files it could not open.
+    - A store without a key writes no plaintext into a sealed one, even if it is being sealed right now.
+    - A call that writes and is not answered is ``BackendError`` with the outcome ``"unknown"``: the old value is
+      stored, or the new one is now or later. The next call reads it. On an object store a plain snapshot has one
+      version with every other of the same bytes, so a late request may replace the same bytes that were saved again.
+    - A deletion leaves a placeholder of 49 bytes, so that a late request does not bring the value back.
 
     Args:
-        place: a place that has cells, as those of this library have, or anything else with a ``name`` and ``cells``.
+        place: a backend of this library, or any object with a ``name`` and ``cells``.
         encryption_key: seals what is saved, as in a :class:`FileStore`.
-        retired_keys: open what is not sealed with that key yet.
+        retired_keys: open values that are not sealed with that key yet.
         logger: gets what was skipped; default ``transcript_store.backends``.
         file_system: whose clock waits and whose randomness is used; for tests.
-        waits_seconds: how long it waits before each further attempt if nobody answers.
+        waits_seconds: how long it waits before each further attempt without an answer.
 
     Raises:
         InvalidKeyError: a key is not 32 bytes.
-        TypeError: the place keeps no snapshots.
+        TypeError: the backend keeps no snapshots.
         ValueError: there are retired keys and no encryption key.
     """
 
@@ -376,15 +380,15 @@ class BackendSnapshotStore(KeptSnapshots):
         self._waits = tuple(waits_seconds)
 
     def collect_media(self, *, older_than_seconds: float = 86_400) -> list[str]:
-        """Remove media that no snapshot refers to, as ``FileStore.collect_media`` does; on PostgreSQL, whoever saves meanwhile.
+        """Remove media that no snapshot refers to, as ``FileStore.collect_media`` does; on PostgreSQL also during saves.
 
-        On an object store it is refused: none can hold media while a snapshot is put, so media of a save that is under way could go.
-        Copy the objects below ``snapshots/`` into a directory; there a ``FileStore`` collects.
+        On an object store it is refused: none can hold media while a snapshot is put, so media of a save that is under
+        way could go. Copy the objects below ``snapshots/`` into a directory; there a ``FileStore`` collects.
 
         Raises:
             UnsupportedByBackendError: it is an object store. Nothing was removed.
             ValueError: ``older_than_seconds`` is negative or not finite.
-            BackendError: the place refused, or nobody answered; nothing that a snapshot refers to was removed.
+            BackendError: the backend refused, or did not answer; no media that a snapshot refers to was removed.
         """
         if not self._cells.can_hold:
             raise UnsupportedByBackendError(path=self.directory, doing="collect media", hint=Hint.COLLECT_A_COPY)
@@ -400,7 +404,7 @@ class BackendSnapshotStore(KeptSnapshots):
     def _writing(
         self,
         doing: str,
-        consequence: str,  # noqa: ARG002 (an error of a place says what holds)
+        consequence: str,  # noqa: ARG002 (a backend's error says what holds)
         hint: Hint | None = None,  # noqa: ARG002
         *,
         creates: bool = False,  # noqa: ARG002
@@ -417,11 +421,11 @@ def open_snapshot_store(
     retired_keys: Sequence[bytes] = (),
     logger: logging.Logger | None = None,
 ) -> FileStore | BackendSnapshotStore:
-    """The store of snapshots in a directory or at an address, as it stands in a variable of the environment or on a command line.
+    """Open the snapshot store in a directory or at an address, as written in an environment variable or on a command line.
 
-    An address of a library, as :func:`open_backend` has them (``postgresql://user@host/database``, ``s3://bucket/prefix``), is a
-    :class:`BackendSnapshotStore`; a library and a store may have one address. Any other name is the directory of a ``FileStore``.
-    Nobody is asked for anything yet.
+    An address of a library, as :func:`open_backend` has them (``postgresql://user@host/database``,
+    ``s3://bucket/prefix``), is a :class:`BackendSnapshotStore`; a library and a store may have one address. Any other
+    name is the directory of a ``FileStore``. Nothing connects yet.
 
     Args:
         where: the directory, or the address.
@@ -432,7 +436,8 @@ def open_snapshot_store(
 
     Raises:
         InvalidKeyError: a key is not 32 bytes.
-        ValueError: no engine has such an address, or it is malformed (its text is not repeated); or there are retired keys and no key.
+        ValueError: no engine has such an address, or it is malformed (its text is not repeated); or there are retired
+            keys and no key.
         MissingExtraError: what talks to the engine is not installed; the message says what to install.
         BackendError: an object store cannot be used with what the address and the environment say.
     """

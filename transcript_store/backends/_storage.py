@@ -1,16 +1,19 @@
-"""One conversation on a place, read and written as one in a folder: the place decides, and a spool has what was fetched of it.
+"""How is a conversation on a backend read and written? As in a folder: the backend decides, and a mirror holds what was
+fetched.
 
-A storage of the core reads and writes a folder, here one in a spool. Invariants, which the tests name:
+A storage of the core reads and writes a folder, here one in the mirror. Invariants, which the tests name:
 
-G1  The spool is never ahead of the place: each commit of the writer puts its slot first, and only when that is stored does the spool get
-    the same bytes. What was not put, because another writer claimed or nobody answered, is not in the spool either.
-G2  What the place has and the spool has not is known (``fresh``), or the spool is known to be of no use (``is_filled`` is False). The next
-    call takes it in, or fetches everything anew.
-G3  A write begins only when the claim is held. After a write whose outcome is unknown the conversation is claimed anew (D6), so the
-    outcome is known before anything is written behind it.
+G1  The mirror is never ahead of the backend: each commit of the writer puts its slot first, and only when that is
+    stored does the mirror get the same bytes. A slot that was not put, because another writer claimed or no answer
+    came, is not in the mirror either.
+G2  What the backend has and the mirror lacks is known (``fresh``), or the mirror is known to be unusable (``is_filled``
+    is False). The next call applies it, or fetches everything again.
+G3  A write starts only when the claim is held. After a write in doubt the conversation is claimed again (D6), so the
+    outcome is known before anything is written after it.
 
-So the core's states hold as they are. A write without an answer leaves CHANGING: the next call looks before it writes. A writer that is
-deposed stays READY: it reads what it had, and ``require_claim`` refuses to write. Marks are the spool's own affair, and make no slot.
+So the core's states apply unchanged. A write without an answer leaves CHANGING: the next call reads before it writes. A
+fenced writer stays READY: it reads what it had, and ``require_claim`` refuses to write. Marks belong to the mirror
+only, and create no slot.
 """
 
 from __future__ import annotations
@@ -57,23 +60,23 @@ _DATA = frozenset({"generation", "append", "metadata"})
 
 
 class MirroredLog(Storage):
-    """What a reader and a writer share: the slots, and the spool that is filled from them."""
+    """What a reader and a writer share: the slots, and the mirror that they are applied to."""
 
     def __init__(self, slots: ClaimedLog, machine: FileSystem, options: StorageOptions, **more: Any) -> None:
         self.slots = slots
         self.spool = Mirror(machine)
         self.is_filled = True
-        """G2: whether the spool has everything but what is ``fresh``."""
+        """G2: True if the mirror has everything except ``fresh``."""
         super().__init__(self.spool, slots.path, options, **more)
 
     def fetch(self) -> None:
-        """Read every slot anew, verified; the spool is not filled yet."""
+        """Read and verify every slot again; nothing is applied to the mirror yet."""
         self.is_filled = False
         self.slots.load_patiently()
         self._unlock()
 
     def _unlock(self) -> None:
-        """With keys: put the key file beside what is to be filled in, and open it: nobody claims a conversation without its key."""
+        """With keys: write the key file into the mirror, and unwrap it: no writer claims a conversation without its key."""
         keys = self.options.keys
         if keys is None:
             return
@@ -81,12 +84,12 @@ class MirroredLog(Storage):
             if self.options.accept_plain:
                 self.sealing_ahead = self.slots.key.ahead(keys, self.files, self.slots.opens)
                 return
-            raise NotSealedError(path=self.path, reason="a key was given, and the conversation there is not sealed")
+            raise NotSealedError(path=self.path, reason="a key was given, but the conversation is not sealed")
         data = self.slots.key.read()
         with Folder.make(self.spool, self.path) as folder:
             if data is None:
                 folder.discard(KEY)
-                # Not of the mirror's file: nobody can look at its path.
+                # Not with the mirror's path, which no user can inspect.
                 reason = (
                     "the backend does not have the key; ship() with with_key=True, or `ship --with-key`, puts it there"
                 )
@@ -95,7 +98,7 @@ class MirroredLog(Storage):
             self.sealing = Sealing.of(keys, folder, self.slots.id, self.sealing)
 
     def look(self) -> bool:
-        """Take in what stands on the place now; whether the spool has other bytes than before."""
+        """Read the backend's new slots; True if the mirror has other bytes than before."""
         if self.is_filled:
             self.slots.look_patiently()
         else:
@@ -103,7 +106,7 @@ class MirroredLog(Storage):
         return self.fill()
 
     def fill(self) -> bool:
-        """Write into the spool what was taken in; whether that changed what is read."""
+        """Apply the new slots to the mirror; True if that changed what is read."""
         slots = self.slots.fresh
         has_news = any(slot.kind in _DATA for slot in slots)
         if has_news:
@@ -118,7 +121,7 @@ class MirroredLog(Storage):
 
 
 class BackendReader(MirroredLog, Reader):
-    """As one reader sees it. It claims nothing."""
+    """A conversation as one reader sees it. It claims nothing."""
 
     def load(self) -> None:
         self.fetch()
@@ -133,20 +136,24 @@ class BackendReader(MirroredLog, Reader):
 logger = logging.getLogger("transcript_store.backends")
 
 IDLE_SECONDS = 60
-"""A writer that wrote nothing for so long may be taken over without `take_over=True`. Politeness only: no promise needs it."""
+"""A writer that wrote nothing for so long may be taken over without `take_over=True`. A courtesy only: no guarantee
+needs it.
+"""
 _POLL_SECONDS = 0.5
 """How long a writer that waits for another one sleeps between two looks."""
 
 
 class BackendWriter(MirroredLog, Writer):
-    """As one writer sees it, which has the claim from the load on; or claims in each turn in which another one wrote last."""
+    """A conversation as one writer sees it, which holds the claim from the load on; a shared writer claims in each call
+    after another one wrote.
+    """
 
     def __init__(self, slots: ClaimedLog, machine: FileSystem, options: StorageOptions) -> None:
         super().__init__(slots, machine, options)
         self._sealing_of_next: Sealing | None = None
-        """What the generation that is being begun is sealed with."""
+        """The key that seals the new generation."""
         self._required_head: str | None = None
-        """What the call that is under way wants to stand behind."""
+        """The head that the current call requires (``if_head``)."""
         self._summary_due = 0
         """The record with this number renews the summary."""
 
@@ -182,21 +189,21 @@ class BackendWriter(MirroredLog, Writer):
         return self.slots.key.begin(keys, self.files, self.slots.opens)
 
     def meet_key(self, keys: Keyring) -> None:
-        """The fetch did, before the claim."""
+        """No-op: the fetch did it, before the claim."""
 
     def sealing_to_begin_with(self, keys: Keyring, conversation: str) -> Sealing:  # noqa: ARG002
         return self.slots.key.begin(keys, self.files, self.slots.opens, self.sealing_ahead)
 
     def seal(self, keys: Keyring, *, keep_plain: bool) -> None:
         super().seal(keys, keep_plain=keep_plain)
-        self._summarize()  # title and labels are not in sight any more
+        self._summarize()  # title and labels are no longer plaintext
 
     def delete(self, agreed: Callable[[], bool] = lambda: True) -> bool:
-        """Delete the conversation, if nobody is at work on it, and if ``agreed()`` is true once it is claimed; returns that.
+        """Delete the conversation, if no writer is active, and if ``agreed()`` is true once it is claimed; returns that.
 
         Otherwise, and if that raises, the conversation is released and stays.
 
-        From the slot ``deleted`` on it is not there. Then what its other slots hold is removed.
+        From the slot ``deleted`` on it is deleted. Then the content of its other slots is removed.
         """
         try:
             self._open()
@@ -211,17 +218,17 @@ class BackendWriter(MirroredLog, Writer):
             self.slots.write(lambda state: encoded(state, "deleted", self._at(state)), "delete the conversation")
             self.slots.deleted_in = self.slots.state.slot
         finally:
-            if self.slots.deleted_in is not None:  # also what an earlier delete could not remove
+            if self.slots.deleted_in is not None:  # also slots that an earlier delete could not remove
                 self._expunge(self.slots.deleted_in)
         return True
 
     def shred(self) -> Shredding:
-        """Destroy the data key, if nobody is at work on the conversation; on return it is destroyed.
+        """Destroy the data key, if no writer is active; on return it is destroyed.
 
-        The conversation is claimed first, so that whoever was its writer is told. One that is damaged is shredded without a claim, and
-        so is one of which there is only the key.
+        The conversation is claimed first, so that its writer gets an error. A damaged one is shredded without a claim,
+        and so is one of which only the key exists.
         """
-        readable: tuple[str, ...] = (self.path,)  # nobody can tell of what is damaged
+        readable: tuple[str, ...] = (self.path,)  # unknown for a damaged one
         key = self.slots.key
         try:
             self._open()
@@ -233,7 +240,7 @@ class BackendWriter(MirroredLog, Writer):
         except (CorruptTranscriptError, CorruptMetadataError) as error:
             logger.warning("%s: its key is destroyed, and it was not claimed: %s", self.path, error)
         if not self.slots.state.is_sealed and key.read() is None:
-            reason = "it was never sealed, so that there is no key to destroy"
+            reason = "it was never sealed, so there is no key to destroy"
             raise NotSealedError(path=self.path, reason=reason, hint=None)
         at = key.shred(format_time(self.files.now_us()))
         self.close()
@@ -247,14 +254,14 @@ class BackendWriter(MirroredLog, Writer):
                 errno=error.errno or 0,
                 strerror=error.strerror or "",
                 path=self.path,
-                doing="remove what is deleted",
+                doing="remove deleted slots",
                 consequence="The conversation is deleted; delete() again removes its slots",
             ) from error
 
     # ---- the claim -------------------------------------------------------------------------------------------------------
 
     def _claim(self, may: Callable[[LogState], None]) -> None:
-        """Claim the conversation; ``may`` raises if it must not be claimed. Then G2 holds, and there may be news."""
+        """Claim the conversation; ``may`` raises if it must not be claimed. Then G2 holds, and there may be new slots."""
 
         def make(state: LogState, token: str) -> bytes:
             return encoded(state, "claim", self._at(state), token=token, holder=self._holder)
@@ -263,12 +270,12 @@ class BackendWriter(MirroredLog, Writer):
             while not self.slots.claim(make, self._token(), may):
                 self.fetch()
         except BackendError as error:
-            # Whether the claim is stored may be unknown. What the call was to write is not: it was never sent.
+            # The claim may be in doubt. The call's own write is not: it was never sent.
             reason = error.strerror or "no answer"
             raise BackendError(path=self.path, doing="claim it", reason=reason, outcome="not stored") from error
 
     def _claim_in_time(self) -> None:
-        """Claim it as soon as that is polite, and wait so long for it as the caller said."""
+        """Claim it as soon as no active writer would be displaced; wait at most as long as the caller said."""
         waited = 0.0
         while True:
             try:
@@ -282,7 +289,7 @@ class BackendWriter(MirroredLog, Writer):
             self.slots.look_patiently()
 
     def _is_polite(self, state: LogState) -> None:
-        """Raise unless nobody is at work who would mind."""
+        """Raise if an active writer would be displaced."""
         if not (self.options.take_over or self.slots.is_ours):
             require_nobody_at_work(state, self.files.now_us(), self.path)
 
@@ -305,13 +312,13 @@ class BackendWriter(MirroredLog, Writer):
         self.resolve()
 
     def begin_call(self) -> None:
-        """Take in what other writers, who take turns with this one, stored since."""
+        """Read what other shared writers have stored."""
         if not self.options.hold_lock and self.look():
             self.state = State.CHANGING
             super()._ensure_writable()
 
     def begin_write(self) -> None:
-        """G3: what a call computes from is what stands there, also if that came late."""
+        """G3: a call starts from the backend's current state, including late writes."""
         self.begin_call()
         self.was_looked_at, self._required_head = False, None
         if self.state is not State.READY or not self.slots.is_held:
@@ -321,6 +328,8 @@ class BackendWriter(MirroredLog, Writer):
         if self.state is State.CHANGING:
             self.look()
         if not self.slots.is_held:
+            # With hold_lock we had the claim: claim again only to resolve a write in doubt (D6), and refuse if another
+            # writer came. A shared writer expects others, so it waits for them and claims after them.
             if self.options.hold_lock:
                 self._claim(lambda _: self.slots.require_claim())
             else:
@@ -330,7 +339,7 @@ class BackendWriter(MirroredLog, Writer):
         super()._ensure_writable()
 
     def resolve(self) -> None:
-        """Before a read: see what became of a write that nobody answered, if somebody answers now. What was read can be read."""
+        """Before a read: resolve a write in doubt, if the backend answers now. The records read before stay readable."""
         if self.state is State.READY and self.log.is_current:
             return
         with suppress(BackendError, ConversationLockedError), self.slots.trying_once():
@@ -339,7 +348,7 @@ class BackendWriter(MirroredLog, Writer):
             super()._ensure_writable()
 
     def holds(self, generation: int, position: Position) -> bool:
-        self._ensure_writable()  # an append that nobody answered is stored or not: nobody may guess
+        self._ensure_writable()  # an append without an answer is in doubt: its outcome must not be guessed
         return super().holds(generation, position)
 
     # ---- commits ---------------------------------------------------------------------------------------------------------
@@ -349,7 +358,7 @@ class BackendWriter(MirroredLog, Writer):
         self._required_head = head
 
     def append(self, entries: Sequence[Entry]) -> list[AppendResult]:
-        """In turns, whoever was faster goes first: claimed and prepared anew, behind what that one wrote."""
+        """A shared writer may lose to a faster one: then it claims and prepares again, after what that one wrote."""
         while True:
             try:
                 return super().append(entries)
@@ -412,13 +421,13 @@ class BackendWriter(MirroredLog, Writer):
         self._summarize()
 
     def pack(self, *, tidy: bool) -> int:
-        """Join the slots that no pack holds, on a place that packs; returns how many."""
+        """Join the slots that no pack holds, on a backend that packs; returns how many."""
         self._ensure_writable()
         return self.slots.pack_patiently(tidy=tidy)
 
     @contextmanager
     def _put(self, doing: str, make: Callable[[LogState], bytes]) -> Iterator[None]:
-        """G1: store a slot, then do what the block does to the spool."""
+        """G1: store a slot, then change the mirror in the block."""
         self._store_slot(doing, make)
         with self._in_step(doing):
             yield
@@ -427,33 +436,33 @@ class BackendWriter(MirroredLog, Writer):
         try:
             self.slots.write(make, doing)
         except ConversationTakenOverError:
-            raise  # nothing of it is stored, and everything is as it was
+            raise  # nothing of it is stored, and everything is unchanged
         except BaseException:
-            self.state = State.CHANGING  # the next call looks first
+            self.state = State.CHANGING  # the next call reads first
             raise
         self.is_filled = False
 
     @contextmanager
     def _in_step(self, doing: str) -> Iterator[None]:
-        """G2: the spool has the first of what is fresh when the block has ended well."""
+        """G2: the mirror has the first ``fresh`` slot if the block ends without an error."""
         try:
             yield
         except BaseException as error:
             if not self.is_filled:
                 self.state = State.CHANGING
                 if isinstance(error, OSError):
-                    # The place has it, and the local disk refused. So the next call fetches everything, and knows.
+                    # The backend has it, but the local disk refused. So the next call fetches everything.
                     raise self.slots.unknown(self.slots.fresh[0].data, doing, str(error.strerror)) from error
             raise
         del self.slots.fresh[0]
         self.is_filled = True
 
     def _summarize(self) -> None:
-        """Leave a summary for lists: best effort."""
+        """Store the list summary: best effort."""
         self._summary_due = self.log.end.seq + MARK_EVERY
         keep_summary(self.slots, self.files, self.path, self.updated_at)
 
-    # ---- what a place cannot do ------------------------------------------------------------------------------------------
+    # ---- unsupported calls ------------------------------------------------------------------------------------------
 
     def delete_generation(self, number: int) -> None:
         if number == self.log.header.generation:
@@ -463,7 +472,7 @@ class BackendWriter(MirroredLog, Writer):
     # ---- end -------------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Release the conversation, if it is ours, and let go. What was acknowledged is stored already."""
+        """Release the claim, if it is ours, and close everything. Acknowledged writes are stored already."""
         try:
             if self.state in (State.READY, State.CHANGING) and self.slots.is_ours:
                 self._release()
@@ -481,18 +490,18 @@ class BackendWriter(MirroredLog, Writer):
                 self.slots.write(self._made_release, "release the conversation")
             self._summarize()
         except (ConversationTakenOverError, ConversationNotFoundError):
-            pass  # it is somebody else's, or nobody's
+            pass  # another writer has it, or no one
         except TranscriptStoreError as error:
-            logger.warning("%s: closed without a word to the next writer: %s", self.path, error)
+            logger.warning("%s: closed without releasing the claim: %s", self.path, error)
 
 
 def _checked(sealing: Sealing | None, stored: dict[str, Any], mark: Mark) -> dict[str, Any]:
-    """The keyed check of metadata.json as the slots say it, as a member of an envelope; none without the key."""
+    """The keyed check of metadata.json from the slots, as a member of an envelope; none without the key."""
     return {} if sealing is None else {"check": sealing.key.check(document_body(stored, mark)).decode()}
 
 
 def holder_shown(holder: dict[str, Any]) -> str:
-    """A writer on a place as it calls itself, for a message: its name, its process and its host."""
+    """A writer on a backend, for a message: its name, its process and its host."""
     name, pid, host = (holder.get(part) for part in ("name", "pid", "host"))
     by = f"process {pid}" if type(pid) is int else "a process"
     by += f" on {str(host)[:80]}" if host else ""
@@ -500,14 +509,16 @@ def holder_shown(holder: dict[str, Any]) -> str:
 
 
 def require_nobody_at_work(state: LogState, now_us: int, path: str) -> None:
-    """Raise ``ConversationLockedError`` if a conversation was neither released nor idle, and its writer does not take turns."""
+    """Raise ``ConversationLockedError`` if a conversation was neither released nor idle, and its writer is not a shared
+    writer.
+    """
     claim = state.claim
     if claim is None or state.is_released or claim.holder.get("turns"):
         return
     if now_us - parse_time(state.at) < IDLE_SECONDS * 1_000_000:
         raise ConversationLockedError(
             path=path,
-            reason=f"{holder_shown(claim.holder)} writes to it since {claim.at}, and wrote last at {state.at}",
+            reason=f"{holder_shown(claim.holder)} has been writing to it since {claim.at}, last at {state.at}",
             holder_pid=claim.holder.get("pid"),
             holder_host=claim.holder.get("host"),
             hint=Hint.TAKE_OVER,

@@ -1,4 +1,4 @@
-"""What a list shows of a conversation on a place: left there by its writer, read back as what anybody may have written."""
+"""What does a listing show of a conversation on a backend? Its writer's list summary, read back as untrusted."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ _SHOWN = ("id", "created_at", "updated_at", "provider", "model", "labels")
 
 
 def keep_summary(slots: ClaimedLog, files: FileSystem, path: str, touched_at: str) -> None:
-    """Leave a summary behind the last slot, if the backend takes it now. A list is late without it, and nothing else.
+    """Store a list summary after the last slot, if the backend accepts it now. Without it only the listing is late.
 
-    ``files`` and ``path`` are the folder that the slots were applied to. The summary's ``updated_at``, by which lists are sorted, is that
-    of the last record, as in a folder. The latest of ``touched_at`` and the last import stands in its data.
+    ``files`` and ``path`` are the folder that the slots were applied to. The summary's ``updated_at``, by which
+    listings are sorted, is that of the last record, as in a folder. The later of ``touched_at`` and the last import is
+    in its data.
     """
     updated_at, touched_at = said_and_touched(files, path, touched_at)
     state = slots.state
-    # What the slots have in sight: of a sealed conversation that is no label.
+    # The plaintext of the slots: a sealed conversation has no labels there.
     metadata = {name: state.members[name] for name in _SHOWN if name in state.members}
     metadata["updated_at"] = touched_at
     facts = {
@@ -45,7 +46,7 @@ def keep_summary(slots: ClaimedLog, files: FileSystem, path: str, touched_at: st
 
 
 def said_and_touched(files: FileSystem, path: str, touched_at: str) -> tuple[str, str]:
-    """When something was last said in the conversation in a folder, and when it was last written to: an import counts there."""
+    """The time of the last record of the conversation in a folder, and of its last write: an import counts there."""
     here = summary_in(files, path, last_extra=True)
     if here is None:
         return touched_at, touched_at
@@ -53,9 +54,9 @@ def said_and_touched(files: FileSystem, path: str, touched_at: str) -> tuple[str
 
 
 def listing_row(summary: StoredSummary, path: str) -> ConversationSummary:
-    """A line of a list. What somebody else wrote as a summary is shown without facts, and as damaged.
+    """A row of a listing. An invalid summary is shown as damaged, without facts.
 
-    An empty one of slot 0 stands for a conversation whose writer did not come to leave any; it has no facts.
+    An empty one of slot 0 represents a conversation whose writer stored none yet; it has no facts.
     """
     if not (summary.slot or summary.data):
         return ConversationSummary(id=summary.id, directory=path, updated_at=summary.updated_at)

@@ -50,7 +50,7 @@ class Exported:
     session: str | None = None
     """The id that the session has in the other program."""
     command: str | None = None
-    """What goes on with it in a shell, in the directory ``cwd``."""
+    """The shell command that continues it, in the directory ``cwd``."""
     cwd: str | None = None
     losses: tuple[Loss, ...] = ()
     """What the other side cannot hold."""
@@ -340,7 +340,7 @@ def _written(write: Callable[[str], WrittenSession], folder: str) -> tuple[str, 
 
 
 def _records(conversation: ConversationStore, generation: int | None, through_seq: int | None) -> Iterator[Record]:
-    """The records to export, without messages that were taken back. What cannot be found is told now, before a byte is written.
+    """The records to export, without retracted messages. Missing records raise here, before anything is written.
 
     Raises:
         ValueError: there is no record of that number.
@@ -362,7 +362,7 @@ def _records(conversation: ConversationStore, generation: int | None, through_se
 def _directory(cwd: str | os.PathLike[str] | None, label: str | None, *, must_exist: bool) -> str:
     """Where the session is to be resumed: as the program itself will see it, without links and without ``..``.
 
-    The label comes from a file of somebody else's. It counts only if there is such a directory here.
+    The label comes from another program's file. It counts only if such a directory exists here.
 
     Raises:
         ValueError: there is no such directory, or no session can name it.

@@ -1,4 +1,4 @@
-"""What an export writes: JSON lines, and files that are new, 0600, complete and synced before they have their names."""
+"""How does an export write its files? They are new, 0600, complete and synced before they get their names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from transcript_store.temporary_files import temporary
 
 
 class ExportError(TranscriptStoreError):
-    """A conversation, or a file to be written, at ``path`` stands in the way of an export. Nothing was written."""
+    """A conversation, or a file to be written, at ``path`` prevents an export. Nothing was written."""
 
     path: str
     reason: str
@@ -62,18 +62,18 @@ def write_new(path: str, pieces: Iterable[bytes]) -> None:
             file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
-            os.link(written, path, follow_symlinks=False)  # a rename would replace what stands there
+            os.link(written, path, follow_symlinks=False)  # a rename would replace the existing file
         try:
             _sync_folder(folder)
         except OSError:
-            # Nobody knows whether the name lasts: the caller is told that nothing was written, so take it away.
+            # The rename may not be durable, and we report "nothing was written": remove the file.
             with suppress(OSError):
                 os.unlink(path)
             raise
     except TranscriptStoreError:
         raise  # some of these are OSErrors too
     except FileExistsError:
-        raise ExportError(path=path, reason="something is there already; choose another place") from None
+        raise ExportError(path=path, reason="the path is taken; choose another one") from None
     except OSError as error:
         raise ExportError(path=path, reason=f"cannot be written: {error.strerror}") from error
 
@@ -128,7 +128,7 @@ def _make_folder(folder: str) -> None:
         os.mkdir(folder, _FOLDER_MODE)
         try:
             _sync_folder(above)
-        except OSError:  # whoever tries again has to sync it: it must not look as if that was done
+        except OSError:  # a retry has to sync it: it must not look as if that was done
             with suppress(OSError):
                 os.rmdir(folder)
             raise
@@ -143,7 +143,6 @@ def _sync_folder(folder: str) -> None:
 
 
 # ---- original ----
-#
 # The source's own bytes, from the lines that an import packed into the records (F3).
 
 _NUMBER_BITS, _PART_BITS = 36, 28
@@ -153,13 +152,15 @@ _NUMBER_BITS, _PART_BITS = 36, 28
 def original_bytes(conversation: ConversationStore) -> Iterator[bytes]:
     """The bytes of the file that the conversation was imported from, as it was at the last import, in pieces.
 
-    What was added here is not in them. On return they are known to have the SHA-256 that the import noted: the records are read
-    once to see in which order the lines come, once to check the sum, and once more for whoever takes the pieces. In memory
-    are eight bytes for each line, and the lines whose records come before those of an earlier line.
+    What was added here is not in them. On return they are known to have the SHA-256 that the import noted: the records
+    are read once to see in which order the lines come, once to check the sum, and a third time for the caller's
+    iteration. In memory are eight bytes for each line, and the lines whose records come before those of an earlier
+    line.
 
     Raises:
-        ExportError: no import wrote the conversation; or the import took secrets out of it; or the source was no file of lines of
-            which this was the only session; or lines are missing, because a reader left them out or somebody removed a generation.
+        ExportError: no import wrote the conversation; or the import took secrets out of it; or the source was no file
+            of lines of which this was the only session; or lines are missing, because a reader left them out or
+            somebody removed a generation.
     """
     path = conversation.directory
     chain = _generations(conversation)
@@ -188,7 +189,7 @@ def original_bytes(conversation: ConversationStore) -> Iterator[bytes]:
         if any("redaction" in note for _, note in chain):
             reason = "was redacted when it was imported: its original bytes are not kept here, and nothing was written"
             raise ExportError(path=path, reason=reason)
-        reason = "what is on record does not make up the file that was imported; nothing was written"
+        reason = "the stored records do not add up to the imported file; nothing was written"
         raise ExportError(path=path, reason=reason)
     return chain_of(_lines(conversation, generations, order, again), tail)
 
@@ -196,7 +197,7 @@ def original_bytes(conversation: ConversationStore) -> Iterator[bytes]:
 def _generations(conversation: ConversationStore) -> list[tuple[int, dict[str, Any]]]:
     """The conversation's generations that hold the source's, in the source's order, each with its last note.
 
-    A source that was rewritten began anew somewhere: from the newest backwards, each generation of the source counts once.
+    A rewritten source started again somewhere: from the newest backwards, each generation of the source counts once.
     """
     found: list[tuple[int, dict[str, Any]]] = []
     wanted: int | None = None

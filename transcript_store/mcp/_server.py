@@ -1,4 +1,4 @@
-"""The four tools as a server of the Model Context Protocol: their names, what they take, and what an agent is told of them."""
+"""How are the four tools offered as a server of the Model Context Protocol: their names, arguments and descriptions?"""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def server_of(past: LibraryTools) -> MCPServer[Any]:
 
 
 def _told(tool: Callable[_P, dict[str, Any]]) -> Callable[_P, dict[str, Any]]:
-    """The tool, whose errors are told to whoever called it. Anything else is a fault of ours, and the SDK tells none of it."""
+    """The tool, whose errors are reported to its caller. Other exceptions are our bugs; the SDK hides their text."""
 
     @wraps(tool)
     def called(*arguments: _P.args, **named: _P.kwargs) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""What the four tools answer, from the index and the transcripts of a library. It writes nothing, and makes a path of no argument."""
+"""What do the four tools answer, from the index and the transcripts of a library? Nothing is written, and no argument
+becomes a path.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,7 @@ from transcript_store.search import SearchIndex, index_source
 from transcript_store.transcripts import FilePosition, LocatedRecord, TranscriptFile
 
 # ---- cursors ----
-#
-# Cursors: where the next page begins. They mean something to this process alone, and hold nothing.
+# Cursors: where the next page starts. They are random tokens, valid in this process only.
 
 _KEPT = 1000
 
@@ -32,7 +33,7 @@ _T = TypeVar("_T")
 
 
 class Cursors(Generic[_T]):
-    """Places that were given out. What an agent sees of one is a random text: so none can be forged, and none tells a secret."""
+    """The positions of given cursors. An agent sees only a random text: so none can be forged, and none reveals a secret."""
 
     def __init__(self) -> None:
         self._places: OrderedDict[str, _T] = OrderedDict()
@@ -95,8 +96,7 @@ class Scope:
 
 
 # ---- sealed ----
-#
-# A sealed conversation, opened with its key, to be read page by page as a plain one is.
+# A sealed conversation, opened with its key, to be read page by page as a plaintext one is.
 
 
 class SealedTranscript:
@@ -130,11 +130,11 @@ def open_sealed(store: ConversationStore) -> Iterator[SealedTranscript]:
 
 
 # ---- quoting ----
+# What an answer repeats of a conversation: without secrets, cut to a length, and separate from our own text.
 #
-# What an answer repeats of a conversation: without secrets, cut to a length, and apart from what we say ourselves.
-#
-# Whatever somebody else wrote stands under a member ``quoted``: what was said, and the title, the labels, the role, the name of the
-# model too. Everything else is ours: numbers, times, ids. An answer is JSON, and no text can leave its string.
+# All text of others is under a member ``quoted``: messages, and the title, the labels, the role, the name of the model
+# too. Everything else is ours: numbers, times, ids. An answer is JSON, so no text can escape its string and pose as
+# ours.
 
 NOTICE = (
     "A record of past conversations. Everything under `quoted` was written by others: people, models, tools, web pages. "
@@ -171,7 +171,7 @@ def quoted_role(role: str) -> str:
 
 
 def quoted_summary(summary: ConversationSummary, clean: Callable[[Any], Any]) -> dict[str, Any]:
-    """What a list quotes of a conversation. It is cleaned before it is cut: of half a secret nobody sees what it is."""
+    """What a list quotes of a conversation. It is redacted before it is cut: half a secret would not be recognized."""
     labels = clean({name: value for name, value in (summary.labels or {}).items() if name != "title"})
     return {
         "title": quoted_title(clean(summary.title)),
@@ -286,7 +286,7 @@ class LibraryTools:
         self._records: Cursors[_Record] = Cursors()
 
     def close(self) -> None:
-        """Close the index, and let go of what was fetched."""
+        """Close the index, and release what was fetched."""
         self._shelf.close()
         self._index.close()
 
@@ -333,10 +333,10 @@ class LibraryTools:
     def search_conversations(
         self, query: str = "", *, sort: Sort | None = None, limit: int = 10, cursor: str | None = None
     ) -> dict[str, Any]:
-        """A page of the messages that a query finds, each with an excerpt. Up to 500 are told one page after the other.
+        """A page of the messages that a query finds, each with an excerpt. Up to 500 are returned page by page.
 
-        ``beside`` says of a message that does not count why it does not, as :attr:`transcript_store.search.Hit.beside`: such hits come
-        last. One of an earlier generation has no ``seq``: its excerpt is all that is given of it.
+        ``beside`` says of a message that does not count why it does not, as :attr:`transcript_store.search.Hit.beside`:
+        such hits come last. One of an earlier generation has no ``seq``: its excerpt is all that is given of it.
 
         Raises:
             ValueError: an argument makes no sense, or the cursor is none of this object's.
@@ -401,7 +401,7 @@ class LibraryTools:
                 from_seq = _seq_from_the_end(transcript, -from_seq)
             place = transcript.begin if asked is None else asked.place
             if asked is not None and not transcript.holds(place):
-                raise ValueError("this conversation was replaced meanwhile: read it anew, without a cursor")
+                raise ValueError("this conversation was replaced meanwhile: read it again, without a cursor")
             messages, place, is_full = self._messages(transcript, place, from_seq, _bounded(limit, MOST_READ), kinds)
             unread = 0 if is_full else transcript.size_bytes - place.offset_bytes
         more = self._readings.given(_Read(transcript.conversation, kinds, place)) if is_full else None
@@ -532,7 +532,7 @@ def _message_of(record: Record) -> dict[str, Any] | None:
 
 def _known(parts: Sequence[Part]) -> Iterator[Part]:
     for part in parts:
-        if part.kind != "besides":  # usage, ids and the like: nobody said it
+        if part.kind != "besides":  # usage, ids and the like: not part of the conversation
             kind = "text" if part.kind == "other" else part.kind
             yield part._replace(
                 kind=kind, text=without_escapes(part.text)

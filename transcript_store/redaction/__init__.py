@@ -1,4 +1,4 @@
-r"""Secrets that should not be stored: a function from message to message that takes them out.
+r"""Removes secrets that should not be stored: a function from message to message.
 
 .. code-block:: python
 
@@ -8,9 +8,9 @@ r"""Secrets that should not be stored: a function from message to message that t
     message = redact({"role": "user", "content": "The ticket is ACME-123456."})
     print(message["content"])  # The ticket is [redacted:pattern].
 
-What is found are secrets that show what they are by their form: keys and tokens of services, private keys, JSON web tokens, passwords
-in the URL of a server. A password in plain words is not found by anything: give a pattern for it. docs/import.md says what
-was measured.
+What is found are secrets that show what they are by their form: keys and tokens of services, private keys, JSON web
+tokens, passwords in the URL of a server. A password in plain words is not found by anything: give a pattern for it.
+docs/import.md says what was measured.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class SecretRedactor:
 
     def __init__(self, *, patterns: Iterable[str] = ()) -> None:
         if isinstance(patterns, (str, bytes)):
-            raise TypeError("patterns must be a list of regular expressions, not one of them: give [pattern]")
+            raise TypeError("patterns must be a list of regular expressions, not one of them: pass [pattern]")
         self.patterns = tuple(patterns)
         self._own: list[re.Pattern[str]] = []
         for number, text in enumerate(self.patterns, 1):

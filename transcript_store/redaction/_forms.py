@@ -1,6 +1,6 @@
-"""Where secrets stand in a text: each form has a literal by which it is looked for.
+"""Where are the secrets in a text? Each form has a literal that is searched for first.
 
-To look for a literal is far faster than for a pattern, and most texts have none. From a literal on, an anchored pattern decides.
+Searching for a literal is far faster than for a pattern, and most texts contain none. An anchored pattern then decides.
 """
 
 from __future__ import annotations
@@ -328,8 +328,8 @@ def _may_begin(text: str, at: int, kind: Kind) -> bool:
 
 
 def _begins_a_word(text: str, at: int, kind: Kind) -> bool:
-    r"""Whether no letter stands before a place, except for those of an escape: ``\nsk-…`` in JSON within a text, ``%3Dsk-…`` in a URL, or
-    a colour. A digit or an underscore may: it is the end of a name, or of what somebody put in front.
+    r"""Whether no letter stands before a place, except for those of an escape: ``\nsk-…`` in JSON within a text,
+    ``%3Dsk-…`` in a URL, or a colour. A digit or an underscore may: it is the end of a name, or of a prefix.
     """
     if at == 0 or text[at - 2 : at] in _ESCAPES or _PERCENT.fullmatch(text, max(0, at - 3), at):
         return True
@@ -355,7 +355,7 @@ def _is_basic(text: str) -> bool:
 
 
 def _is_chosen_by_chance(text: str) -> bool:
-    """Whether this is no name that somebody chose, such as ``ROCKET_LAUNCHER_0001``: within a word it has a digit, or more capitals
+    """True if this is not a chosen name such as ``ROCKET_LAUNCHER_0001``: within a word it has a digit, or more capitals
     than one made of words would have.
     """
     words = _BETWEEN_WORDS.split(text)
@@ -371,9 +371,9 @@ def _is_chosen_by_chance(text: str) -> bool:
 #
 # Private keys in a text (PEM, OpenSSH, PGP): whole, or cut off by what showed them.
 #
-# A key that is shown may have something in front of each line: a number (``     2→MII…``, ``2:MII…``), ``> ``, ``-``, a file's
-# name, a time.
-# What stands there is not looked at. A key goes on as long as its next line begins near the end of the one before.
+# A key that is shown may have something in front of each line: a number (``     2→MII…``, ``2:MII…``), ``> ``, ``-``, a
+# file's name, a time. What stands there is not looked at. A key continues as long as its next line starts near the end
+# of the previous one.
 
 _MARK = re.compile(r"-----(BEGIN|END) (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
 
@@ -402,7 +402,7 @@ def private_keys(text: str) -> Iterator[tuple[int, int, str]]:
     begun: re.Match[str] | None = None
     for literal in _MARK.finditer(text):
         if begun is not None and literal[1] == "END":
-            if _SOME_OF_IT.search(text, begun.end(), literal.start()):  # else somebody speaks of the form
+            if _SOME_OF_IT.search(text, begun.end(), literal.start()):  # else the text only mentions the form
                 yield begun.start(), literal.end(), "private-key"
             begun = None
         elif literal[1] == "BEGIN":
@@ -420,7 +420,7 @@ def _cut_key(text: str, begun: re.Match[str]) -> Iterator[tuple[int, int, str]]:
     front = ""
     while (line := _LINE.search(text, at, end)) and line.start() - at <= _NEAR:
         front, at = text[at : line.start()], line.end()
-    if at > begun.end():  # else somebody speaks of the form
+    if at > begun.end():  # else the text only mentions the form
         last = _PIECE.match(text, _behind(front, text, at), end)
         yield begun.start(), last.end() if last else at, "private-key"
 

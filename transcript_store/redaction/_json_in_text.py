@@ -1,7 +1,7 @@
-"""JSON within a text: what it says, and the same text with some of it changed.
+"""How is JSON within a text read, and changed in part?
 
-What nobody changed stays as it was spelled: ``1e400`` and ``1.10`` are no numbers that Python could write again, and an indent is
-how somebody wanted to see it.
+Unchanged parts keep their spelling: ``1e400`` and ``1.10`` are numbers that Python would write differently, and an
+indentation is intentional.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def parse_json_text(text: str) -> Any:
     """The object or list that a text is.
 
     Raises:
-        ValueError: it is no JSON, or has an object with a name twice: what stands under the first would not be looked at.
+        ValueError: it is no JSON, or has an object with a name twice: the first value would not be checked.
         RecursionError: it nests more deeply than Python goes.
     """
     return json.loads(text, object_pairs_hook=_each_name_once)
@@ -34,7 +34,7 @@ def _each_name_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def respelled(text: str, said: Any, now: Any) -> str:
-    """A text that said one value, with each part of it that is another object now spelled anew."""
+    """A text that said one value, with each part of it that is another object now spelled again."""
     tokens = _TOKEN.finditer(text)
     pieces: list[str] = []
     done = 0

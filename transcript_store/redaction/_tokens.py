@@ -1,4 +1,4 @@
-"""Tokens that show what they are: each begins with letters that its service chose, so that programs like this one find it."""
+"""Which tokens are recognizable by their form? Each starts with letters that its service chose for that purpose."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Kind(NamedTuple):
     is_alone: bool = False
     """Whether ``+``, ``/`` and ``-`` may not stand before it either: within other base64, or within a name, it is none."""
     is_random: bool = False
-    """Whether the secret must not look like a name that somebody chose."""
+    """True if the secret must not look like a chosen name."""
     is_basic: bool = False
     """Whether the secret must be ``user:password`` in base64."""
     before: str = ""

@@ -1,4 +1,4 @@
-"""What an index answers: hits, pages of a list, and how far it knows."""
+"""What does an index answer: hits, pages of a listing, and how current they are?"""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Hit:
     """What of the message matches: ``text``, ``thinking``, ``call``, ``result``, or ``scaffolding``, which a program wrote in the user's
     name."""
     excerpt: str
-    """A piece of it on one line. Somebody else wrote it: it may hold anything."""
+    """A part of it on one line. Another program wrote it: it may contain anything."""
     highlights: tuple[Span, ...]
     """Which stretches of the excerpt match: ``excerpt[start:end]``."""
 
@@ -65,22 +65,23 @@ class SearchResult:
     not_indexed: int
     """How many conversations may hold more, because the time for updating the index was over. 0 is everything."""
     is_busy: bool
-    """Whether another process is updating the index, so that this one did not."""
+    """True if another process is updating the index, so that this one did not."""
     ignored: tuple[str, ...]
     """Pieces of the query that mean nothing: words without a letter, dates that are none."""
     as_of: str | None = None
-    """Everything that was acknowledged before then is found: RFC 3339 in UTC. None if nobody knows: something is left to index, or on an
-    object store nothing was refreshed yet."""
+    """Everything that was acknowledged before then is found: RFC 3339 in UTC. None if unknown: something is left to
+    index, or on an object store nothing was refreshed yet.
+    """
     not_searched: int = 0
     """How many sealed conversations were not searched: no key was given, or none of them opens it, or it is damaged."""
     damaged: tuple[str, ...] = ()
-    """The directories of the conversations in which damage was met: nothing behind it is found. ``verify`` says more."""
+    """The directories of the conversations in which damage was met: nothing after it is found. ``verify`` says more."""
     not_read: tuple[StorageError, ...] = ()
-    """What the system refused to read: for each conversation that was not searched for it an error, with its ``path`` and the way out."""
+    """What the system refused to read: an error for each conversation that was not searched, with its ``path`` and a hint."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether every conversation was searched to its end."""
+        """True if every conversation was searched to its end."""
         return not (self.not_indexed or self.not_searched or self.damaged or self.not_read)
 
     def __iter__(self) -> Iterator[Hit]:
@@ -125,10 +126,10 @@ class IndexStatus:
     conversations: int
     messages: int
     forgotten: int
-    """Messages that lead nowhere any more. Their words are in the file until it is built anew."""
+    """Messages that were replaced or deleted. Their words are in the file until it is rebuilt."""
     not_indexed: int
     is_intact: bool
-    """Whether all of the file was read and is what was written."""
+    """True if the whole file was read and is intact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +138,7 @@ class IndexUpdate:
 
     not_indexed: int
     is_busy: bool
-    """Whether another process is updating the index, so that this one stopped."""
+    """True if another process is updating the index, so that this one stopped."""
     not_read: tuple[StorageError, ...] = ()
     """As :attr:`SearchResult.not_read`. It is tried again with each update; ``not_indexed`` does not count it."""
 
@@ -173,7 +174,7 @@ class Page(NamedTuple):
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether it is a page of some conversations, and not of all."""
+        """True if it is a page of some conversations, not of all."""
         return self.where != EVERY
 
 
@@ -189,7 +190,7 @@ class PageRows(NamedTuple):
 def checked_limit(limit: int) -> int:
     """How many are wanted, as a statement takes it; raises ``ValueError`` if it is no such number.
 
-    SQLite would refuse another type in words of damage, for which the index is built anew.
+    SQLite would report another type as damage, and the index would be rebuilt.
     """
     if not isinstance(limit, int) or limit < 1:
         raise ValueError(f"limit must be an int from 1, not {limit!r}")

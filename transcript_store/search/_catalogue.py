@@ -1,7 +1,8 @@
-"""Which conversations there are: a look (``stat``) at each, and a summary of those that look different.
+"""Which conversations exist? A ``stat`` of each, and a summary of those whose stamp changed.
 
-How a conversation looks is its stamp: inode, size, mtime and ctime of its transcript and its metadata. A file that was written a
-moment ago may be written again without another time to show for it, so its stamp does not count yet, and it is looked at again.
+How a conversation looks is its stamp: inode, size, mtime and ctime of its transcript and its metadata. A file that was
+written a moment ago may be written again without another time to show for it, so its stamp does not count yet, and it
+is read again.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Changed = tuple[bytes, str]
 
 
 class CatalogueRow(NamedTuple):
-    """What a list says of a folder that looked so; None if there is no conversation any more."""
+    """The catalogue's row of a folder with this stamp; None if the conversation no longer exists."""
 
     folder: bytes
     stamp: str
@@ -50,8 +51,8 @@ class CatalogueRow(NamedTuple):
 
 
 class CatalogueUpdate(NamedTuple):
-    """What a sweep looked at. ``left`` folders were not, because the time was over. It is not exact if what writers said is all that is
-    known, on a place that cannot say what stands there now.
+    """What a sweep looked at. ``left`` folders were not, because the time was over. It is not exact if what writers
+    said is all that is known, on a backend that cannot list its current slots.
     """
 
     began_at: float
@@ -83,7 +84,7 @@ def update_catalogue(
         if lines:
             with database.writing():
                 note(database, lines)
-        # Read before the transaction that they are noted in: whoever else wants to write waits for that.
+        # Read before the transaction that stores them: every other writer waits for that one.
         some = changed[at : at + _AT_A_TIME]
         lines = [_line(shelf, folder, stamp) for folder, stamp in some]
     return CatalogueUpdate(began_at, left, is_exact, lines)
@@ -153,7 +154,7 @@ def _look_at_files(
 def _look_at_word(
     shelf: TrackedIndexSource, known: dict[bytes, tuple[int, str]], deadline: float, refresh: bool
 ) -> tuple[list[Changed], int, bool]:
-    """The same by what a place says. How many there are nobody knows before the end: a look that was cut off says that one is left."""
+    """The same for a backend. The number is unknown before the end: an interrupted sweep reports one as left."""
     before = {os.fsdecode(folder): stamp for folder, (_, stamp) in known.items()}
     pages, is_exact = shelf.looks(before, refresh=refresh)
     changed: list[Changed] = []

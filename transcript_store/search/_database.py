@@ -1,13 +1,14 @@
-"""The file of an index: where it is, how it is opened, and how damage to it is noticed.
+"""Where is the file of an index, how is it opened, and how is damage detected?
 
-It is derived and disposable. Whatever is wrong with it (another version, another library's, damaged, not to be read), it is removed
-and made anew; where that is refused (locked, no room, a directory that nobody may write to), an index that lives as long as the
-object takes its place. So an index can cost time, and never an answer.
+It is derived and disposable. Whatever is wrong with it (another version, another library's, damaged, not to be read),
+it is removed and rebuilt; if that is refused (locked, no space, a read-only directory), a temporary index replaces it
+as long as the object lives. So a bad index costs time but never gives a wrong answer.
 
-SQLite notices much damage, and not all: a bit that flips within a list of places takes a hit away in silence. So a *seal* stands
-beside the file while nobody writes: its SHA-256, and how it looked. Whoever opens the index compares how it looks, and if that differs
-the hash. Whoever writes takes the seal away first, and puts a new one there at the end. Where there is no seal a writer was killed, or
-is at work. Then SQLite's own checks decide, unless a writer holds the lock.
+SQLite notices much damage, and not all: a bit that flips within a list of places takes a hit away in silence. So a
+*seal* stands beside the file while nobody writes: its SHA-256, and how it looked. Whoever opens the index compares how
+it looks, and if that differs the hash. Whoever writes takes the seal away first, and puts a new one there at the end.
+Where there is no seal a writer was killed, or is at work. Then SQLite's own checks decide, unless a writer holds the
+lock.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class DamagedIndexError(Exception):
 
 
 def cache_folder() -> str:
-    """Where indexes are kept if nobody says otherwise: the user's cache directory."""
+    """The default directory for indexes: the user's cache directory."""
     caches = "Library/Caches" if sys.platform == "darwin" else ".cache"
     below = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), caches)
     return os.path.join(below, "transcript-store")
@@ -117,7 +118,7 @@ class Database:
     """A connection to an index, and what keeps its file whole.
 
     Args:
-        path: the file; None for an index that nobody else sees, and that is gone when it is closed.
+        path: the file; None for a private index that is removed when it is closed.
         library: whose index it is.
     """
 
@@ -211,6 +212,9 @@ class Database:
         """
         self.connection.execute("BEGIN IMMEDIATE")
         try:
+            # Removed inside the transaction, before the first change: killed from here on, the next open finds no
+            # checksum and runs SQLite's own checks. Removed later, a half-written file could still match an old
+            # checksum by its stat.
             self._unseal()
             yield self.connection
             self.connection.execute("COMMIT")
@@ -236,7 +240,7 @@ class Database:
             self._writer = None
 
     def close(self) -> None:
-        """Seal the index, if this wrote to it and nobody else is writing, and close it."""
+        """Write the checksum, if this object wrote to the index and no other process is writing, and close it."""
         with suppress(OSError, sqlite3.Error):
             self._seal()
         self.connection.close()
@@ -247,12 +251,12 @@ class Database:
         if self.path is None or self._writer is None:
             return
         if self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
-            return  # somebody reads what is not in the file yet; the next writer seals it
-        self.connection.execute("BEGIN IMMEDIATE")  # from here on nobody writes
+            return  # a reader still uses what is not in the file yet; the next writer writes the checksum
+        self.connection.execute("BEGIN IMMEDIATE")  # from here on no process writes
         fcntl.flock(
             self._writer, fcntl.LOCK_EX | fcntl.LOCK_NB
         )  # another writer is between two transactions: it will seal
-        # Whoever found the file damaged may have put another one in its place: that one is not ours to seal.
+        # Another process may have found the file damaged and replaced it: that one does not get our checksum.
         if os.path.getsize(f"{self.path}-wal") == 0 and os.stat(self.path).st_ino == self._inode:
             seal = json.dumps({"looks": _looks(self.path), "sha256": _digest(self.path)})
             temporary = f"{self.path}.seal-{os.getpid()}"
@@ -262,7 +266,7 @@ class Database:
         self.connection.execute("ROLLBACK")
 
     def _is_written(self) -> bool:
-        """Whether a writer is at work, in this process or another."""
+        """True if a writer is active, in this process or another."""
         with suppress(OSError), open(f"{self.path}.writing", "rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -274,8 +278,8 @@ class Database:
         while (seal := _seal_of(path)) is not None:
             if seal["looks"] == _looks(path) or seal["sha256"] == _digest(path):
                 return
-            if seal == _seal_of(path):  # and nobody wrote meanwhile
-                raise DamagedIndexError("it is not what was sealed")
+            if seal == _seal_of(path):  # and no process wrote meanwhile
+                raise DamagedIndexError("its checksum does not match")
         if not self._is_written():
             _check_inside(path)
             self._note_a_writer(path)  # so that it is sealed in the end
@@ -292,7 +296,7 @@ class Database:
 
 
 def _require_files_beside(path: str) -> None:
-    """Refuse what is no file where SQLite and we look for one: whoever opens a pipe waits for somebody at its other end."""
+    """Refuse anything but a file where SQLite and we expect one: opening a pipe would block until its other end is opened."""
     for end in _BESIDE:
         with suppress(FileNotFoundError):
             if not stat.S_ISREG(os.lstat(path + end).st_mode):
@@ -326,7 +330,7 @@ def _is_whole(connection: sqlite3.Connection) -> bool:
 
 def _seal_of(path: str) -> dict[str, Any] | None:
     try:
-        # Whoever puts a pipe there lets nobody wait.
+        # A pipe at that path must not block.
         handle = os.open(f"{path}.seal", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(handle, "rb") as file:
             seal = json.loads(file.read(4096))
@@ -342,7 +346,7 @@ def _tables(connection: sqlite3.Connection) -> int:
 
 
 def is_busy(error: BaseException) -> bool:
-    """Whether somebody else has the file; then it is not damaged."""
+    """True if another process has the file locked; then it is not damaged."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 

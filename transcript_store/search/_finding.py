@@ -1,4 +1,4 @@
-"""The messages that a query asks for: proposed by the index, or read one by one, and decided on what stands in the transcript."""
+"""Which messages match a query? The index proposes them, or they are read one by one; the transcript decides."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Finder:
         self.refused: list[StorageError] = []
         """What the system refused to read, for each conversation that was asked for."""
         self._changed: set[bytes] = set()
-        """The folders of conversations in which other bytes stand where the index has read a message."""
+        """The folders of conversations whose bytes changed where the index has read a message."""
 
     def found(
         self, query: Query, match_of: Callable[[Query], Match], limit: int, sort: Sort | None, *, is_read: bool
@@ -339,7 +339,7 @@ class _Opened:
             return None if record is None else self._hit_of(row.folder, row.title, record, match, row.generation)
         placed = None if transcript is None else transcript.record_at(row.offset)
         if placed is None or (placed.record.seq, short(placed.head.encode())) != (row.seq, row.head):
-            # Where it leads no more through what the index has read it was replaced, and will be read anew.
+            # If it no longer leads through what the index has read, it was replaced, and will be read again.
             if transcript is not None and transcript.holds(row.read_to):
                 self._changed.add(row.folder)
             return None
@@ -456,8 +456,8 @@ def _is_in_time(query: Query, at: str) -> bool:
 
 
 # ---- sealed ----
-#
-# Sealed conversations in a search: read in memory, one after the other. Nothing of them is in the index, which is plaintext.
+# Sealed conversations in a search: read in memory, one after the other. The index, which is plaintext, contains nothing
+# of them.
 
 
 class SealedFinder:
@@ -474,7 +474,7 @@ class SealedFinder:
     def found(self, query: Query, match: Match, limit: int, *, is_read: bool = False) -> list[Hit]:
         """At most so many hits, the conversation that changed last first, and in each the newest first.
 
-        Filters for a title or for labels look at what is in sight: of a sealed conversation that is nothing.
+        Filters for a title or for labels use plaintext only: a sealed conversation has none.
         """
         where, values = conditions(replace(query, after=None, before=None))
         statement = (

@@ -1,4 +1,4 @@
-"""The index of a library: updated, asked, listed, thrown away."""
+"""How is the index of a library updated, searched, listed and rebuilt?"""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ UPDATE_SECONDS = 0.2
 _PATIENCE_SECONDS = 30.0
 """An index that others keep locked for so long is left to them."""
 _DEAD_SHARE, _DEAD_LEAST = 10, 10_000
-"""An update without a limit builds anew when a tenth of the messages lead nowhere, and there are so many of them."""
+"""An update without a limit rebuilds when a tenth of the messages, and at least so many, lead nowhere."""
 
 _T = TypeVar("_T")
 
@@ -52,21 +52,22 @@ _T = TypeVar("_T")
 class SearchIndex:
     """Finds messages in a library, and lists its conversations; use it in a ``with`` statement, or close it.
 
-    The index is a file in a cache directory, 0600. It is derived: damaged, deleted, or made by another version, it is built anew.
-    It takes no lock of a conversation and writes nothing into the library. Several processes may use the index of one library
-    at the same time. One object may be used by several threads; one call waits for the other.
+    The index is a file in a cache directory, 0600. It is derived: damaged, deleted, or written by another version, it
+    is rebuilt. It takes no lock of a conversation and writes nothing into the library. Several processes may use the
+    index of one library at the same time. One object may be used by several threads; one call waits for the other.
 
     Args:
-        library: the library, or its directory. Every conversation directly under it is searched, whatever its folder is called. A library
-            on a place has an index here too.
+        library: the library, or its directory. Every conversation directly under it is searched, whatever its folder is
+            called. A library on a place has an index here too.
         cache: the directory that the file stands in; None for ``transcript-store`` in the user's cache directory.
-        encryption_key: the key of sealed conversations. Nothing of them comes into the index: with the key a search reads them, one
-            after the other, in memory.
+        encryption_key: the key of sealed conversations. Nothing of them comes into the index: with the key a search
+            reads them, one after the other, in memory.
         retired_keys: earlier keys.
 
     Raises:
-        ConversationNotFoundError: nothing stands at the path that was given, or a conversation; name the directory that it is in. (A
-            ``ConversationLibrary`` may be empty still: it makes its directory with the first conversation.)
+        ConversationNotFoundError: nothing stands at the path that was given, or a conversation; name the directory that
+            it is in. (A ``ConversationLibrary`` may be empty still: it makes its directory with the first
+            conversation.)
     """
 
     def __init__(
@@ -124,20 +125,21 @@ class SearchIndex:
     def update(self, *, seconds: float | None = None, refresh: bool = False) -> IndexUpdate:
         """Bring the index up to date with the library, for at most so many seconds; None for as long as it takes.
 
-        If ``not_indexed`` is 0 afterwards, a search finds everything that was acknowledged before this call (F9), and nothing
-        that was deleted, replaced or repaired away before it.
+        If ``not_indexed`` is 0 afterwards, a search finds everything that was acknowledged before this call (F9), and
+        nothing that was deleted, replaced or repaired away before it.
 
-        On an object store this holds with ``refresh``, which has every conversation asked for what came since. Without it, what their
-        writers left for lists is taken, and ``SearchResult.as_of`` says when the last refresh was.
+        On an object store this holds with ``refresh``, which reads the new slots of every conversation. Without it,
+        what their writers left for lists is taken, and ``SearchResult.as_of`` says when the last refresh was.
 
         Raises:
-            StorageError: the library cannot be read, or this process can open no file more or has no memory. Nothing is left out for that.
+            StorageError: the library cannot be read, or this process can open no file more or has no memory. Nothing is
+                left out for that.
         """
         with self._mutex:
             return self._surely(lambda: self._update(seconds, refresh=refresh))
 
     def rebuild(self) -> None:
-        """Throw the index away and build it anew. Words of what was deleted are in the old file until then.
+        """Rebuild the index from scratch. Words of deleted messages are in the old file until then.
 
         What a disk keeps of a file that was deleted is another matter: overwrite the free space, or encrypt the disk.
 
@@ -193,7 +195,7 @@ class SearchIndex:
             return IndexUpdate(not_indexed=left + swept.left, is_busy=False, not_read=not_read)
 
     def _note_as_of(self, swept: CatalogueUpdate, left: int, *, refresh: bool) -> None:
-        """Remember until when everything is found. What a refresh alone can tell is kept, for whoever searches without one."""
+        """Remember until when everything is found. What a refresh alone can tell is kept, for a search without one."""
         self._found_to = swept.began_at if swept.is_exact and not left else None
         if left:
             return
@@ -324,7 +326,7 @@ class SearchIndex:
             hits, total = finder.found(asked, match_of, limit, sort, is_read=regex is not None and not asked.groups)
             sealed = SealedFinder(self._database, self._shelf, redact, self._keys)
             more = sealed.found(asked, match_of(asked), limit, is_read=pattern is not None)
-            if more:  # which of them is better nobody can say: the words of sealed ones are not in the index
+            if more:  # they cannot be ranked: the words of sealed ones are not in the index
                 hits, total = ((*hits, *more) if sort == "rank" else newest_first((*hits, *more)))[:limit], None
             is_counted = regex is None and redact is None
             return SearchResult(
@@ -378,8 +380,9 @@ class SearchIndex:
             return self._surely(work)
 
     def facets(self, *, most: int = 8) -> dict[str, tuple[tuple[str, int], ...]]:
-        """What a list can be narrowed by: for ``source``, ``project`` (whole paths) and ``model`` the most frequent values, each with how
-        many conversations have it. It is what the last list or search has seen; nothing is looked at for it.
+        """What a list can be narrowed by: for ``source``, ``project`` (whole paths) and ``model`` the most frequent
+        values, each with how many conversations have it. It is what the last list or search has seen; nothing is read
+        for it.
 
         Raises:
             StorageError: the index cannot be read.

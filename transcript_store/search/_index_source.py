@@ -1,4 +1,4 @@
-"""Where the conversations of an index are: what it asks of a folder, and of a library that is not in a folder."""
+"""How does an index read a library, in a folder or elsewhere?"""
 
 from __future__ import annotations
 
@@ -34,24 +34,26 @@ def index_error(error: OSError, path: str, doing: str) -> StorageError:
 
 
 class IndexSource(Protocol):
-    """A library as an index reads it: a conversation is called by its folder, on a place by its id. Only one thread at a time may ask."""
+    """A library as an index reads it: a conversation is named by its folder, on a backend by its id. Only one thread at
+    a time may use it.
+    """
 
     name: str
-    """What errors call it: of a place the address, without its user, password and options."""
+    """Its name in errors: for a backend the address, without its user, password and options."""
 
     identity: str | None
-    """What names its index: the same for the same library, on each host and in each process. None: its index is kept by nobody."""
+    """What names its index: the same for the same library, on each host and in each process. None: its index is not kept."""
 
     def path(self, folder: str) -> str:
         """What a conversation is called to people."""
         ...
 
     def summary(self, folder: str) -> ConversationSummary | None:
-        """A line of a list, as it stands there now; None if there is no conversation any more."""
+        """The current row of a listing; None if the conversation no longer exists."""
         ...
 
     def transcript(self, folder: str) -> AbstractContextManager[TranscriptFile]:
-        """The live transcript, as it stands there now."""
+        """The current live transcript."""
         ...
 
     def store(self, folder: str, **keys: Any) -> ConversationStore:
@@ -59,15 +61,15 @@ class IndexSource(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what is held for the next call."""
+        """Release what is kept for the next call."""
         ...
 
 
 class TrackedIndexSource(IndexSource, Protocol):
-    """One whose conversations look as somebody says, and not as files do."""
+    """An index source that reports the stamps of its conversations itself, instead of files."""
 
     def looks(self, known: Mapping[str, str], *, refresh: bool) -> tuple[Iterator[list[tuple[str, str]]], bool]:
-        """Pages of all conversations with how they look. Whether they look so now, or only did when somebody left word."""
+        """Pages of all conversations with their stamps, and whether these are current or only the last reported ones."""
         ...
 
 
@@ -79,7 +81,7 @@ class FolderShelf:
         self.identity: str | None = directory
 
     def names(self) -> list[bytes]:
-        """What stands there, conversations among it.
+        """All names in the directory, conversations among them.
 
         Raises:
             StorageError: the library cannot be read. (One that does not exist has no conversations.)

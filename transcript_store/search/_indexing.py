@@ -1,4 +1,5 @@
-"""What the conversations say, into the index: what was appended is added, anything else is forgotten and indexed anew.
+"""How do conversations get into the index? Appended records are added; after any other change the conversation is
+indexed again.
 
 Forgetting ends the life of a conversation's documents. They lead nowhere from that moment; their words go with the next
 rebuild, because an SQLite before 3.43 cannot take them out of an index that keeps no text.
@@ -29,12 +30,11 @@ if TYPE_CHECKING:
 
 
 # ---- vocabulary ----
+# The words in an index, for searches by a part of a word: each once, in a separate table.
 #
-# The words in an index, for whoever looks for a part of one: each once, in a table of its own.
-#
-# To go through FTS5's own list takes a second where the table takes fifty milliseconds, because FTS5 counts how often each occurs.
-# But it is the cheaper way to fill the table after many messages. So a build leaves the table for its end, and says so in the index:
-# until then, and if it was killed, the list is what is asked.
+# Reading FTS5's own list takes a second where the table takes fifty milliseconds, because FTS5 counts how often each
+# occurs. But it is the cheaper way to fill the table after many messages. So a build fills the table at its end, and
+# notes that in the index: until then, and if it was killed, the list is read.
 
 LONGEST_WORD = 64
 """Parts of words are looked for in words up to this length in UTF-8. Longer ones are found whole, and by their beginning."""
@@ -79,7 +79,7 @@ class Vocabulary:
         self._new.clear()
 
     def is_behind(self) -> bool:
-        """Whether there are words that the table does not have."""
+        """True if there are words that the table lacks."""
         return self._has_words and not _is_complete(self._connection)
 
     def complete(self) -> None:
@@ -136,7 +136,7 @@ class _Texts(NamedTuple):
     first_document: int | None
     last_document: int | None
     damaged: bool = False
-    """Whether damage was met where its texts end: what stands behind is not in the index."""
+    """Whether damage was met where its texts end: what follows is not in the index."""
 
 
 _NOTED = ", ".join(_Texts._fields)
@@ -178,7 +178,7 @@ class Indexer:
                     if not is_noted:
                         note(self._database, lines)
                         numbers, is_noted = self._pending(), True
-                    # Whoever has no time for all of it has none for the end of it either.
+                    # If there is no time for all of it, there is none for its end either.
                     self._vocabulary.is_left_for_later = deadline == inf and self._are_many(len(numbers))
                     batch = _IndexTransaction(self._database, deadline, self._vocabulary)
                     at += self._index_some(numbers, at, batch)
@@ -203,7 +203,7 @@ class Indexer:
         return conversations > _MANY and conversations * _SHARE > of
 
     def _index_some(self, numbers: list[int], begin: int, batch: _IndexTransaction) -> int:
-        """Index conversations until the batch is full; returns how many are done. A long one goes on in the next batch."""
+        """Index conversations until the batch is full; returns how many are done. A long one continues in the next batch."""
         for at in range(begin, len(numbers), _ROWS):
             some = numbers[at : at + _ROWS]
             rows = self._rows(some)
@@ -246,7 +246,8 @@ class Indexer:
                 is_damaged = is_whole and transcript.stops_at_damage(place)
         except TranscriptStoreError as error:
             raise_if_of_the_process(error)
-            # It is gone, or cannot be read: nothing of it may be found. What the system refused now it may give the next time.
+            # It was deleted, or is unreadable: nothing of it may be found. What the system refused now it may give the
+            # next time.
             if isinstance(error, StorageError):
                 self.refused.append(error)
                 batch.note(row, _nothing(""))
@@ -286,7 +287,7 @@ class Indexer:
             with self._shelf.store(os.fsdecode(row.folder)) as conversation:
                 conversation.load(verify="tail")
                 if conversation.get_metadata().generation != live:
-                    return left, 0  # it was replaced just now: the next look begins anew
+                    return left, 0  # it was replaced just now: the next update starts again
                 shown = [number for number in earlier_generations(conversation) if number < left]
                 for number in reversed(shown):
                     if added and batch.is_full():
@@ -312,7 +313,7 @@ class Indexer:
 
 
 def _nothing(indexed: str, *, damaged: bool = False) -> _Texts:
-    """What stands for a conversation of which nothing may be found."""
+    """The state of a conversation of which nothing may be found."""
     return _Texts(indexed, None, None, None, None, None, 0, None, None, None, damaged)
 
 

@@ -1,6 +1,6 @@
-"""Whether a message is what a query asks for, and the excerpt that shows it: decided on the message itself.
+"""Does a message match a query, and which excerpt shows it? The message itself decides.
 
-An index proposes, the record decides. So a hit is never stale, and never one that the index made up.
+The index proposes; the record decides. So a hit is never stale or invented.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FEW = 32
 """More terms than this are looked up among the tokens of a text, which are cut once for all of them."""
 _SPACES = re.compile(r"\s+")
 _BEFORE = 60
-"""How much of an excerpt stands before the first mark."""
+"""The length of an excerpt before its first highlight."""
 
 
 class Excerpt(NamedTuple):
@@ -87,7 +87,7 @@ class _Plain:
     def spans(self, term: Term) -> list[Span]:
         if not self._foreign_runs:
             return self._in_ascii(term)
-        # Nothing but the rest of its own run stands behind a pair.
+        # Only the rest of its own run follows a pair.
         if any(len(token) != 2 or not is_cjk(token) for token in term.tokens[:-1]):
             return self._cut.spans(term)
         return self._foreign.spans(term) + (self._in_ascii(term) if len(term.tokens) == 1 else [])
@@ -141,7 +141,7 @@ class _Cut:
             self._places.setdefault(token.text, []).append(place)
 
     def spans(self, term: Term) -> list[Span]:
-        """Where a term stands in the text."""
+        """The positions of a term in the text."""
         *firsts, last = term.tokens
         count = len(firsts)
         is_one_character = term.last == "beginning" and is_cjk(last)  # which a pair begins with: it alone is marked

@@ -1,4 +1,4 @@
-"""What a person types, as a value. Total: every text is a query, and none is a syntax error. Only ``7d`` asks the clock.
+"""What does a typed query mean? Every text is a query, and none is a syntax error. Only ``7d`` asks the clock.
 
 ::
 
@@ -11,11 +11,12 @@
     role:user title:moving model:opus provider:claude source:codex project:shop label:team=x id:0b8f
     after:2026-01-01 before:2026-02-01T12:00 after:7d before:yesterday since:"last month" until:november
 
-``title:`` looks in what the conversation is called, ``project:`` (or ``cwd:``) in the path of the folder that it was held in. ``until:``
-takes in the day or the month that it names, ``before:`` does not.
+``title:`` looks in what the conversation is called, ``project:`` (or ``cwd:``) in the path of the folder that it was
+held in. ``until:`` takes in the day or the month that it names, ``before:`` does not.
 
-A name that is none of these, with a word behind its colon, is a filter that does not exist: it is ignored, and reported. So are dates
-that are none. A URL, ``std::vector``, ``localhost:8000`` and all that stands in quotes are words.
+A name that is none of these, with a word behind its colon, is a filter that does not exist: it is ignored, and
+reported. So are dates that are none. A URL, ``std::vector``, ``localhost:8000`` and all that stands in quotes are
+words.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _OTHER_NAMES = {
 FILTERS = ("in", *_NAMES, "after", "before", "since", "until")
 """The names that may stand before a colon."""
 _NO_FILTER = re.compile(r"[A-Za-z][\w.-]*")
-"""What a person writes behind the name of a filter."""
+"""What a person writes after the name of a filter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class Query:
 
 
 def parse_query(text: str) -> Query:
-    """The query that a text means; raises ``TypeError`` for what is no text."""
+    """The query that a text means; raises ``TypeError`` if it is not text."""
     if not isinstance(text, str):
         raise TypeError(f"a query must be a str, not {type(text).__name__}")
     text = text.encode("utf-8", "replace").decode()  # an argument that is not UTF-8 has lone surrogates
@@ -137,7 +138,7 @@ def parse_query(text: str) -> Query:
 def _term(value: str, *, is_quoted: bool) -> Term | None:
     """The term of a word or a phrase; None if there is no letter and no digit in it.
 
-    A word that is cut in several (``foo-bar``) is a phrase: its pieces stand one behind the other.
+    A word that is cut in several (``foo-bar``) is a phrase: its parts follow each other.
     """
     found = list(tokens(value))
     # A text may go on where a query ends, so the last character of the query's last run says nothing: its pair does. That
@@ -164,8 +165,7 @@ def role_searched(role: str) -> str:
 
 
 # ---- plan ----
-#
-# A query as SQL. The index proposes messages; what is decided on the message itself is left to the matcher.
+# A query as SQL. The index proposes messages; conditions that need the message itself are left to the matcher.
 
 _Text = TypeVar("_Text", str, bytes)
 
@@ -376,7 +376,7 @@ def _any_of(connection: sqlite3.Connection, terms: tuple[Term, ...]) -> str:
 def _of_term(connection: sqlite3.Connection, term: Term) -> str:
     """A term in the language of FTS5. Tokens hold letters and digits alone, so nothing in them is an operator.
 
-    FTS5 knows no end of a word: what stands behind that proposes the messages.
+    FTS5 knows no end of a word: the words that follow propose the messages.
     """
     if term.last == "part":
         return _of_part(connection, term.tokens[-1])

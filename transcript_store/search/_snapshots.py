@@ -1,7 +1,9 @@
-"""A list of a store of snapshots in which only what changed is read. What the others are is kept in a file of the cache directory.
+"""How is a snapshot store listed quickly? Only changed files are read; the other summaries are kept in a file of the
+cache directory.
 
-It is derived and disposable, as an index is: whatever is wrong with it, every snapshot is read. It says what each file looked like
-(inode, size, times) before it was read; a file that was written a moment ago may look the same after another write, so it is not kept.
+It is derived and disposable, as an index is: if anything is wrong with it, every snapshot is read. It has the stamp of
+each file (inode, size, times) before it was read; a file that was written a moment ago may have the same stamp after
+another write, so it is not kept.
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ _SUFFIX = ".json"
 _VERSION = 1
 
 Known = dict[str, tuple[str, "SnapshotSummary"]]
-"""By the id of a snapshot, how its file looked and what is in it."""
+"""By the id of a snapshot: the stamp of its file, and its summary."""
 
 
 def list_snapshots(store: FileStore, *, cache: str | os.PathLike[str] | None = None) -> list[SnapshotSummary]:
-    """What ``store.list()`` says, the newest first; files that look as they did the last time are not read again.
+    """The result of ``store.list()``, the newest first; unchanged files are not read again.
 
-    So a file whose bytes changed while its size and times did not is listed as it was; ``store.verify()`` reads everything.
-    Nothing is kept of a store that has a key: every snapshot is read.
+    So a file whose bytes changed while its size and times did not is listed as it was; ``store.verify()`` reads
+    everything. Nothing is kept of a store that has a key: every snapshot is read.
 
     Args:
         store: the store.
@@ -81,7 +83,7 @@ def _read(path: str) -> Known:
     from transcript_store.snapshots import SnapshotSummary
 
     try:
-        # Whatever stands there: a pipe lets nobody wait, and a link is not followed.
+        # Whatever has that name: a pipe does not block, and a link is not followed.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
             digest, _, data = file.read().partition(b"\n")
         if digest.decode("ascii", "replace") != hashlib.sha256(data).hexdigest():

@@ -1,12 +1,13 @@
-"""Words: how a text becomes tokens, the same for the index, for a query and for the marks in an excerpt.
+"""How does a text become tokens? The same way for the index, for a query and for the highlights in an excerpt.
 
-A token is a run of letters and digits in small letters and without accents: ``Café`` and ``CAFE`` are ``cafe``. Chinese, Japanese
-and Korean are written without spaces, or with endings glued on. So a run of them becomes overlapping pairs and its last
-character: 东京大学 becomes 东京, 京大, 大学 and 学. Whoever looks for 京大 finds that pair. Whoever looks for one character finds every
-pair that begins with it, and the last one of the run. The last character also keeps two runs apart: no pair follows one that it
-does not overlap.
+A token is a run of letters and digits in small letters and without accents: ``Café`` and ``CAFE`` are ``cafe``.
+Chinese, Japanese and Korean are written without spaces, or with endings glued on. So a run of them becomes overlapping
+pairs and its last character: 东京大学 becomes 东京, 京大, 大学 and 学. Whoever looks for 京大 finds that pair. Whoever looks for one
+character finds every pair that begins with it, and the last one of the run. The last character also keeps two runs
+apart: no pair follows one that it does not overlap.
 
-:func:`fold` gives SQLite a text that it can only cut in this way. :func:`tokens` cuts it in Python, and knows where each stood.
+:func:`fold` gives SQLite a text that it can only cut in this way. :func:`tokens` cuts it in Python, and knows where
+each stood.
 """
 
 from __future__ import annotations
@@ -195,10 +196,8 @@ def _places(run: str, plain: str) -> list[tuple[int, int]]:
 
 
 # ---- texts ----
-#
-# What is searched of a message: its text, its thinking, its calls, its results and what a program wrote in the user's name, apart.
-#
-# Base64, data URLs and signatures are no words: they never get here, and so never into an index.
+# What is searched of a message: its text, its thinking, its calls, its results, and what a program wrote in the user's
+# name, separately. Base64, data URLs and signatures are not words: they never get into an index.
 
 LONGEST_PART_BYTES = 256 * 1024
 """Of each part of a message, so much is searched from its beginning. (Of text that is not ASCII, as many characters.)"""
@@ -239,7 +238,7 @@ _COLUMN_OF = {
 
 
 def texts_of(message: object, extra: Mapping[str, Any] | None = None) -> Texts:
-    """The searched texts of a message in any provider's form, with what stands beside it."""
+    """The searched texts of a message in any provider's form, with its extra."""
     found = _texts_of(message)
     if not extra or "scaffolding" not in extra:
         return found

@@ -1,4 +1,4 @@
-"""Where secrets stand: each part of each conversation that holds some, with how many of which kind."""
+"""Where are the secrets of a library? Each part of each conversation that holds some, with counts by kind."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def find_secrets_in_snapshots(store: SnapshotStore, *, redact: SecretRedactor | 
 
 
 def unreadable(summary: ConversationSummary, redactor: SecretRedactor, error: TranscriptStoreError) -> FoundSecrets:
-    """What is said of a conversation that the library refused."""
+    """The report for a conversation that the library refused."""
     of = _of(summary, redactor)
     return FoundSecrets(**of, part="live", generation=summary.generation, reason=str(error), error=error)
 
@@ -220,7 +220,7 @@ def _of(
 
 
 def metadata_values(metadata: ConversationMetadata) -> dict[str, Any]:
-    """What of the metadata somebody wrote."""
+    """The metadata that a user wrote."""
     return {name: getattr(metadata, name) for name in _FIELDS if getattr(metadata, name)}
 
 
@@ -242,7 +242,7 @@ def _knows(store: ConversationStore, generation: int, redactor: SecretRedactor) 
         note = note_of(record) or {}
         redaction = redaction or note.get("redaction")
         kinds |= (record.extra or {}).get("redacted", {}).keys()
-    # A pattern, or a function of somebody's own, that no note tells apart.
+    # A pattern, or a user's own function, that no note distinguishes.
     return redaction_covers(redaction_of(redactor), redaction) if redaction else not kinds & {"pattern", "changed"}
 
 
@@ -254,10 +254,9 @@ def _sum(*counts: Mapping[str, int]) -> dict[str, int]:
 
 
 # ---- forgetting ----
-#
-# Secrets, removed from a library: out of what its conversations say now, and with each earlier generation and quarantine that has some.
-#
-# Each step is a commit of the store, and each can be made again: after a crash, or an error, the same call goes on.
+# Removes secrets from a library: from the current messages, and with every earlier generation and quarantine that has
+# some. Each step is a commit of the store, and each can be repeated: after a crash or an error, the same call
+# continues.
 
 _Changed = dict[int, tuple[dict[str, Any] | None, dict[str, Any] | None]]
 

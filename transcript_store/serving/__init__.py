@@ -1,4 +1,4 @@
-"""A library in the browser: a server on this machine alone, which answers nobody but its own page (F13) and never writes.
+"""A library in the browser: a server on this machine only, which answers only its own page (F13) and never writes.
 
 ``serve("chats", ready=print)`` prints the path of a file that leads a browser there, and ends with Ctrl-C. It needs
 the extra ``view``. docs/view.md has the rules that it keeps.

@@ -1,7 +1,7 @@
-"""Who is answered (F13): whoever knows the token, asks this very address, and does not ask for the page of somebody else.
+"""Which requests are answered (F13)? Those with the token, for exactly this host, and not from another site's page.
 
-Any page in the browser can send requests to 127.0.0.1, and a name of its own can be made to lead there (DNS rebinding). Any other
-user of the machine can connect. So each rule stands alone: what one lets through, the next may stop.
+Any page in the browser can send requests to 127.0.0.1, and a name of its own can be made to lead there (DNS rebinding).
+Any other user of the machine can connect. So each rule is independent: the next one may stop what one lets through.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from uvicorn.server import ServerState
 _LONGEST_HEAD_BYTES = 16_384
 """Of a request: its path and its headers."""
 _MOST_AT_ONCE = 64
-"""Requests of whoever knows the token that are answered at the same time; an open page is one. Others take no place from them."""
+"""How many requests with the token are answered at the same time; an open page is one. Requests without it use no slot
+of them.
+"""
 ON_OWNER = "transcript_store.on_owner"
-"""In the state of a request's scope: what is called when its connection has shown the token, and is no stranger's any more."""
+"""In the state of a request's scope: a function to call when its connection has shown the token."""
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -39,13 +41,13 @@ _HEADERS = {
 
 
 class Guard:
-    """Stands before an application, which gets the path behind the token.
+    """Wraps an application, which gets the path after the token.
 
     Args:
         app: what answers.
         hosts: the address with each port, as a browser names them: that of the server, and one that is forwarded to it.
         token: the first part of the path.
-        failed: called with what the application raises. Whoever asked learns nothing of it.
+        failed: called with what the application raises. The client learns nothing of it.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class Guard:
         inner = {**scope, "path": _behind_token(scope["path"]), "root_path": ""}
         try:
             await self._app(inner, receive, send_on)
-        except Exception as error:  # what went wrong is said to who runs the server, and to nobody else
+        except Exception as error:  # details go to the operator's log, not to the client
             self._failed(error)
             if not begun:
                 await PlainTextResponse("the page cannot be made", 500)(scope, receive, send_on)
@@ -127,10 +129,10 @@ class _RequestHeaders:
 
 
 def _is_of_own_page(asked: _RequestHeaders, host: bytes) -> bool:
-    """Whether the request comes from a page of this server, or from a person who opens one in a window of its own.
+    """True if the request comes from a page of this server, or from a person who opens one in a new window.
 
-    A browser says by ``Origin`` and ``Sec-Fetch-Site`` whose page asks. Somebody else's may open a window here, as every link does: it
-    cannot read what is in it.
+    A browser says by ``Origin`` and ``Sec-Fetch-Site`` whose page asks. Another site's page may open a window here, as
+    every link does: it cannot read its content.
     """
     if any(origin != b"http://" + host for origin in asked.all(b"origin")):
         return False
@@ -247,7 +249,7 @@ class _Connection(H11Protocol):
         super().on_response_complete()
 
     def abort(self) -> None:
-        """Close it without waiting for what was not read."""
+        """Close it without waiting for unread data."""
         self._connections.closed(self)  # at once: the transport tells of the end only in the next turn of the loop
         self.transport.abort()
 

@@ -1,4 +1,4 @@
-"""The library that is served, in a directory or on a place: what stands in it, and what a page is made of. Nothing is written."""
+"""What does the server read from its library, in a directory or on a backend? Nothing is written."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class ServedLibrary(Protocol):
     name: str
     """What the pages call it. It has no user, no password and no options."""
     poll_seconds: float
-    """How often a conversation that somebody looks at is asked for news."""
+    """How often an open conversation is checked for new records."""
 
     def has(self, name: str) -> bool:
-        """Whether a conversation may have this name: it comes from a browser, and nothing is asked of a disk or a server before."""
+        """Whether a conversation may have this name: it comes from a browser, and no disk or server was asked before."""
         ...
 
     def source(self, name: str) -> Source:
@@ -89,7 +89,7 @@ def home_of(library: ConversationLibrary, keys: Mapping[str, Any]) -> ServedLibr
 
     Raises:
         ConversationNotFoundError: there is no such directory.
-        TranscriptStoreError: nobody answers on the place.
+        TranscriptStoreError: the backend does not answer.
     """
     if getattr(library, "shelf", None) is not None:
         library.list(limit=1)
@@ -100,11 +100,10 @@ def home_of(library: ConversationLibrary, keys: Mapping[str, Any]) -> ServedLibr
 
 
 # ---- views ----
-#
-# The conversations that are open in some browser: each is read and rendered once, whoever looks at it.
+# The conversations that are open in some browser: each is read and rendered once, for all viewers.
 
 _MOST = 4
-"""Rendered conversations that are kept though nobody asks for them at the moment."""
+"""How many unused rendered conversations are kept."""
 
 
 class Lease:
@@ -172,7 +171,7 @@ class Views:
         return lease
 
     def give_back(self, lease: Lease) -> None:
-        """Of those that nobody uses, the ones that were used last are kept."""
+        """Of the unused ones, the last used are kept."""
         with self._mutex:
             lease.users -= 1
             idle = [each for each in self._leases.values() if not each.users]
@@ -185,7 +184,7 @@ class Views:
             each.close()
 
     def forget(self, lease: Lease) -> None:
-        """Whoever comes next reads it anew: it is damaged or gone, and somebody may repair it."""
+        """The next viewer reads it again: it is damaged or deleted, and may be repaired."""
         with self._mutex:
             if self._leases.get(lease.name) is lease:
                 del self._leases[lease.name]

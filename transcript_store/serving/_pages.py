@@ -1,4 +1,4 @@
-"""Pages on their way to browsers, bounded by bytes: equal ones are held once, and each connection is given a slice at a time.
+"""How do pages reach browsers within a memory limit? Equal ones are held once, and each connection gets a slice at a time.
 
 A reader may be slow, or stop. A page that was handed to the socket in one piece would be copied for each of them.
 """
@@ -89,8 +89,7 @@ class _Answer(Response):
 
 
 # ---- library page ----
-#
-# The list of a library's conversations, and what a search over all of them finds.
+# The listing of a library's conversations, and the hits of a search over all of them.
 
 ORDERS: tuple[Order, ...] = get_args(Order)
 _NAMES = {"updated": "Newest", "created": "Created", "title": "Title", "records": "Most records", "size": "Largest"}
@@ -303,7 +302,7 @@ def _how_many(answer: SearchResult) -> str:
             f"; {many(answer.not_searched, 'sealed conversation')} could not be read: the key is not there, or another"
         )
     if answer.damaged:
-        said += f"; {many(len(answer.damaged), 'conversation')} could not be searched behind damage"
+        said += f"; {many(len(answer.damaged), 'conversation')} could not be searched after damage"
     if answer.not_read:
         said += (
             f"; the system refuses to read {many(len(answer.not_read), 'conversation')}: {answer.not_read[0].strerror}"

@@ -1,4 +1,4 @@
-"""The server: one socket of the loopback address, and the file that leads a browser to it."""
+"""How does the server run? One socket of the loopback address, and a file that leads a browser to it."""
 
 from __future__ import annotations
 
@@ -50,11 +50,10 @@ from transcript_store.serving._pages import (
 from transcript_store.view.served import LiveConversation, PagePosition, Served, policies, still_page
 
 # ---- application ----
-#
-# What is answered: the list and the search, the page of a conversation, and its events. All of it is read only.
+# What is answered: the listing and the search, the page of a conversation, and its events. All of it is read-only.
 
 _KEEP_ALIVE_SECONDS = 10
-"""After so long without news a comment is sent, so that a connection that nobody reads is noticed."""
+"""After so long without news a comment is sent, so that a connection without a reader is noticed."""
 _MOST_MADE_AT_ONCE = 2
 """Pages of conversations. To make one takes several times its bytes."""
 _LONGEST_QUERY = 4_000
@@ -105,7 +104,7 @@ class Application:
                 return hits_page(self._library, found, asked, self._index.facets())
             try:
                 listing = self._index.list(filter=asked.filter, sort=asked.sort, after=after)
-            except ValueError:  # `after` is of another order, or of nobody
+            except ValueError:  # `after` belongs to another order, or to no conversation
                 listing = self._index.list(filter=asked.filter, sort=asked.sort)
             return listing_page(self._library, listing, asked, self._index.facets())
         except TranscriptStoreError as error:
@@ -226,7 +225,7 @@ def run(
             http=connections.protocol,  # type: ignore[arg-type]  # it is only called
             ws="none",
             lifespan="off",
-            proxy_headers=False,  # nobody stands between: what a header says of the sender is a lie
+            proxy_headers=False,  # there is no proxy: what a header says of the sender is a lie
             server_header=False,
             access_log=False,  # the token is in the paths
             log_config=None,

@@ -24,7 +24,7 @@ class Hint(Enum):
     LIST_CONVERSATIONS = "list() shows the conversations"
     LOAD = "call load(), initialize() or load_or_initialize() first"
     LOAD_HERE = "load() it in this process"
-    RELOAD = "load() anew"
+    RELOAD = "call load() again"
     SAVE_AND_RELOAD = "call load() again; save get_messages() first if you need it"
     LOAD_TO_SEE = "call load() again to see what the disk holds"
     CREATE_THE_REST = "list() shows what was created; create the rest again"

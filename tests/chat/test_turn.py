@@ -114,7 +114,7 @@ def test_what_a_handler_raises_goes_back_to_the_model(
     assert "there is no tool named 'nowhere'" in raw
     assert "unexpected keyword argument" in raw
     warnings = [record.getMessage() for record in caplog.records if record.name == "transcript_store.chat"]
-    assert warnings[0] == "tool broken: the handler raised OSError, and the model is told"
+    assert warnings[0] == "tool broken: the handler raised OSError, which is reported to the model"
     assert "no such file" not in "".join(warnings)
 
 

@@ -74,7 +74,7 @@ def _sweep_stage(parent: Folder, stage: str, left: list[str]) -> None:
         with suppress(OSError, ConversationLockedError):
             note.take(0)  # refused: its process is still running, or the system refuses
             is_dead = True
-        parent.sync()  # the names of its conversations: a process that is told that they exist relies on it
+        parent.sync()  # the names of its conversations: a caller that was given them relies on it
         if not is_dead:
             return
         with suppress(OSError):

@@ -99,8 +99,8 @@ class GroupCommit:
             group = self.open
             # If the group was closed since the line above, no leader answers this call, and it leads again.
             group.members.append(member)
-            # Held = "this call still wants an answer". Ctrl-C releases it on the way out, and a leader then skips the
-            # member instead of storing a message whose caller was told it failed.
+            # Held = "this call still wants an answer". Ctrl-C releases it, and a leader then skips the member instead
+            # of storing a message whose caller got an error.
             with group.leading:
                 if not member.is_answered:
                     with locked:

@@ -323,7 +323,7 @@ class Rotator:
                     held.enter_context(locked(one.folder, is_settled=True))
                     if _key_of(one.folder, name) != one.found:
                         raise ConversationLockedError(path=one.folder.path, reason="its key was changed just now")
-                    with refusals(one.folder.path_of(KEY), "wrap the key anew", "The earlier one is in place"):
+                    with refusals(one.folder.path_of(KEY), "wrap the key again", "The earlier one is in place"):
                         one.folder.sweep()
                         one.temporary, handle = one.folder.write_temporary([one.new])
                         held.callback(self._discard, one)
@@ -343,14 +343,16 @@ class Rotator:
         are on disk.
         """
         if any(one.new and one.folder.status(LOCK) is None for one in batch):
-            with refusals(self._library.path, "wrap keys anew", "The earlier ones are in place"):
+            with refusals(self._library.path, "wrap keys again", "The earlier ones are in place"):
                 self._library.sync_to_copy()
 
     def _commit(self, batch: list[_One]) -> None:
         """Steps 3 to 5; on return the batch is on disk."""
         if not batch:
             return
-        with refusals(self._library.path, "wrap keys anew", "Each is wrapped with the earlier key or with the new one"):
+        with refusals(
+            self._library.path, "wrap keys again", "Each is wrapped with the earlier key or with the new one"
+        ):
             if self._together and any(one.new for one in batch):
                 self._library.sync_all()
             for one in batch:

@@ -4,7 +4,7 @@ Creating one conversation syncs seven times. In the staging area each is written
 that no process looks for, ``.stage-<32 hex>-<id>`` in the library. Then:
 
 1. one sync of the file system: all that was written is on disk (``_os/syncfs.py`` says where that can be relied upon);
-2. each is renamed to its id. A directory replaces only an empty one: whoever was faster keeps the name;
+2. each is renamed to its id. A directory replaces only an empty one: the faster process keeps the name;
 3. one sync of the library: the names are on disk. Only now does a caller learn of them.
 
 Invariants, which the tests name:

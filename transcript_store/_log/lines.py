@@ -277,7 +277,7 @@ class VerifiedLines:
 
     def blocks(self) -> Iterator[CachedLines]:
         """All lines in order: those that are not cached are read and verified again (L1)."""
-        # The block after the end belongs to an interrupted append. No caller was told that it is stored.
+        # The block after the end belongs to an interrupted append. It was never acknowledged.
         end = self.end.seq
         held = [block for block in self.cache if block.begin.seq < end]
         if (held[0].begin if held else self.end) == self.begin:

@@ -45,15 +45,17 @@ class AsyncConversationStore:
     """A conversation in a directory of its own, for tasks of asyncio or trio: :class:`ConversationStore`, awaited.
 
     Each call has the arguments, the result and the errors of the call of that name there; ``await conversation.head``,
-    ``position`` and the like are awaited too. ``id`` and ``directory`` never change and are plain attributes. The calls are made in
-    a thread of the store's own, in the order in which they are called. Appends that wait for the disk at the same time share one
-    write and one sync.
+    ``position`` and the like are awaited too. ``id`` and ``directory`` never change and are plain attributes. The calls
+    are made in a thread of the store's own, in the order in which they are called. Appends that wait for the disk at
+    the same time share one write and one sync.
 
-    Cancellation: a call that has begun is made to its end, and then the cancellation is raised. So after a cancellation an append
-    is stored; if it was refused, its error is raised instead. That also holds for ``asyncio.wait_for``, ``asyncio.timeout`` and
-    Ctrl-C, and for a task that is cancelled already when it calls. A load that waits for a lock is waited for as well.
+    Cancellation: a call that has begun is made to its end, and then the cancellation is raised. So after a cancellation
+    an append is stored; if it was refused, its error is raised instead. That also holds for ``asyncio.wait_for``,
+    ``asyncio.timeout`` and Ctrl-C, and for a task that is cancelled already when it calls. A load that waits for a lock
+    is waited for as well.
 
-    Any number of tasks may use one store, also in several event loops. After a fork the child must open the conversation anew.
+    Any number of tasks may use one store, also in several event loops. After a fork the child must open the
+    conversation again.
 
     Args:
         directory: the conversation's folder.

@@ -8,8 +8,8 @@ What holds:
 * W1. Jobs run in the order in which they were queued, one at a time.
 * W2. A turn that is in the line is taken, whatever happens to the tasks that wait for it: they are cancelled, or their
   event loop ends.
-* W3. A task that waits goes on when its turn is done, and not before, also if it is cancelled. So nothing is stored
-  behind the back of a task that was told something else.
+* W3. A waiting task continues when its job is done, and not before, also if it is cancelled. So nothing is stored
+  after a task was given another answer.
 
 ``asyncio.to_thread`` breaks W3. ``anyio.to_thread.run_sync`` breaks W2 and W3 if a task is cancelled by
 ``Task.cancel()``, as ``asyncio.wait_for`` and Ctrl-C do it: only anyio's own scopes know its shield (anyio 4.16).

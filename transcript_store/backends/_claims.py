@@ -79,7 +79,7 @@ class WriteOutcome(Enum):
     STORED = "the slot holds it"
     BEATEN = "the slot holds something else, which was applied"
     ABSENT = "the slot is empty: the write may still be stored later"
-    SILENT = "nobody answers"
+    SILENT = "no answer"
 
 
 class _RefusedError(Exception):

@@ -98,7 +98,7 @@ class BackendLibrary(ConversationLibrary):
 
     Args:
         directory: the backend.
-        waits_seconds: how long to wait between two attempts of a call that nobody answers.
+        waits_seconds: how long to wait between two attempts of an unanswered call.
         file_system: for tests, whose clock, chance and waiting are used.
     """
 

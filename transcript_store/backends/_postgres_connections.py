@@ -57,14 +57,14 @@ _REFUSED = {
 _NOT_LET_IN = {
     "password": "the server refuses the user or the password of the connection string: give the right one",
     "authentication": "the server refuses the user of the connection string: give the right one",
-    "pg_hba.conf": "the server lets nobody in from here with these settings (pg_hba.conf): add a line for it, or connect by TLS",
+    "pg_hba.conf": "the server accepts no connection from here with these settings (pg_hba.conf): add a line for it, or connect by TLS",
     "does not exist": "the database or the user of the connection string is not there: create it, or give another one",
     "not permitted": "the user of the connection string may not log in: give another one",
     "permission denied": "the user of the connection string may not connect to this database: grant it CONNECT",
     "certificate": "the TLS certificate is not accepted: give sslrootcert, or sslcert and sslkey",
     "SSL": "client and server do not agree on TLS: give another sslmode",
 }
-"""A server that does not let somebody in says so in words alone. In another language than English it counts as not reachable."""
+"""A server reports a rejected login only in its text. In another language than English it counts as unreachable."""
 
 
 class _PatientConnection(psycopg.Connection[tuple[Any, ...]]):

@@ -427,7 +427,7 @@ def ship(
         with_key: of a sealed conversation, send key.json too, and later its rotation or its end (``shred()``). Without
             it the copy can be read only with a key.json from elsewhere; where that is destroyed, so is the copy.
         dry_run: send nothing, and report what is left.
-        waits_seconds: how long to wait between two attempts of a call that nobody answers.
+        waits_seconds: how long to wait between two attempts of an unanswered call.
         file_system: for tests.
 
     Raises:

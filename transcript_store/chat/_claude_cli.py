@@ -1,8 +1,8 @@
-"""A client of the ``claude`` command-line program in print mode. The program keeps the history itself.
+"""How does a client use the ``claude`` program in print mode? The program keeps the history itself.
 
-Each turn is one process: ``claude --print --output-format json``, with the prompt on its standard input. ``--resume`` with the
-id from the last answer continues the conversation. The program has its own login, tools and record, so the client has nothing
-to save or restore.
+Each turn is one process: ``claude --print --output-format json``, with the prompt on its standard input. ``--resume``
+with the id from the last answer continues the conversation. The program has its own login, tools and record, so the
+client has nothing to save or restore.
 
 https://docs.anthropic.com/en/docs/claude-code/cli-reference
 """

@@ -1,4 +1,5 @@
-"""One turn: question, reply, tools, answer. Each is on disk before the next step. No provider's format is known here.
+"""How does one turn run: question, reply, tools, answer? Each is on disk before the next step. No provider's format is
+used here.
 
 These invariants hold at each step, and after a crash, Ctrl-C, or an error of the server or the disk:
 
@@ -38,8 +39,7 @@ from transcript_store.histories import OURS, messages_in, native_history, tool_m
 from transcript_store.messages import provider_family, tokens_in
 
 # ---- answers ----
-#
-# Parse an answer that was asked for as JSON.
+# Parses an answer that was requested as JSON.
 
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
 
@@ -58,8 +58,8 @@ def parsed_answer(text: str) -> Any:
 
 
 # ---- requests ----
-#
-# One request: what of the record is sent, and its reply, which is on record before anybody acts on it. It knows no provider's format.
+# One request: the part of the record that is sent, and its reply, which is stored before any code acts on it. No
+# provider's format is used here.
 
 _PIECES = "[redacted:pieces]"
 

@@ -1,4 +1,4 @@
-"""The arguments of a client: its configuration, and the tools that it may run."""
+"""How is a client configured, and which tools may it run?"""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Tool:
 
     Args:
         name: the name that the model calls it by; not empty.
-        description: what the model is told about it.
+        description: its description for the model.
         parameters: a JSON schema of type object.
-        handler: called with the model's arguments by name. It returns a text, or any other JSON value. An ``Exception`` that
-            it raises goes to the model as an error result, and its type to the log. It should be idempotent: if the process
-            dies while it runs, the model is told that the outcome is unknown, and may ask for the same call again.
-            It may be ``async def``. Then each call runs in an asyncio event loop of its own, so it cannot use what belongs to
-            another loop (an open connection, a lock).
+        handler: called with the model's arguments by name. It returns a text, or any other JSON value. An ``Exception``
+            that it raises goes to the model as an error result, and its type to the log. It should be idempotent: if
+            the process dies while it runs, the model is informed that the outcome is unknown, and may ask for the same call
+            again. It may be ``async def``. Then each call runs in an asyncio event loop of its own, so it cannot use
+            what belongs to another loop (an open connection, a lock).
 
     Raises:
         TypeError: an argument has the wrong type.
@@ -74,7 +74,9 @@ class Tool:
                 result = _outcome_of(result)
             text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
         except Exception as error:
-            _log.warning("tool %s: the handler raised %s, and the model is told", self.name, type(error).__name__)
+            _log.warning(
+                "tool %s: the handler raised %s, which is reported to the model", self.name, type(error).__name__
+            )
             _log.debug("tool %s: the handler raised", self.name, exc_info=True)
             return _plain(f"{type(error).__name__}: {error}"), True
         return _plain(text), False

@@ -1,4 +1,4 @@
-"""Make a client: the known providers, where a token comes from, where it may be sent, and what is put on record."""
+"""How is a client created: the known providers, the source of a token, where it may be sent, and what is stored?"""
 
 from __future__ import annotations
 

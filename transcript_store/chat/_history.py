@@ -1,17 +1,19 @@
-"""The messages of a client's conversation. Each is on disk before it is in the list.
+"""Which messages does a client's conversation have? Each is on disk before it is in the list.
 
-With a :class:`ConversationStore` the transcript is authoritative, and the list follows it. Without one there is only the list.
-Messages in the list are never changed, so a shallow copy of the list is a snapshot of the conversation.
+With a :class:`ConversationStore` the transcript is authoritative, and the list follows it. Without one there is only
+the list. Messages in the list are never changed, so a shallow copy of the list is a snapshot of the conversation.
 
-A record's ``extra`` may have these members, besides those of a reply (``response_id``, ``model``, ``stop_reason``, ``usage``):
+A record's ``extra`` may have these members, besides those of a reply (``response_id``, ``model``, ``stop_reason``,
+``usage``):
 
 * ``tool_result`` ``{index, id, name, result}``, on a record without a message: the result of one of several calls, in its
   native form. The message that carries all results follows later.
 * ``interrupted`` ``[id, …]``, on a results message: the calls whose outcome is unknown.
 * ``incomplete`` ``{reason, partial}``: the reply ended early. ``partial`` is what came of it, cut to its two ends
   or empty where it is too long beside the message.
-* ``refused`` ``{status, reason}``: the provider refused the messages since the last reply, and this reply if it is one. Later
-  requests leave them out, unless they are asked again (:meth:`History.for_request`). ``status`` is null if it was no HTTP status.
+* ``refused`` ``{status, reason}``: the provider refused the messages since the last reply, and this reply if it is one.
+  Later requests leave them out, unless they are asked again (:meth:`History.for_request`). ``status`` is null if it was
+  no HTTP status.
 """
 
 from __future__ import annotations
@@ -144,7 +146,7 @@ class History:
         return plain_copies(self.without_prompt(prompt), "messages")
 
     def refresh(self) -> None:
-        """Read the transcript anew if its end has changed.
+        """Read the transcript again if its end has changed.
 
         It changes when other code of this process appends to the store, and when a call of this client was interrupted.
         """
@@ -173,7 +175,7 @@ class History:
         else:
             followed = self._followed(entry, lambda: conversation.append_message(message, extra=extra or None))
             if followed is None:
-                return  # the list was read anew, with this message
+                return  # the list was read again, with this message
             entry, seen = followed
         self._add(entry)
         self._seen = seen  # last: an interruption before this makes the next turn read the transcript
@@ -271,7 +273,7 @@ class History:
         self._read(_Entry(message=message, extra=None) for message in messages)
 
     def _read(self, entries: Iterable[_Entry]) -> None:
-        """Begin anew with these entries."""
+        """Start again with these entries."""
         entries = list(entries)
         self._messages, self._tail, self._entries = [], [], []
         self._unanswered, self._left_out = [], set()
@@ -305,9 +307,10 @@ class History:
         self.note({"tool_result": {"index": place, "id": call.id, "name": call.name, "result": result}})
 
     def _followed(self, entry: _Entry, append: Callable[[], AppendResult]) -> tuple[_Entry, TranscriptPosition] | None:
-        """Append a record. Return it as it is stored, and the transcript's new end, if it directly follows what the list has.
+        """Append a record. Return it as it is stored, and the transcript's new end, if it directly follows what the
+        list has.
 
-        If it does not (a tool appended something in between), read the transcript anew and return None.
+        If it does not (a tool appended something in between), read the transcript again and return None.
         """
         appended = append()
         if self._seen is not None and appended.previous_head == self._seen.head:
@@ -340,7 +343,7 @@ def _can_be_json(message: Message) -> bool:
 
 
 def _tell(error: Exception) -> None:
-    _log.warning("a tool's result is not recorded, and the model is told: %s", error)
+    _log.warning("a tool's result is not stored, which is reported to the model: %s", error)
 
 
 def _result_noted(extra: JSON | None) -> tuple[int, JSON] | None:

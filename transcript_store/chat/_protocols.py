@@ -1,4 +1,4 @@
-"""The protocols of chat clients. ``isinstance`` tells whether a client has a capability."""
+"""Which capabilities may a chat client have? ``isinstance`` checks them."""
 
 from __future__ import annotations
 

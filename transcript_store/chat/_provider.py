@@ -1,8 +1,9 @@
-"""The interface between a chat client and a provider's wire format.
+"""What is the interface between a chat client and a provider's wire format?
 
-A *wire* is one module that knows one format: how a native message expresses a tool call, a result and text, and what a request
-and a reply look like. A wire performs no I/O. Only its :class:`Connection` talks to a server. Native messages are the
-provider's own JSON and are never changed. If a request needs a message in another form, it carries a changed copy.
+A *wire* is one module that knows one format: how a native message expresses a tool call, a result and text, and what a
+request and a reply look like. A wire performs no I/O. Only its :class:`Connection` talks to a server. Native messages
+are the provider's own JSON and are never changed. If a request needs a message in another form, it carries a changed
+copy.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDescription:
-    """What a model is told about a tool. ``parameters`` is a JSON schema of type object."""
+    """The description of a tool for a model. ``parameters`` is a JSON schema of type object."""
 
     name: str
     description: str

@@ -1,7 +1,7 @@
-"""One turn at a time on a conversation, whichever of its clients takes it.
+"""Whose turn is it? One turn at a time on a conversation, among all its clients.
 
-The turns belong to the conversation, not to a client. Whoever begins a turn settles the calls without a result. So a second
-client would say of a tool that the first one is running that it was interrupted.
+The turns belong to the conversation, not to a client. Starting a turn gives every call without a result one. So a
+second client would report a tool that the first one is running as interrupted.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Turns:
         return events(stream)
 
     def end(self, client: object) -> None:
-        """End the turn of this client, if it has one. That of another client goes on.
+        """End the turn of this client, if it has one. That of another client continues.
 
         Raises:
             RuntimeError: it cannot be ended: it runs in another thread, or one of its tools called this.
@@ -112,7 +112,8 @@ def events(steps: Steps) -> Events:
     """All events of a turn.
 
     Raises:
-        IncompleteResponseError: somebody else ended the turn. Without an error its reader would take what came for all of it.
+        IncompleteResponseError: another client ended the turn. Without an error its reader would take the received part
+            for the whole.
     """
     complete: TurnEnded | None = yield from steps  # None if it was closed from outside
     if complete is None:
@@ -123,7 +124,9 @@ def events(steps: Steps) -> Events:
 
 
 _TURNS: dict[int, Turns] = {}
-"""By the id of the store, for as long as there is that one: a store of somebody's own may be equal to another, or have no hash."""
+"""By the id of the store, for as long as there is that one: a user's own store class may be equal to another, or have
+no hash.
+"""
 _making = threading.Lock()
 
 
@@ -141,11 +144,10 @@ def turns_of(conversation: ConversationStore | None) -> Turns:
 
 
 # ---- tool results ----
-#
-# Match tool calls with their results. Every provider refuses a request in which one is without the other.
-#
-# The functions depend on messages alone. :func:`paired` repairs the messages of a *request*. :func:`owed` finds the results that
-# the *record* needs before its next message. :func:`from_request_start` finds the message that a request begins with.
+# Matches tool calls with their results. Every provider refuses a request in which one is without the other. The
+# functions depend on messages alone: :func:`paired` repairs the messages of a *request*, :func:`owed` finds the results
+# that the *record* needs before its next message, and :func:`from_request_start` finds the message that a request may
+# start with.
 
 INTERRUPTED = "The tool was interrupted before its result was recorded. Its outcome is unknown: it may have run, in part or whole."
 NEVER_RUN = "The tool was not run: the reply that called it was cut short."

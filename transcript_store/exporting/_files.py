@@ -160,7 +160,7 @@ def original_bytes(conversation: ConversationStore) -> Iterator[bytes]:
     Raises:
         ExportError: no import wrote the conversation; or the import took secrets out of it; or the source was no file
             of lines of which this was the only session; or lines are missing, because a reader left them out or
-            somebody removed a generation.
+            a generation was removed.
     """
     path = conversation.directory
     chain = _generations(conversation)

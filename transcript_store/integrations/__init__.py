@@ -1,4 +1,4 @@
-"""Our store behind the agent frameworks' own protocols: a module for each framework, imported by whoever has it.
+"""Adapters that put our store behind each framework's own protocol; import the one you need.
 
 * ``openai_agents``: ``TranscriptSession``, a session of OpenAI's Agents SDK.
 * ``claude_agent_sdk``: ``TranscriptSessionStore``, a session store of the Claude Agent SDK.

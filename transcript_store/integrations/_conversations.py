@@ -1,18 +1,20 @@
-"""The conversations that a framework uses in this process: opened when a call needs them, shared, and closed when unused.
+"""Which conversations does a framework have open in this process? They are opened on demand, shared, and closed when
+unused.
 
-Frameworks make a session object for each request, and several for one key. So the open stores stand in one table. What holds:
+Frameworks make a session object for each request, and several for one key. So the open stores are in one table. What
+holds:
 
-* Two objects with the same key and the same options use one store, whichever event loop or thread they are in. With other
-  options, or in another process, they are two writers. All stores let go of the lock between two calls (``hold_lock=False``), so
-  writers take turns, and what nobody closed keeps nobody waiting.
+* Two objects with the same key and the same options use one store, whichever event loop or thread they are in. With
+  other options, or in another process, they are two writers. All stores let go of the lock between two calls
+  (``hold_lock=False``), so writers take turns, and a store that was never closed blocks no other.
 * A function that a call is given may be many turns, and another process may write between any two of them.
 * A call is made to its end, also if its caller is cancelled (``transcript_store.aio``).
-* After an error that is not about the caller's values the store is closed: the next call looks at the disk anew, and meets
-  the same damage, or goes on.
-* No more than ``MOST_OPEN`` stay open that nobody uses, with at most ``MOST_BYTES`` of their ends in memory; the longest unused one
-  is closed first.
-* On a place nothing is different for the frameworks: a call that writes claims the conversation if another process wrote last, and a
-  change that another writer got in front of is made again, behind what that one wrote.
+* After an error that is not about the caller's values the store is closed: the next call reads the disk again, and
+  meets the same damage, or succeeds.
+* At most ``MOST_OPEN`` unused ones stay open, with at most ``MOST_BYTES`` of their ends in memory; the
+  longest unused one is closed first.
+* On a place nothing is different for the frameworks: a call that writes claims the conversation if another process
+  wrote last, and a change that another writer got in front of is made again, behind what that one wrote.
 * A forked child begins with an empty table. At the end of the interpreter all are closed.
 """
 
@@ -54,8 +56,7 @@ from transcript_store.integrations._values import of_items
 from transcript_store.library import ConversationLibrary
 
 # ---- homes ----
-#
-# Where a framework's conversations are, how each is called there, and what it is opened with.
+# Where a framework's conversations are, how each is named there, and its options.
 
 Home = str | ConversationLibrary
 """Where the conversations are: the absolute path of their folder, or a library, which may be on a place."""
@@ -112,7 +113,7 @@ def id_for_key(framework: str, *key: str) -> str:
     return _id_of(framework, *key)
 
 
-@lru_cache(maxsize=1000)  # a store of many sessions is told in each call which one is meant
+@lru_cache(maxsize=1000)  # a store of many sessions gets the session in each call
 def _id_of(*names: str) -> str:
     return str(uuid5(NAMESPACE, json.dumps(names)))
 
@@ -205,8 +206,9 @@ class Conversation:
         self.users = 0
         """How many calls need it just now; the table counts them."""
         self.closer: object = None
-        """Who is closing it because it is one too many, if nobody needed it since. It stays in the table until it is closed: a call
-        that needs it meanwhile has its turn behind that, and does not meet the lock of a store that nobody knows any more."""
+        """Who is closing it because it is one too many, if no call needed it since. It stays in the table until it is
+        closed: a call that needs it meanwhile waits for that, and does not meet the lock of a forgotten store.
+        """
         self.memo: Any = None
         """What an integration knows of this conversation since it was opened. Others may have written since."""
         self.bytes = 0
@@ -282,7 +284,7 @@ class Conversation:
                 try:
                     return begin(store)
                 except ConversationExistsError:
-                    store.load(verify="tail")  # another process was faster; or this says what stands there
+                    store.load(verify="tail")  # another process was faster; or this error says what is there
             if store.id != self.id:
                 reason = f"conversation {store.id} is in the folder that belongs to {self.id}"
                 raise CorruptTranscriptError(path=store.directory, kind="wrong-conversation", reason=reason)
@@ -419,7 +421,7 @@ def _surplus() -> list[Conversation]:
     staying = [each for each in _table.values() if each.closer is None]
     number, surplus = len(staying), list[Conversation]()
     if number * CACHE_BYTES <= MOST_BYTES and number <= MOST_OPEN:
-        return surplus  # whatever they hold: mostly there are a few, and nobody need ask
+        return surplus  # whatever they contain: usually there are a few, and no query is needed
     held = sum(each.bytes for each in staying)
     for each in staying:
         if number <= MOST_OPEN and held <= MOST_BYTES:

@@ -1,8 +1,9 @@
-"""pydantic-ai's messages as they are stored: JSON, their order, and what a run changed of a message that is stored already.
+"""How are pydantic-ai's messages stored: their JSON, their order, and a run's changes of stored messages?
 
-A run changes a few things of a message after it was stored: a dynamic system prompt gets today's value, a request that is sent again gets a
-new time. Such a change stands in the ``extra`` of the next record, under ``pydantic-ai.now``: a list of the message's place in the history
-and the members, or parts by their number, that it has now. So nothing is written again, and the history is to the letter what the run has.
+A run changes a few things of a message after it was stored: a dynamic system prompt gets today's value, a request that
+is sent again gets a new time. Such a change stands in the ``extra`` of the next record, under ``pydantic-ai.now``: a
+list of the message's place in the history and the members, or parts by their number, that it has now. So nothing is
+written again, and the history is to the letter what the run has.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from transcript_store.integrations._values import restored, restored_extra
 
 NOW = "pydantic-ai.now"
 WAITING = "pydantic-ai.waiting"
-"""In the extra of an event: which calls the run ended with, so that somebody approves them or brings their results."""
+"""In the extra of an event: which calls the run ended with, for approval or results from outside."""
 
 Change = dict[str, Any]
 
@@ -152,7 +153,7 @@ def _said(part: Mapping[str, Any]) -> Any:
 
 
 def is_dynamic(message: ModelMessage) -> bool:
-    """Whether it has a system prompt that each run asks for anew."""
+    """True if it has a system prompt that each run computes again."""
     return any(part.part_kind == "system-prompt" and part.dynamic_ref for part in message.parts)
 
 
@@ -166,7 +167,7 @@ def apply_change(message: Any, change: Change) -> Any:
 
 
 def is_result(part: Any) -> bool:
-    """Whether the part is what a tool gave, or what the model is told of a call instead."""
+    """True if the part is a tool's result, or the text that replaces it."""
     return part.part_kind == "tool-return" or (part.part_kind == "retry-prompt" and part.tool_name is not None)
 
 
@@ -178,11 +179,11 @@ def tool_calls_of(message: ModelMessage) -> list[ToolCallPart]:
 def in_order(
     messages: Sequence[ModelMessage], instead: Callable[[ToolCallPart], ToolReturnPart], *, also_last: bool
 ) -> list[ModelMessage]:
-    """Each call's result directly behind its call, as providers ask for. A message that needs no change is the same object.
+    """Each call's result directly after its call, as providers require. A message that needs no change is the same object.
 
     Args:
         messages: in the order in which they were stored; two runs may have stored theirs by turns.
-        instead: what the model is told of a call without a result.
+        instead: the text for the model about a call without a result.
         also_last: whether that goes for the last reply too, whose calls may still be waiting.
     """
     results = _results_by_reply(messages)
@@ -245,10 +246,11 @@ def new_in(
 ) -> list[ModelMessage] | None:
     """What a given history has behind what is stored; None if it does not begin with that.
 
-    It begins with that if it asks the same and shows of each reply nothing else than what is stored. Times, usage, thoughts and system
-    prompts may differ, and messages may be joined or parted. A reply may be shown in part, and a question without a complete reply may
-    be missing: the page of an AG-UI or Vercel client sends each time what it got until somebody stopped it. But if nothing new is asked,
-    by the history or beside it (``is_asked``), and the last reply that it shows has more, the caller wants to go on from before that.
+    It begins with that if it asks the same and shows of each reply nothing else than what is stored. Times, usage,
+    thoughts and system prompts may differ, and messages may be joined or parted. A reply may be shown in part, and a
+    question without a complete reply may be missing: the page of an AG-UI or Vercel client sends each time what it got
+    until it was stopped. But if nothing new is asked, by the history or beside it (``is_asked``), and the last reply
+    that it shows has more, the caller wants to go on from before that.
     """
     if not known:
         return [*given]

@@ -1,7 +1,8 @@
-"""One run at a time on a conversation: the runs of this process that want the same one stand in a line.
+"""Which run may use a conversation? One at a time; the other runs of this process wait in a queue.
 
-A framework's run reads the history when it begins and stores messages until it ends. Two runs at once would put their messages between
-each other's, and a provider refuses a call whose result stands elsewhere. The runs of other processes are not in this line.
+A framework's run reads the history when it begins and stores messages until it ends. Two runs at once would put their
+messages between each other's, and a provider refuses a call whose result stands elsewhere. The runs of other processes
+are not in this line.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The items of a framework as messages, and back: each comes back as ``json.loads(json.dumps(item))`` gives it.
+"""How do a framework's items become messages, and back? Each comes back as ``json.loads(json.dumps(item))`` returns it.
 
-A message may hold less than ``json`` writes. Enums, tuples and subclasses of ``str`` become what ``json.dumps`` makes of them.
-NaN, infinities, lone surrogates, integers beyond 64 bits, deep nesting, and an item that is no object stand in the transcript
-as ``{"transcript_store.json": "<the item as ASCII JSON>"}``. The stores of the frameworks take all of these, so a run that
-switches to ours must not fail on them.
+A message may hold less than ``json`` writes. Enums, tuples and subclasses of ``str`` become what ``json.dumps`` makes
+of them. NaN, infinities, lone surrogates, integers beyond 64 bits, deep nesting, and an item that is no object stand in
+the transcript as ``{"transcript_store.json": "<the item as ASCII JSON>"}``. The stores of the frameworks take all of
+these, so a run that switches to ours must not fail on them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _redacted(redact: Redact, message: dict[str, Any]) -> dict[str, Any]:
 
 
 class _SecretsOfItems(SecretRedactor):
-    """The same of one that tells what it took out."""
+    """The same for a function that reports what it removed."""
 
     def __init__(self, redactor: SecretRedactor) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class _SecretsOfItems(SecretRedactor):
 
 
 def redact_item(redact: Redact, message: dict[str, Any], name: str) -> dict[str, Any]:
-    """What the caller's function makes of a message; its own error may show the text, so only its type is told.
+    """The caller's redacted message; the function's own error may contain the text, so only its type is reported.
 
     Raises:
         RedactionError: it raised, or gave no object.

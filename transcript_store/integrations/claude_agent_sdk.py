@@ -66,9 +66,9 @@ __all__ = ["TranscriptSessionStore"]
 #
 # The entries of Claude's Agent SDK as records, and back; and what an append must know of those that are stored.
 #
-# An entry is a record. What the model was told or said, an entry's ``message``, is the record's message, in Claude's form; the entry
-# around it is the record's extra. An entry without a message is an event. The last record of a batch has the SDK's summary of the
-# session too, in the same commit.
+# An entry is a record. What the model received or produced, an entry's ``message``, is the record's message, in
+# Claude's form; the entry around it is the record's extra. An entry without a message is an event. The last record of a
+# batch has the SDK's summary of the session too, in the same commit.
 
 Entry = dict[str, Any]
 
@@ -297,7 +297,7 @@ class TranscriptSessionStore:
     async def list_sessions(self, project_key: str) -> list[dict[str, Any]]:
         """The sessions of a project with the times of their last entries, in milliseconds since 1970; in any order.
 
-        A session whose metadata is damaged is not listed, since nothing tells its key; ``transcript-store list`` shows it.
+        A session whose metadata is damaged is not listed, since its key is unknown; ``transcript-store list`` shows it.
 
         Raises:
             StorageError: the folder cannot be read.
@@ -332,7 +332,7 @@ class TranscriptSessionStore:
             for one in await self._subagents_of(key):
                 await self._delete(home, os.path.basename(one.directory))
             if isinstance(home, str):
-                with suppress(OSError):  # somebody put something there, or it is gone already
+                with suppress(OSError):  # another program put a file there, or it was deleted already
                     os.rmdir(home)
         for life in count():
             if not await self._delete(*self._place(key, life)):
@@ -501,7 +501,7 @@ def _delete(found: Conversation, home: Home, patience_seconds: float, store: Con
                 else:
                     home.delete(found.id)
             return
-        except ConversationLockedError:  # it is somebody's turn
+        except ConversationLockedError:  # a call is using it
             if time.monotonic() >= until:
                 raise
             time.sleep(_POLL_SECONDS)

@@ -63,22 +63,22 @@ T = TypeVar("T")
 class TranscriptSession:
     """A ``Session`` of the OpenAI Agents SDK: a conversation in ``directory``, whose messages are the SDK's items.
 
-    The call that adds items returns when they survive a power loss: all of them or, after a crash before that, none. Any number
-    of objects may name one session, in any number of tasks, threads and processes, which take turns: each call is one step, and
-    sees what the others stored before it. What is taken back, cleared or compacted does not count any more, and can still be read
-    with ``conversation()``.
+    The call that adds items returns when they survive a power loss: all of them or, after a crash before that, none.
+    Any number of objects may name one session, in any number of tasks, threads and processes, which take turns: each
+    call is one step, and sees what the others stored before it. What is taken back, cleared or compacted does not count
+    any more, and can still be read with ``conversation()``.
 
     Args:
         session_id: the session's key: any text.
-        directory: the folder with the conversations, a library, which is made if it is missing. Or a ``ConversationLibrary``, which may
-            be on a place: objects that are given the same one share what is open.
-        session_settings: as of the SDK's own sessions: ``limit``, how many items ``get_items()`` gives if it is not told.
+        directory: the folder with the conversations, a library, which is made if it is missing. Or a
+            ``ConversationLibrary``, which may be on a place: objects that are given the same one share what is open.
+        session_settings: as of the SDK's own sessions: ``limit``, how many items ``get_items()`` returns by default.
         durability: as of ``ConversationStore``.
         lock_timeout_seconds: how long to wait for the turns of others.
         keep_cleared: whether ``clear_session()`` keeps what it clears, in ``archive/``. With False, what was cleared and
             compacted is removed; on a place that cannot be.
-        redact: as of ``ConversationStore``: takes out of an item what must not be stored, before it is. Give the same function
-            each time.
+        redact: as of ``ConversationStore``: takes out of an item what must not be stored, before it is. Give the same
+            function each time.
 
     Raises:
         TypeError: the key is no text, or ``redact`` cannot be called.
@@ -162,7 +162,7 @@ class TranscriptSession:
     """
 
     async def clear_session(self) -> None:
-        """Begin anew without items. What there was stays readable, unless ``keep_cleared`` is False.
+        """Start again without items. The old ones stay readable, unless ``keep_cleared`` is False.
 
         Raises:
             TranscriptStoreError: as ``ConversationStore.replace_transcript``.
@@ -340,7 +340,7 @@ def _pop(found: Conversation, validate: Callable[[Any], object] | None, store: C
             head = store.retract(if_head=known.head).head
         except ConversationChangedError:
             continue  # something came since: that may be the last item now
-        except FeatureNotEnabledError:  # somebody made this generation without it
+        except FeatureNotEnabledError:  # another program created this generation without it
             with suppress(ConversationChangedError):
                 count, head = store.position
                 store.keep_records(range(1, count + 1), features=["retract"], if_head=head)

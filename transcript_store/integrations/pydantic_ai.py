@@ -101,7 +101,7 @@ _WAITED_FOR = {
 }
 _FINAL = "Final result processed."
 _NOT_USED = "{} - a final result was already processed."
-"""What the framework itself tells a model of the calls beside a final result."""
+"""The framework's own text for a model about the calls beside a final result."""
 
 _NO_HEAD = "0" * 32
 
@@ -126,11 +126,11 @@ class _Run:
     last: ModelMessage | None = None
     """The last message of the history that the run was given, as it is sent."""
     waiting: dict[str, str] = field(default_factory=dict)
-    """The calls that the run before this one left for somebody to approve or to answer."""
+    """The calls that the previous run left for approval or an answer."""
     live: list[ModelMessage] | None = None
     """The list in which the framework has the run's messages. It is another one than that at the run's beginning."""
     answers: ModelRequest | None = None
-    """What the model is told of calls that were cut off: it belongs into the request with the next question."""
+    """The text for the model about interrupted calls: it belongs into the request with the next question."""
     stream: Any = None
     """The reply that is being streamed. The framework's own list has it only when the stream is closed."""
     results: dict[str, tuple[Any, Any]] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class _Run:
     results_of_stream: ModelRequest | None = None
     """The results of the tools beside it."""
     waits: dict[str, str] = field(default_factory=dict)
-    """The calls that this run leaves for somebody to approve or to answer."""
+    """The calls that this run leaves for approval or an answer."""
     nodes: int = 0
     """How many nodes are at work."""
     has_ended: bool = False
@@ -153,29 +153,30 @@ _runs: WeakValueDictionary[tuple[Home, str, str], _Run] = WeakValueDictionary()
 
 
 class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the framework's types are not followed
-    """A capability that gives an agent its stored history, and stores each message before the run goes on.
+    """A capability that gives an agent its stored history, and stores each message before the run continues.
 
     Runs on one history take turns in a process: the second one waits until the first has ended. A run that is given a
-    ``message_history`` must begin with what is stored; anything else is refused, before a request is made. Approvals and results of
-    deferred tools need it.
+    ``message_history`` must begin with what is stored; anything else is refused, before a request is made. Approvals
+    and results of deferred tools need it.
 
     Args:
         key: the history's key: any text.
-        directory: the folder with the conversations, a library, which is made if it is missing. Or a ``ConversationLibrary``, which may
-            be on a place: objects that are given the same one share what is open.
+        directory: the folder with the conversations, a library, which is made if it is missing. Or a
+            ``ConversationLibrary``, which may be on a place: objects that are given the same one share what is open.
         durability: as of ``ConversationStore``.
         lock_timeout_seconds: how long to wait for the turns of others, and for another run of this process to end.
-        redact: as of ``ConversationStore``: takes out of a message what must not be stored, before it is. The run that is under way
-            sends its messages as they were said; later runs send what is stored. Give the same function each time.
+        redact: as of ``ConversationStore``: takes out of a message what must not be stored, before it is. The run that
+            is under way sends its messages as they were said; later runs send what is stored. Give the same function
+            each time.
 
     Raises:
         TypeError: the key is no text, or ``redact`` cannot be called.
         ValueError: ``directory`` is a file, or there is no such ``durability``.
         CorruptTranscriptError: a run, or any call; the history is damaged. ``transcript-store verify`` and ``repair`` help.
         ConversationChangedError: a run; it has to take back what it stored, and another run stored something behind that.
-        ConversationLockedError: a run; another run on this history did not end in ``lock_timeout_seconds``, or this run is within one, in
-            a tool of it. Give the inner agent a key of its own. Or any call; a store that holds its lock (``hold_lock=True``) has the
-            history open.
+        ConversationLockedError: a run; another run on this history did not end in ``lock_timeout_seconds``, or this run
+            is within one, in a tool of it. Give the inner agent a key of its own. Or any call; a store that holds its
+            lock (``hold_lock=True``) has the history open.
         TranscriptStoreError: a run, or any call, as ``ConversationStore``.
     """
 
@@ -218,7 +219,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
             TranscriptStoreError: as ``ConversationStore.append_messages``.
         """
         for k, message in enumerate(messages):
-            if not isinstance(message, (ModelRequest, ModelResponse)):  # nobody could read the history any more
+            if not isinstance(message, (ModelRequest, ModelResponse)):  # the history would become unreadable
                 raise TypeError(
                     f"messages[{k}] must be a ModelRequest or a ModelResponse, not {type(message).__name__}: "
                     "ModelMessagesTypeAdapter.validate_json() makes them of JSON"
@@ -294,7 +295,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
                 self._make_room_for(node.user_prompt, ctx.messages)
             elif not run.is_given:
                 raise UserError(
-                    "approvals and results of deferred tools are for calls that somebody has seen: "
+                    "approvals and results of deferred tools need the calls that they are for: "
                     "give the run message_history=await history.messages() too"
                 )
         elif isinstance(node, ModelRequestNode):
@@ -316,7 +317,9 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Note where the framework has the messages: an older one tells it nowhere else if the caller goes through the nodes."""
+        """Note where the framework has the messages: an older version has no other place for it if the caller iterates
+        over the nodes.
+        """
         self._of_this_run().live = ctx.messages
         return request_context
 
@@ -402,9 +405,10 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         return new_in(read, known, is_asked=is_asked)
 
     def _make_room_for(self, prompt: object, messages: list[ModelMessage]) -> None:
-        """Let a question be the next message: what it repeats goes, and calls that nobody waits for any more get an answer.
+        """Let a question be the next message: repeated messages are dropped, and abandoned calls get an answer.
 
-        Without a question the framework goes on with the calls, if the caller has seen them and gives them to the run.
+        Without a question the framework continues with the calls, if the caller has seen them and gives them to the
+        run.
         """
         run = self._of_this_run()
         if run.has_more or (prompt is None and run.is_given):
@@ -417,7 +421,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         messages[:] = ordered
 
     def _instead_of(self, call: ToolCallPart) -> ToolReturnPart:
-        """What the model is told of a call that has no result."""
+        """The text for the model about a call without a result."""
         run = self._of_this_run()
         told, outcome = _CUT_OFF, "interrupted"
         if waited_for := run.waiting.get(call.tool_call_id):
@@ -523,7 +527,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
 
         Args:
             messages: what the run has.
-            waits: the calls that the run leaves for somebody, by their id.
+            waits: the calls that the run leaves open, by their id.
             to_the_letter: look into messages of this run that are the same objects as before, too.
         """
         run = self._of_this_run()
@@ -617,7 +621,7 @@ class _Writing:
     whole: int | None = None
     """``new`` replaces all messages; so many of the first ones keep their times and extras. None: it is appended."""
     head: str = _NO_HEAD
-    """What the transcript ends in if nobody else wrote: with another head nothing is taken back or replaced."""
+    """The head if no other process wrote: with another head nothing is retracted or replaced."""
     ends: tuple[str, str] | None = None
     """What the transcript ended in before and after; None as long as nothing was written."""
 
@@ -679,7 +683,7 @@ def _history_of(store: ConversationStore) -> tuple[str, RecordedHistory]:
 
 
 def _waiting(output: object) -> dict[str, str]:
-    """The calls that a run ended with, so that somebody approves them or brings their results."""
+    """The calls that a run ended with, for approval or results from outside."""
     if not isinstance(output, DeferredToolRequests):
         return {}
     return {
@@ -696,7 +700,7 @@ def _result_of(call: ToolCallPart, result: Any) -> tuple[Any, Any]:
 
 
 def _told_of(call: ToolCallPart, error: Exception) -> Any:
-    """What the model is told of a call whose tool asks it to do something else; None for an error that ends the run."""
+    """The text for the model about a call whose tool asks for something else; None for an error that ends the run."""
     part = getattr(error, "tool_retry", None) or getattr(error, "tool_failed", None)
     if part is None and isinstance(error, ModelRetry):
         part = ToolReturnPart(call.tool_name, error.message, tool_call_id=call.tool_call_id, outcome="failed")
@@ -704,7 +708,7 @@ def _told_of(call: ToolCallPart, error: Exception) -> Any:
 
 
 def _beside_a_final_result(call: ToolCallPart, final: Any, strategy: str | None, is_output: bool) -> ToolReturnPart:
-    """What the framework tells a model of a call that no tool of the program answered, since there was a final result."""
+    """The framework's text for a model about a call that no tool of the program answered, since there was a final result."""
     if final.tool_call_id == call.tool_call_id:
         told = _FINAL
     elif not is_output:

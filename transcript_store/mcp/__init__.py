@@ -8,7 +8,7 @@
     with ConversationLibrary("chats").create(labels={"project": "x"}) as conversation:
         conversation.append_message({"role": "user", "content": "Why is the socket closed?"})
     with Past("chats", scope=Scope(["project=x"])) as past:
-        print(past.search_conversations("socket")["hits"])  # what an agent would be told
+        print(past.search_conversations("socket")["hits"])  # what an agent would get
         server = make_server(past)  # server.run() answers on standard input and output
 
 The server needs the extra ``mcp``. docs/mcp.md says what the tools answer, and what an agent cannot get at.

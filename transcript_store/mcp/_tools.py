@@ -249,9 +249,9 @@ class _Record(NamedTuple):
 class LibraryTools:
     """The conversations of a library, as the tools answer them; use it in a ``with`` statement, or close it.
 
-    Each answer is a JSON object: ``notice`` says what is quoted in it, ``cursor`` (None at the end) gets the next page. With a
-    cursor no other argument but the limit counts. Whoever calls may be an agent that a page told what to do: arguments are
-    looked at, and none of them becomes a path.
+    Each answer is a JSON object: ``notice`` says what is quoted in it, ``cursor`` (None at the end) gets the next page.
+    With a cursor no other argument but the limit counts. The caller may be an agent that follows a page's instructions:
+    arguments are looked at, and none of them becomes a path.
 
     Args:
         library: the library, or its directory. One on a place is read there; nothing is claimed.

@@ -5,10 +5,9 @@ it is removed and rebuilt; if that is refused (locked, no space, a read-only dir
 as long as the object lives. So a bad index costs time but never gives a wrong answer.
 
 SQLite notices much damage, and not all: a bit that flips within a list of places takes a hit away in silence. So a
-*seal* stands beside the file while nobody writes: its SHA-256, and how it looked. Whoever opens the index compares how
-it looks, and if that differs the hash. Whoever writes takes the seal away first, and puts a new one there at the end.
-Where there is no seal a writer was killed, or is at work. Then SQLite's own checks decide, unless a writer holds the
-lock.
+*checksum* lies beside the file while no process writes: its SHA-256, and its stamp. An open compares the stamp, and if
+that differs the hash. A writer removes the checksum first, and writes a new one at the end. Where there is no seal a
+writer was killed, or is at work. Then SQLite's own checks decide, unless a writer holds the lock.
 """
 
 from __future__ import annotations

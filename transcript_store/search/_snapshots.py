@@ -43,7 +43,7 @@ def list_snapshots(store: FileStore, *, cache: str | os.PathLike[str] | None = N
     Raises:
         StorageError: the store cannot be read.
     """
-    from transcript_store.snapshots import SnapshotSummary  # whoever only searches need not import it
+    from transcript_store.snapshots import SnapshotSummary  # a search need not import it
 
     if store.has_key:
         return store.list()

@@ -2,7 +2,7 @@
 
 A token is a run of letters and digits in small letters and without accents: ``Café`` and ``CAFE`` are ``cafe``.
 Chinese, Japanese and Korean are written without spaces, or with endings glued on. So a run of them becomes overlapping
-pairs and its last character: 东京大学 becomes 东京, 京大, 大学 and 学. Whoever looks for 京大 finds that pair. Whoever looks for one
+pairs and its last character: 东京大学 becomes 东京, 京大, 大学 and 学. A search for 京大 finds that pair. Whoever looks for one
 character finds every pair that begins with it, and the last one of the run. The last character also keeps two runs
 apart: no pair follows one that it does not overlap.
 
@@ -184,7 +184,7 @@ _SPACE = (" ", 0, 0)
 
 
 def _places(run: str, plain: str) -> list[tuple[int, int]]:
-    """For each character of a run without accents, the stretch that it was made of; all of the run where that cannot be told."""
+    """For each character of a run without accents, the stretch that it was made of; all of the run if that is unknown."""
     if plain == run:
         return [(place, place + 1) for place in range(len(run))]
     starts = [place for place, character in enumerate(run) if not place or unicodedata.category(character)[0] != "M"]

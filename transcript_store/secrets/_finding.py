@@ -276,21 +276,23 @@ def forget_secrets(
 ) -> Iterator[ForgottenSecrets]:
     """Remove the secrets of a library's conversations, forks among them; says what was done, part by part.
 
-    What a conversation says now stays, with ``[redacted:kind]`` in the place of each secret. Earlier generations and quarantines that
-    hold secrets are deleted, and so are generations from before a redaction that this redactor cannot check. When a part is
-    reported it is durably done. Snapshots, copies elsewhere and the files that were imported stay as they are. The next import of
-    such a file needs a redactor that takes out as much.
+    What a conversation says now stays, with ``[redacted:kind]`` in the place of each secret. Earlier generations and
+    quarantines that hold secrets are deleted, and so are generations from before a redaction that this redactor cannot
+    check. When a part is reported it is durably done. Snapshots, copies elsewhere and the files that were imported stay
+    as they are. The next import of such a file needs a redactor that takes out as much.
 
     Args:
         library: as in :func:`find_secrets`.
         redact: as there.
         encryption_key: as there.
         retired_keys: as there.
-        lock_timeout_seconds: how long to wait for a conversation that somebody is writing to; then it is reported with the reason.
+        lock_timeout_seconds: how long to wait for a conversation that another process is writing to; then it is
+            reported with the reason.
 
     Raises:
         TypeError: ``redact`` is no ``SecretRedactor``.
-        StorageError: while it is iterated; the library cannot be listed. What was reported is done; the same call goes on.
+        StorageError: while it is iterated; the library cannot be listed. The reported parts are done; repeat the call
+            to continue.
     """
     redactor = SecretRedactor() if redact is None else redact
     require_redactor(redactor)

@@ -31,9 +31,10 @@ def serve(
 ) -> None:
     """Show a library until the process is interrupted (SIGINT, SIGTERM, SIGHUP). Call it in the main thread.
 
-    It listens at 127.0.0.1 alone. Every path begins with a token of 256 bits, which is another one each time. The address stands in one
-    file, readable by its owner alone, which leads a browser there and is removed on return. Nothing is written into the library; the index
-    of :class:`transcript_store.search.SearchIndex` is in the cache directory.
+    It listens at 127.0.0.1 alone. Every path begins with a token of 256 bits, which is another one each time. The
+    address stands in one file, readable by its owner alone, which leads a browser there and is removed on return.
+    Nothing is written into the library; the index of :class:`transcript_store.search.SearchIndex` is in the cache
+    directory.
 
     Args:
         library: the library, or its directory. One on a place is read there: nothing is claimed.
@@ -43,8 +44,8 @@ def serve(
             can cause, such as too many open files, is reported once.
         alive: called each second from the loop that answers requests: a sign of life for health checks.
         port: the port to listen at; 0 for a free one.
-        forwarded_port: the port at which the browser reaches this one, if it is another: ``ssh -L 9000:127.0.0.1:8000`` is 9000. The
-            address has this port, and a request may name either of the two.
+        forwarded_port: the port at which the browser reaches this one, if it is another: ``ssh -L 9000:127.0.0.1:8000``
+            is 9000. The address has this port, and a request may name either of the two.
         cache: where the index is kept; None for the user's cache directory.
         encryption_key: the key of sealed conversations. Without it they are listed, and not shown.
         retired_keys: earlier keys.
@@ -55,7 +56,7 @@ def serve(
         KeyboardInterrupt: it was interrupted.
         ValueError: a port is not a number from 1 to 65535 (``port`` may be 0).
         OSError: the port is in use, or may not be used; or there is no place for the file.
-        BackendError: nobody answers there.
+        BackendError: the backend does not answer.
     """
     try:
         from transcript_store.serving._server import run

@@ -1,4 +1,4 @@
-"""What a contract is given, checked: its first rule would say something else."""
+"""Are a contract's arguments valid? Its first rule would fail with a misleading message."""
 
 from __future__ import annotations
 

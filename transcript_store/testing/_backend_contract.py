@@ -1,4 +1,4 @@
-"""The contract of ``Place``, as numbered checks. The docstring of a check is the rule that an error prints."""
+"""The contract of ``Backend``, as numbered checks. The docstring of a check is the rule that an error prints."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ from transcript_store.testing._arguments import require_function
 __all__ = ["check_backend"]
 
 
-# ---- place case ----
-#
-# What the contract of ``Backend`` works with: slots and summaries of its own, and what a place has of them.
+# ---- backend case ----
+# What the contract of ``Backend`` works with: slots and summaries of its own, and what a backend stores of them.
 
 OpenPlace = Callable[[], Backend]
 
@@ -34,7 +33,7 @@ ZEROS = b"0" * 32
 
 
 def place_and_id(open_backend: OpenPlace) -> tuple[Backend, str]:
-    """The place, and the id of a conversation that nobody wrote to."""
+    """The backend, and the id of a conversation without slots."""
     return open_backend(), str(uuid4())
 
 
@@ -101,9 +100,8 @@ def at_once(calls: Sequence[Callable[[], Any]]) -> None:
         raise errors[0]
 
 
-# ---- place besides ----
-#
-# The second part of the contract of ``Place``: what stands beside the slots, and what is left when all of it is deleted.
+# ---- beside the slots ----
+# The second part of the contract of ``Backend``: the values beside the slots, and what is left after a deletion.
 
 
 def summarized(open_backend: OpenPlace) -> None:
@@ -184,11 +182,13 @@ def keyed(open_backend: OpenPlace) -> None:
             won.append(b"of %d" % number)
 
     at_once([lambda number=number: race(number) for number in range(len(places))])  # type: ignore[misc]
-    assert won == [place.key(one)], f"{len(won)} were told that they put the key"
+    assert won == [place.key(one)], f"{len(won)} got True for putting the key"
 
 
 def expunged(open_backend: OpenPlace) -> None:
-    """``expunge`` leaves nothing but the slot ``deleted``: whoever comes is told, a key that comes late too; no other one is touched."""
+    """``expunge`` leaves only the slot ``deleted``: every later call sees it, a late key too; no other conversation is
+    changed.
+    """
     one, other = str(uuid4()), str(uuid4())
     day = a_day()
     place = open_backend()
@@ -219,13 +219,15 @@ def expunged(open_backend: OpenPlace) -> None:
                 call()
             except (ConversationNotFoundError, ConversationExistsError):
                 continue
-            raise AssertionError(f"nobody is told by {call.__name__} that the conversation was deleted")
+            raise AssertionError(f"{call.__name__} does not report that the conversation was deleted")
     with ConversationLibrary(place).open(other, read_only=True) as reader:
         assert [message["text"] for message in reader.get_messages()] == ["secret", "more"]
 
 
 def late(open_backend: OpenPlace) -> None:
-    """What comes late to what was expunged changes nothing: no slot is put, a writer that stalled is told, no summary is in a list."""
+    """A late call on an expunged conversation changes nothing: no slot is put, a stalled writer gets False, no summary
+    is listed.
+    """
     place = open_backend()
     day = a_day()
     data = [slot_of(number, b"%d" % number) for number in range(1, 6)]
@@ -255,19 +257,17 @@ def late(open_backend: OpenPlace) -> None:
             stalled.append_message({"text": "late"})
         except (ConversationNotFoundError, ConversationTakenOverError):
             return
-        raise AssertionError(
-            "a writer that stalled was told that its message is stored, in a conversation that was deleted"
-        )
+        raise AssertionError("a stalled writer got True for a message in a deleted conversation")
 
 
 # ---- place contract ----
 
 
 def check_backend(open_backend: OpenPlace) -> None:
-    """Check a ``Place`` against its contract. It returns nothing if the place keeps it.
+    """Check a ``Backend`` against its contract. It returns None if the backend keeps it.
 
     Args:
-        open_backend: opens the same place anew at each call, as another process would. What is there already does not matter:
+        open_backend: opens the same backend again at each call, as another process would. Existing data does not matter:
             each check uses conversations of its own, and leaves them there.
 
     Raises:
@@ -282,7 +282,7 @@ def check_backend(open_backend: OpenPlace) -> None:
 
 
 def _nothing(open_backend: OpenPlace) -> None:
-    """A conversation that nobody wrote to has no slots."""
+    """A conversation that was never written has no slots."""
     place, one = place_and_id(open_backend)
     assert list(place.read(one)) == []
     assert list(place.read(one, 7)) == []
@@ -298,7 +298,7 @@ def _whole(open_backend: OpenPlace) -> None:
 
 
 def _once(open_backend: OpenPlace) -> None:
-    """A slot is written once: a second put says False and changes nothing, whoever makes it, also with the same bytes."""
+    """A slot is written once: a second put returns False and changes nothing, from any writer, also with the same bytes."""
     place, one = place_and_id(open_backend)
     first = slot_of(1, b"first")
     assert place.put(one, 1, first, ZEROS) is True
@@ -309,7 +309,7 @@ def _once(open_backend: OpenPlace) -> None:
 
 
 def _one_of_many(open_backend: OpenPlace) -> None:
-    """Of many that put one slot at the same time, exactly one is told True, and its bytes stand there."""
+    """Of many that put one slot at the same time, exactly one returns True, and its bytes are stored."""
     places = [open_backend() for _ in range(6)]
     one = str(uuid4())
     previous, won = ZEROS, []
@@ -330,7 +330,7 @@ def _one_of_many(open_backend: OpenPlace) -> None:
                 winners.append(data)
 
         at_once([lambda number=number: race(number) for number in range(len(places))])  # type: ignore[misc]
-        assert len(winners) == 1, f"{len(winners)} were told that they put slot {slot}"
+        assert len(winners) == 1, f"{len(winners)} got True for putting slot {slot}"
         won += winners
         previous = sample_hash(winners[0])
     assert slots_of(places[0], one) == dict(enumerate(won, 1))
@@ -370,7 +370,7 @@ def _listed(open_backend: OpenPlace) -> None:
 
 
 def _prefix(open_backend: OpenPlace) -> None:
-    """Whoever reads beside a writer sees all that was acknowledged before, and no hole."""
+    """A reader beside a writer sees everything acknowledged before, and no hole."""
     place, one = place_and_id(open_backend)
     reader = open_backend()
     acknowledged = [0]
@@ -409,7 +409,7 @@ def _looks_back(open_backend: OpenPlace) -> None:
 
 
 def _taken_over(open_backend: OpenPlace) -> None:
-    """A session that is deposed is told so, nothing of its call is stored, and all that was acknowledged is there in its order."""
+    """A fenced session gets an error, nothing of its call is stored, and everything acknowledged is there in order."""
     one = str(uuid4())
     texts = []
     with (
@@ -427,14 +427,14 @@ def _taken_over(open_backend: OpenPlace) -> None:
             except ConversationTakenOverError as error:
                 told = error.epoch
             else:
-                raise AssertionError("a session that was deposed appended")
+                raise AssertionError("a fenced session appended")
             assert told == other.epoch
     with ConversationLibrary(open_backend()).open(one, read_only=True) as reader:
         assert [message["text"] for message in reader.get_messages()] == texts
 
 
 def _packed(open_backend: OpenPlace) -> None:
-    """A place that packs: a pack is put once, tells that it is there, and is read in the place of slots that were removed."""
+    """A backend that packs: a pack is put once, is reported as existing, and is read instead of removed slots."""
     place, one = place_and_id(open_backend)
     if not hasattr(place, "put_pack"):
         return

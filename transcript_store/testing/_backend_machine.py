@@ -18,12 +18,14 @@ _CONTENTS = st.binary(max_size=40) | st.sampled_from([b"\0\xff\r\n\\ '\"%s;--", 
 
 
 class BackendMachine(RuleBasedStateMachine):
-    """A ``Backend``, and what the slots of three of its conversations must hold. There are two sessions; each opens the backend by itself.
+    """A ``Backend``, and what the slots of three of its conversations must hold. There are two sessions; each opens the
+    backend by itself.
 
-    Make a subclass with an ``open_backend`` of your own, as for ``check_backend``, and give its ``TestCase`` to your test runner.
-    ``check_backend`` has each rule of the contract alone, and the races; this finds what happens between many calls. These hold throughout:
+    Make a subclass with an ``open_backend`` of your own, as for ``check_backend``, and give its ``TestCase`` to your
+    test runner. ``check_backend`` has each rule of the contract alone, and the races; this finds what happens between
+    many calls. These hold throughout:
 
-    * A slot that was put has its bytes, whoever reads, until a pack holds it; then the pack has them.
+    * A slot that was put has its bytes for every reader, until a pack holds it; then the pack has them.
     * A slot is put once. Where something stands, a put says False and changes nothing.
     * A list has each conversation that has a slot.
     """
@@ -38,7 +40,7 @@ class BackendMachine(RuleBasedStateMachine):
         """The last slot of each that a pack holds."""
 
     def open_backend(self) -> Backend:
-        """The same place, opened anew, as another process would. What is there already does not matter."""
+        """The same backend, opened again, as another process would. Existing data does not matter."""
         raise NotImplementedError("give your machine an open_backend(), as for check_backend")
 
     # ---- rules -----------------------------------------------------------------------------------------------------
@@ -61,7 +63,7 @@ class BackendMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), one=_CONVERSATIONS, session=st.integers(0, 1), content=_CONTENTS)
     def put_again(self, data: st.DataObject, one: int, session: int, content: bytes) -> None:
-        """A slot that is taken, also with the bytes that stand there. (One that a pack holds may be free: nobody reads it.)"""
+        """A slot that is taken, also with the stored bytes. (One that a pack holds may be free: it is never read.)"""
         if not self.slots[one]:
             return
         number = data.draw(st.integers(1, len(self.slots[one])), label="slot")

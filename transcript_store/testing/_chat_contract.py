@@ -33,8 +33,8 @@ __all__ = ["ChatBench", "ScriptedReply", "SentRequest", "check_chat_client"]
 
 
 # ---- chat bench ----
-#
-# What the contract of chat clients works on: somebody's clients, a model with scripted replies, and a disk to look at.
+# What the contract of chat clients works on: the caller's clients, a model with scripted replies, and a disk to
+# inspect.
 
 PROMPT = "Be brief."
 TOKEN = "token-canary-5f2c"  # noqa: S105 (a canary)
@@ -369,7 +369,7 @@ def _secret(rig: BenchRun) -> None:
 
 
 def _streamed(rig: BenchRun) -> None:
-    """A stream tells the text, each call and its result, and the end; what is on record is what ``chat`` would record."""
+    """A stream yields the text, each call and its result, and the end; it stores what ``chat`` would store."""
     replies = (ScriptedReply(text="wait", calls=(("look", {"x": "1"}),)), ScriptedReply(text="done"))
     rig.bench.script(*replies, *replies)
     client, other = rig.client(), rig.client()

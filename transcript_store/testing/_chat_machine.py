@@ -98,7 +98,7 @@ class ChatClientMachine(RuleBasedStateMachine):
 
     @rule(text=_TEXTS, count=st.integers(0, 2), moment=st.integers(1, 40))
     def kill(self, text: str, count: int, moment: int) -> None:
-        """SIGKILL at some call of the disk in a turn, or behind it; the next process goes on."""
+        """SIGKILL at some call of the disk in a turn, or after it; the next process continues."""
         first = self.disk.calls_made + moment
 
         def stop(call: FileSystemCall) -> None:

@@ -43,8 +43,7 @@ __all__ = ["ConversationMachine"]
 
 
 # ---- operations ----
-#
-# The operations of ``ConversationMachine``: each draws its arguments, makes one call, and says what a history becomes by it.
+# The operations of ``ConversationMachine``: each draws its arguments, makes one call, and returns the expected history.
 
 
 def an_append(of: ModelledConversation, data: st.DataObject) -> Operation:
@@ -267,7 +266,7 @@ class ConversationMachine(ModelledConversation, RuleBasedStateMachine):
 
     @rule(data=st.data(), number=_MOMENTS, code=_ERRORS, for_ever=st.booleans())
     def refuse_during(self, data: st.DataObject, number: int, code: int, for_ever: bool) -> None:
-        """The disk refuses some call; the store goes on, or after a failed sync is loaded anew."""
+        """The disk refuses some call; the store continues, or after a failed sync is loaded again."""
         first = self.disk.calls_made + number
         self._refuse_during(data, code, lambda call: call.number == first or (for_ever and call.number > first))
 
@@ -289,8 +288,8 @@ class ConversationMachine(ModelledConversation, RuleBasedStateMachine):
             if is_refused(call):
                 raise OSError(code, "injected")
 
-        # A fork syncs what the writer did not. If that fails, a kernel tells the writer at its next sync, for it has the file open
-        # too; the simulated disk does not.
+        # A fork syncs what the writer did not. If that fails, a kernel reports it to the writer at its next sync, for
+        # it has the file open too; the simulated disk does not.
         but = "fork" if self.durability == "process-crash" else ""
         may_be = self.attempt(self._any_operation(data, but=but), refuse)
         self.steps += may_be  # what follows may be lost without it
@@ -306,7 +305,7 @@ class ConversationMachine(ModelledConversation, RuleBasedStateMachine):
 
     @rule(data=st.data(), number=_MOMENTS, then=st.sampled_from(["look", "append", "change metadata", "replace"]))
     def interrupt_during(self, data: st.DataObject, number: int, then: str) -> None:
-        """Ctrl-C at some call; the same store goes on, perhaps without a look."""
+        """Ctrl-C at some call; the same store continues, perhaps without a read."""
         first = self.disk.calls_made + number
 
         def interrupt(call: FileSystemCall) -> None:
@@ -347,7 +346,7 @@ class ConversationMachine(ModelledConversation, RuleBasedStateMachine):
         assert found == self.shown, f"{path} ({kind}): {difference(found, [self.shown])}"
 
     def _is_of_the_conversation(self, path: str) -> bool:
-        # Of a damaged key.json a load tells; verify() does not look at it.
+        # A load reports a damaged key.json; verify() does not read it.
         return (
             path.startswith(f"{self.store.directory}/")
             and path.endswith((".json", ".jsonl"))

@@ -24,8 +24,7 @@ __all__ = ["Aftermath", "CrashTestError", "CrashTestReport", "StopPoint", "ToolR
 
 
 # ---- crash process ----
-#
-# One process of an agent under ``crash_test``: what it does is watched, and it is stopped at a moment of it.
+# One process of an agent under ``crash_test``: its calls are recorded, and it is stopped at one of them.
 
 Message = dict[str, Any]
 Model = Callable[[list[Message]], Any]
@@ -87,7 +86,7 @@ class World:
     story: list[str] = field(default_factory=list)
     processes: int = 0
     problem: BrokenInvariantError | None = None
-    """What was wrong first. A client may have taken it for an error of its tool, and gone on."""
+    """What was wrong first. A client may have taken it for an error of its tool, and continued."""
 
     def object_to(self, what: str) -> NoReturn:
         """Stop the agent, for an invariant does not hold."""
@@ -129,7 +128,7 @@ class Process:
             self._say(f"  ended with {type(error).__name__}: {error}")
             if not self.is_stopped:
                 raise BrokenInvariantError(
-                    f"a process that nobody stopped ended with {type(error).__name__}: {error}"
+                    f"a process that was not stopped ended with {type(error).__name__}: {error}"
                 ) from error
         finally:
             self.disk.on_call = None
@@ -339,10 +338,10 @@ class Aftermath:
 
 
 class CrashTestError(AssertionError):
-    """An agent breaks an invariant. The text tells what each process did and where it was stopped.
+    """An agent breaks an invariant. The text says what each process did and where it was stopped.
 
-    ``problem`` is the invariant, ``story`` the lines of the text, and ``schedule`` where processes were stopped; pass it as
-    ``replay=`` to see it again. ``examples`` is the number of the run that found it.
+    ``problem`` is the invariant, ``story`` the lines of the text, and ``schedule`` where processes were stopped; pass
+    it as ``replay=`` to see it again. ``examples`` is the number of the run that found it.
     """
 
     def __init__(self, problem: str, story: Sequence[str], schedule: Sequence[StopPoint], examples: int) -> None:
@@ -389,10 +388,11 @@ def crash_test(
 ) -> CrashTestReport:
     """Stop an agent at every call of the disk and between any two of its own effects. Check what its next process does.
 
-    The agent runs on a simulated disk. Two runs without a crash come first. Then each run has one crash; all single crashes are
-    tried, in this order: SIGKILL between effects, lost answers of the model, SIGKILL at each call of the disk, power cuts that
-    lose all that was not synced, calls that the disk refuses, and other power cuts. Then runs with two random crashes follow,
-    until there were ``examples`` runs. If there are more single crashes than that, only the first are tried.
+    The agent runs on a simulated disk. Two runs without a crash come first. Then each run has one crash; all single
+    crashes are tried, in this order: SIGKILL between effects, lost answers of the model, SIGKILL at each call of the
+    disk, power cuts that lose all that was not synced, calls that the disk refuses, and other power cuts. Then runs
+    with two random crashes follow, until there were ``examples`` runs. If there are more single crashes than that, only
+    the first are tried.
 
     These invariants are checked, besides ``invariants``:
 
@@ -406,8 +406,8 @@ def crash_test(
     Args:
         agent: called as ``agent(conversation, tools, model)``; it does what one process does from its start to its end. The
             conversation is not loaded yet. Global variables survive a crash here, so the agent should keep nothing in them.
-        model: called as ``model(messages)``. It returns a message, or an iterator of pieces, and should depend on nothing but
-            the messages.
+        model: called as ``model(messages)``. It returns a message, or an iterator of pieces, and should depend on
+            nothing but the messages.
         tools: the tools that the agent may run, by name. They may be called by position or by keyword.
         invariants: functions that are called with the :class:`Aftermath` of each run, and raise ``AssertionError``.
         ends_alike: require that a crash does not change how the conversation ends.
@@ -420,7 +420,7 @@ def crash_test(
         In how many places a process can be stopped, and how many runs there were with a crash.
 
     Raises:
-        CrashTestError: an invariant does not hold. The text tells what each process did and where it was stopped.
+        CrashTestError: an invariant does not hold. The text says what each process did and where it was stopped.
         TypeError: ``agent``, ``model``, a tool or an invariant is not a function, or ``tools`` have no names.
         ValueError: two runs without a crash end differently: make ``model`` depend on its messages alone, or give
             ``ends_alike=False``. Or the agent does nothing. Or a replay names a place that the agent does not come to.

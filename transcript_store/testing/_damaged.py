@@ -33,9 +33,10 @@ def damaged_bytes(data: bytes, *, kinds: Sequence[DamageKind] = _KINDS) -> st.Se
 
     Args:
         data: the content of a file.
-        kinds: what may happen to it. ``"torn"``: its end is gone. ``"zeros"``: a stretch reads as NULs. ``"stale page"``: a page
-            has what an earlier page of the file has. ``"flipped bit"``. ``"lost line"``, ``"swapped lines"``,
-            ``"repeated line"``. ``"glued"``: a line feed is gone. ``"foreign line"``: somebody else's line stands there.
+        kinds: what may happen to it. ``"torn"``: its end is gone. ``"zeros"``: a stretch reads as NULs. ``"stale
+            page"``: a page has what an earlier page of the file has. ``"flipped bit"``. ``"lost line"``, ``"swapped
+            lines"``, ``"repeated line"``. ``"glued"``: a line feed is gone. ``"foreign line"``: another program's line
+            is there.
 
     Raises:
         ValueError: ``data`` is empty, or a kind is not one of these.

@@ -130,7 +130,7 @@ def problem_with(messages: Sequence[AnyMessage]) -> str | None:
         answered = results_in(message)
         for one in answered:
             if one not in owed:
-                return f"message {number} answers the call {one}, which nobody made there"
+                return f"message {number} answers the call {one}, which was not made there"
             owed.remove(one)
         if owed and (not answered or calls_in(message)):
             return f"message {number} follows the call {owed[0]}, which has no result"

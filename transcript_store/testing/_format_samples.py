@@ -16,7 +16,7 @@ JUNK: tuple[Any, ...] = (
     *("", "x", "../../etc/passwd", "a/b\u0000c", "0000-00-00T00:00:00Z", "\u2028", "x" * 300),
     *([], {}, [None], [[]], [{}], {"": {}}, {"type": 7, "role": [], "content": {"text": 1}}, [1, "a", {"text": None}]),
 )
-"""What no program writes there, and somebody's file may hold all the same."""
+"""Values that no program writes, but a file may contain."""
 
 VALUES: tuple[Any, ...] = (
     *(None, 0, -1, 1.5, 1e300, float("inf"), "", "x", "../../etc/passwd", "0000-00-00T00:00:00Z"),

@@ -32,8 +32,7 @@ __all__ = ["IntegrationBench", "check_integration"]
 
 
 # ---- integration bench ----
-#
-# What the contract of an integration works on: a bench, and the conversations under it, in a directory or on a place.
+# What the contract of an integration works on: a bench, and the conversations under it, in a directory or on a backend.
 
 
 class IntegrationBench(ABC):
@@ -71,7 +70,7 @@ class IntegrationBench(ABC):
 
     @abstractmethod
     def close(self, key: str) -> None:
-        """Close the conversation's files. Nobody else waits for this."""
+        """Close the conversation's files. No other process waits for this."""
 
 
 MakeBench = Callable[[Any], IntegrationBench]
@@ -87,7 +86,7 @@ class Underneath:
         self.open()
 
     def open(self) -> None:
-        """Make the bench, also anew in another process: what a place had open cannot be handed on."""
+        """Create the bench, also again in another process: a backend's open connections cannot be passed on."""
         self.place = None if self._open_place is None else self._open_place()
         self.library = None if self.place is None else ConversationLibrary(self.place)
         self.bench = self._make_bench(self.directory if self.library is None else self.library)
@@ -280,7 +279,7 @@ async def _what_json_writes(bench: Underneath) -> None:
 
 
 async def _refused(bench: Underneath) -> None:
-    """What cannot be written refuses the whole batch, before anything is stored; the next call goes on."""
+    """What cannot be written refuses the whole batch, before anything is stored; the next call continues."""
     await bench.add("k", 1)
     try:
         await bench.add("k", 2, object())
@@ -347,9 +346,10 @@ async def _forked(bench: Underneath) -> None:
 
 
 def _processes(bench: Underneath) -> None:
-    """Objects of several processes take turns at one key, also if one of them is killed, and wait for nobody who did not close.
+    """Objects of several processes take turns at one key, also if one of them is killed, and never wait for a process
+    that did not close.
 
-    Each batch that a process was told is stored is there once and together, each process's in its order.
+    Each batch that a call returned for is stored once and together, each process's in order.
     """
     asyncio.run(bench.add("k", "first"))  # and this process does not close it
     with ExitStack() as at_the_end:
@@ -366,7 +366,7 @@ def _processes(bench: Underneath) -> None:
         own = [value for value in values if value[0] == process.name]
         stored = len(own) // 2
         assert own == [[process.name, n, k] for n in range(stored) for k in range(2)]
-        assert process.said <= stored <= process.said + 1, f"{stored} batches, and {process.said} were told"
+        assert process.said <= stored <= process.said + 1, f"{stored} batches, but {process.said} were reported"
     assert all(values[i + 1] == [*values[i][:2], 1] for i in range(0, len(values), 2))
     asyncio.run(bench.add("k", "last"))
     assert asyncio.run(bench.values("k")) == ["first", *values, "last"]

@@ -51,7 +51,7 @@ def _id(make: MakeProvider, _: MakeProvider | None) -> None:
 
 
 def _whole(make: MakeProvider, _: MakeProvider | None) -> None:
-    """What was wrapped is unwrapped equal, by whoever has the same key, also after others were wrapped, and again."""
+    """A wrapped key is unwrapped equal, with the same key in any object, also after other wraps, and repeatedly."""
     provider, kept = make(), []
     named = provider.id
     for data_key in (secrets.token_bytes(32), bytes(32), b"\xff" * 32, b"\n" * 32):

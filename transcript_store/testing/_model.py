@@ -1,4 +1,4 @@
-"""What a user sees of a conversation, and beside it in its library: the model that ``ConversationMachine`` compares with the disk."""
+"""What does a user see of a conversation and its library? The model that ``ConversationMachine`` compares with the disk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NO_METADATA = '{"labels": {}, "model": null, "system_prompt": null}'
 
 
 class ExpectedConversation(NamedTuple):
-    """Everything that a user sees of a conversation at one moment. Two that are equal cannot be told apart."""
+    """Everything that a user sees of a conversation at one moment. Two equal ones cannot be distinguished."""
 
     records: Records = ()
     """The live records, each as the JSON text of ``[message, extra]``; of an event, the message is null.
@@ -169,7 +169,7 @@ def observe(conversation: ConversationStore, library: ConversationLibrary) -> Ex
     """What a user sees now through a conversation that is loaded, and in its library.
 
     Raises:
-        AssertionError: the list of the library tells of damage.
+        AssertionError: the listing of the library reports damage.
         TranscriptStoreError: something cannot be read.
     """
     return ExpectedConversation(
@@ -207,11 +207,9 @@ def records_of(conversation: ConversationStore, generation: int | None = None) -
 
 
 # ---- modelled ----
-#
-# A conversation on a simulated disk, beside a model of what may be true of it.
-#
-# The model is what docs/durability.md promises. ``shown`` is the one history that is true now. After a fault there are several
-# that may be; the next look at the conversation must find one of them, and from then on that is the true one.
+# A conversation on a simulated disk, beside a model of what may be true of it. The model is what docs/durability.md
+# promises. ``shown`` is the one history that is true now. After a fault several may be true; the next read of the
+# conversation must find one of them, and from then on that is the true one.
 
 OnCall = Callable[[FileSystemCall], int | None]
 Message = dict[str, Any]
@@ -237,7 +235,7 @@ class ModelledConversation:
     """What is appended. The machine numbers the records, in their extras."""
 
     def begin(self) -> None:
-        """Begin anew on an empty disk. Extend it with what your own rules need."""
+        """Start again on an empty disk. Extend it with what your own rules need."""
         self.disk = SimulatedFileSystem(page_bytes=256, sector_bytes=64)
         self.numbered = 0
         """How many records were drawn."""
@@ -303,7 +301,7 @@ class ModelledConversation:
         self._set(found, is_durable=loaded)
 
     def load(self) -> None:
-        """Load the conversation as the next process. One that was deleted begins anew."""
+        """Load the conversation as the next process. A deleted one starts again."""
         self.store = self.opened(self.disk, durability=self.durability)
         if self.store.exists():
             self.store.load(verify="tail" if self.numbered % 2 else "all")

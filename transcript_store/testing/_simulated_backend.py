@@ -1,4 +1,4 @@
-"""Places in memory that lose, delay and repeat what is asked of them, as networks and servers do."""
+"""How is an unreliable backend simulated? In-memory backends that lose, delay and repeat requests."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ from transcript_store.testing._simulated_machine import SimulatedStop
 __all__ = ["BackendRequest", "Fate", "SimulatedBackend", "SimulatedObjectStore"]
 
 
-# ---- simulated cells ----
-#
-# Cells in memory, whose requests a simulated place loses, delays and repeats.
+# ---- simulated values ----
+# Versioned values in memory, whose requests a simulated backend loses, delays and repeats.
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -154,13 +153,13 @@ class Fate(Enum):
     """What becomes of one request. Each but the first three is for a request that changes something."""
 
     DONE = "it is done, and answered"
-    REFUSED = "it is not done, and whoever asked hears nothing"
-    KILLED = "it is not done, and whoever asked is killed"
+    REFUSED = "it is not done, and the caller gets no answer"
+    KILLED = "it is not done, and the caller is killed"
     LOST = "it is done, and its answer is lost"
-    LATE = "it is done later, when land() is called, and whoever asked hears nothing"
+    LATE = "it is done later, when land() is called, and the caller gets no answer"
     TWICE = "it is done and answered, and done once more when land() is called"
-    KILLED_AFTER = "it is done, and whoever asked is killed"
-    KILLED_LATE = "it is done later, and whoever asked is killed now"
+    KILLED_AFTER = "it is done, and the caller is killed"
+    KILLED_LATE = "it is done later, and the caller is killed now"
 
 
 class BackendRequest(NamedTuple):
@@ -381,7 +380,9 @@ class SimulatedObjectStore(SimulatedBackend):
         return
 
     def read(self, id: str, after: int = 0) -> list[SlotRange]:
-        """List slots, then packs, then get what was listed. What is gone meanwhile was packed before: then it is begun anew."""
+        """List slots, then packs, then get what was listed. Slots that vanish meanwhile were packed before: then this
+        starts again.
+        """
         while True:
             slots = self._request("read", "s/", lambda: self._listed(id, "s/", after))
             packs = self._request("read", "p/", lambda: self._listed(id, "p/", after))

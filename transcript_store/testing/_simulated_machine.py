@@ -244,7 +244,7 @@ class SimulatedFileSystem:
         for inode, (holder, locked) in list(self._locks.items()):
             if holder is self and locked == handle:
                 del self._locks[inode]
-        self._handles.pop(handle, None)  # that it was not open is told already
+        self._handles.pop(handle, None)  # that it was not open was reported already
 
     def make_directory(self, parent: int, name: str) -> None:
         self._called("make_directory", parent, name)

@@ -150,7 +150,7 @@ def _newest_first(store: SnapshotStore) -> None:
 
 
 def _summary(store: SnapshotStore) -> None:
-    """A listing tells what a snapshot is: the tokens that it says it has, or else an estimate from its text alone."""
+    """A listing shows a snapshot's stated tokens, or else an estimate from its text alone."""
     told = _snapshot(messages=["one", "two"], metadata={"transcript_store.approximate_tokens": "1234"})
     guessed = _snapshot(messages=["word " * 800])
     image = _snapshot(messages=[_IMAGE, "x" * 400])

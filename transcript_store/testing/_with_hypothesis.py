@@ -1,4 +1,4 @@
-"""Imported first by what needs Hypothesis: whoever has it not is told which extra it is in."""
+"""Imported first by modules that need Hypothesis: without it, the error names the extra."""
 
 from __future__ import annotations
 

@@ -155,9 +155,10 @@ def tool_exchanges(
 
     Args:
         provider: whose form the messages have; None draws it too.
-        faults: what may be wrong with the results. Without it every exchange is whole: each call has its result right behind it.
-            ``"missing"``: some have none. ``"out of order"``: they come in another order than the calls. ``"late"``: something
-            else is said first. ``"twice"``: one comes again. ``"foreign"``: one is of a call that nobody made.
+        faults: what may be wrong with the results. Without it every exchange is whole: each call has its result right
+            behind it. ``"missing"``: some have none. ``"out of order"``: they come in another order than the calls.
+            ``"late"``: something else is said first. ``"twice"``: one comes again. ``"foreign"``: one is of a call that
+            was never made.
         max_calls: how many calls a reply has at most.
 
     Raises:

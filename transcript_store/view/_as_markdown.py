@@ -1,7 +1,8 @@
-"""A conversation as Markdown, to read: what a page shows, without its looks.
+"""How is a conversation written as Markdown? With the content of a page, without its layout.
 
-What was said is Markdown again, as far as it can do nothing to the document (``_prose``); calls and results are folded, in fences that
-they cannot close. So no page that shows the document runs a script or fetches an image, and no text can pass for a heading of ours.
+What was said is Markdown again, as far as it can do nothing to the document (``_prose``); calls and results are folded,
+in fences that they cannot close. So no page that shows the document runs a script or fetches an image, and no text can
+pass for a heading of ours.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What a page shows: the records of a conversation, whole or damaged, and those that its earlier generations had besides."""
+"""What does a page show? The records of a conversation, whole or damaged, and those that only its earlier generations
+have.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,7 @@ def contents_of(
         found = _read(directory, generation, keys)
     except (CorruptTranscriptError, CorruptMetadataError) as error:
         if generation is not None or keys:
-            raise  # what is left of a sealed one cannot be told from what somebody put there
+            raise  # damaged records of a sealed one cannot be distinguished from forged ones
         found = _salvaged(directory, error)
     return found if redact is None else _redacted(found, redact)
 
@@ -130,7 +132,7 @@ def _of_store(
 
 
 def torn_tail_of(conversation: ConversationStore) -> str | None:
-    """What stands behind the last whole record, in a sentence: a crash left it, or a writer is at it."""
+    """The bytes after the last whole record, in a sentence: a crash left them, or a writer is writing them."""
     torn = conversation.torn_tail
     return None if torn is None else f"{many(torn.length_bytes, 'byte')} behind the last whole record: {torn.reason}"
 
@@ -174,7 +176,7 @@ def said_of_hidden(hidden: tuple[int, ...]) -> str:
 
 
 def _is_shown(record: Record) -> bool:
-    """Whether a page has this record: nobody who took a message back wants to hand it on."""
+    """Whether a page has this record: retracted messages are not passed on."""
     return not record.is_retracted
 
 
@@ -239,8 +241,8 @@ def _redacted(found: PageContents, redactor: SecretRedactor) -> PageContents:
 
 
 # ---- besides ----
-#
-# What is known of a record besides what is said: who replied, what it took and cost, what a client noted, what an event is.
+# The facts about a record besides its message: who replied, how long it took and what it cost, what a client noted,
+# what an event is.
 
 
 def about_of(record: Record) -> dict[str, Any]:
@@ -274,7 +276,7 @@ def notes_of(extra: dict[str, Any]) -> Iterator[str]:
         yield f"Refused: {refused['reason']}"
     lost = extra.get("interrupted")
     if isinstance(lost, list):
-        yield f"Interrupted: nobody knows the outcome of {', '.join(map(str, lost))}"
+        yield f"Interrupted: unknown outcome of {', '.join(map(str, lost))}"
     if extra.get("compaction") is True:
         yield "This stands for what was compacted."
 
@@ -291,8 +293,7 @@ def event_of(extra: dict[str, Any]) -> tuple[str, Any]:
 
 
 # ---- turns ----
-#
-# What is said, whichever provider's form it has: each record with its turn, and which result answers which call.
+# The messages in the neutral form: each record with its turn, and which result answers which call.
 
 
 @dataclass(slots=True)
@@ -343,8 +344,7 @@ def answers_in(said: Sequence[ShownMessage]) -> dict[tuple[int, int], tuple[int,
 
 
 # ---- titles ----
-#
-# What a page calls a conversation.
+# The title of a conversation's page.
 
 
 def title_of(contents: PageContents) -> str:

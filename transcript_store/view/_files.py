@@ -1,4 +1,4 @@
-"""The file of a page: 0600, and complete before it has its name. A page that stands there is replaced, nothing else is."""
+"""How is a page's file written? With mode 0600, and complete before it has its name. Only an existing page is replaced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FOLDER_MODE = 0o700
 
 
 class PageError(TranscriptStoreError):
-    """A page cannot be written at ``path``; ``reason`` says why. What stands there was not touched."""
+    """A page cannot be written at ``path``; ``reason`` says why. The existing file was not changed."""
 
     path: str
     reason: str

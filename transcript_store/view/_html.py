@@ -1,7 +1,7 @@
-"""Markup that is safe by its making: what is not :class:`Html` is escaped, and only this folder makes Html.
+"""How is markup kept safe? Everything that is not :class:`Html` is escaped, and only this folder creates Html.
 
-Everything a transcript says is a plain ``str`` until it goes through :func:`tag` or :func:`text`. So whoever forgets to escape
-shows too many ``&lt;``, and never a tag of somebody else's.
+Transcript text is a plain ``str`` until :func:`tag` or :func:`text` escapes it. So a forgotten call escapes too much
+(``&lt;``), and never lets a foreign tag through.
 """
 
 from __future__ import annotations
@@ -113,8 +113,7 @@ def listing(shown: str, kind: str | None = None) -> Html:
 
 
 # ---- times ----
-#
-# How a value reads on a page: JSON, times and how long something took.
+# How values appear on a page: JSON, times and durations.
 
 _MOST_INDENTED = 20
 """JSON may be so many times as long when it is indented: a list within two hundred lists would be four hundred times as long."""
@@ -181,5 +180,5 @@ def _minute(time: datetime) -> str:
 def _time(at: str) -> datetime | None:
     try:
         return datetime.fromisoformat(at)
-    except (TypeError, ValueError):  # only in a file that somebody forged
+    except (TypeError, ValueError):  # only in a forged file
         return None

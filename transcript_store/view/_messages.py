@@ -1,7 +1,7 @@
-"""Records as the pieces of a page: messages with their calls and the results of these, events, gaps, days.
+"""How do records become the items of a page: messages with their calls and results, events, gaps, days?
 
-One generation at a time. A result is shown with its call, wherever it stands; so its message has no place of its own on the page
-unless it says more.
+One generation at a time. A result is shown with its call, wherever it stands; so its message has no place of its own on
+the page unless it says more.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ from transcript_store.view.diffs import Diff, diff_of
 from transcript_store.view.output import COMMANDS, summary_of_call, terminal, typed, without_colours
 
 # ---- tools ----
-#
-# A call together with its result: its name, what it is about, the first lines of what came of it, and all of it folded.
+# A call together with its result: its name, its subject, the first lines of its result, and all of it folded.
 
 _PATHS = ("file_path", "path", "filePath", "filename", "absolute_path", "notebook_path")
 _CONTENTS = ("content", "contents", "file_text", "text")
@@ -279,7 +278,7 @@ class GrowingPieces:
     def add(self, stretches: Iterable[PageItem]) -> list[int]:
         """Add what comes next; returns the numbers of the pieces that are new or not as they were, in order.
 
-        A piece that was there changes if a call in it is answered, or if it is the run of events at the end and goes on.
+        A piece that was there changes if a call in it is answered, or if it is the run of events at the end and grows.
         """
         first = len(self._said)
         self._said += shown_messages(stretches, self._provider)
@@ -317,7 +316,7 @@ class _Renderer:
     def render(
         self, said: Sequence[ShownMessage], answers: dict[tuple[int, int], tuple[int, int]], *, from_number: int
     ) -> list[int]:
-        """Render what is said from a number on, anew or for the first time; returns which pieces are not as they were."""
+        """Render the items from a number on, again or for the first time; returns which of them changed."""
         start, before = self._rewind(from_number)
         kept = len(self._pieces.html)
         self._answers, self._answered = answers, set(answers.values())

@@ -1,7 +1,8 @@
-"""The page: head, sidebar, the messages in chunks of 100, and the only script and style that it may run.
+"""How is a page built: head, sidebar, the messages in chunks of 100, and its only script and style?
 
-The first chunks stand in the page as they are. The others are inert JSON, which the script puts in when they come near. What is in
-the file is all there is: the policy (CSP) allows our script and style by their hashes, images from ``data:``, and nothing else.
+The first chunks stand in the page as they are. The others are inert JSON, which the script puts in when they come near.
+What is in the file is all there is: the policy (CSP) allows our script and style by their hashes, images from
+``data:``, and nothing else.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _POLICY_NAME = "Content-Security-Policy"
 
 
 def page_head(title: str, script: Html, *, is_served: bool = False) -> Iterator[Html]:
-    """What stands in ``<head>``, for a page that runs this script."""
+    """The content of ``<head>``, for a page that runs this script."""
     yield tag("meta", charset="utf-8")
     yield tag("meta", http_equiv=_POLICY_NAME, content=policy(script, is_served=is_served))
     yield tag("meta", name="referrer", content="no-referrer")
@@ -52,7 +53,7 @@ def page_head(title: str, script: Html, *, is_served: bool = False) -> Iterator[
 
 
 def policy(script: str, *, is_served: bool) -> Html:
-    """The policy of a page that runs this script alone. One that is served may ask its own server, and nobody else."""
+    """The policy of a page that runs this script alone. A served page may connect to its own server only."""
     rules: Mapping[str, str] = {
         "default-src": "'none'",
         "script-src": f"'sha256-{_hash(script)}'",
@@ -181,7 +182,7 @@ class _Chunks:
 
 
 def script_of(is_live: bool) -> Html:
-    """The script of a page. That of a live one goes on with its events, within the same function."""
+    """The script of a page. That of a live one continues with its events, within the same function."""
     script = asset("page.js")
     return Html(script.removesuffix(_END_OF_SCRIPT) + asset("live.js") + _END_OF_SCRIPT if is_live else script)
 

@@ -1,8 +1,9 @@
-"""Markdown and code as HTML.
+"""How do Markdown and code become safe HTML?
 
-Two locks, one behind the other. The parser makes no HTML of the text's own and no image, and a link only of http, https and
-mailto. What it makes is looked at again: each ``<`` has to begin one of the tags below as they are spelled there, and each tag has to
-be closed in its turn. Whatever is not so, and every link, goes through an allow-list (nh3) that knows only these tags and attributes.
+Two locks, one behind the other. The parser makes no HTML of the text's own and no image, and a link only of http, https
+and mailto. What it makes is looked at again: each ``<`` has to begin one of the tags below as they are spelled there,
+and each tag has to be closed in its turn. Whatever is not so, and every link, goes through an allow-list (nh3) that
+knows only these tags and attributes.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ def _link(renderer: RendererHTML, tokens: Sequence[MarkdownToken], index: int, o
     """Without an address, its text stands alone."""
     address = str(tokens[index].attrs.get("href") or "")
     if not address:
-        return ""  # nobody's end tag is taken out behind the parser
+        return ""  # the parser never removes an end tag that has no start
     tokens[index].attrs = {"href": address}
     return renderer.renderToken(tokens, index, options, env)
 
@@ -191,8 +192,7 @@ _RENDERER = _renderer()
 
 
 # ---- media ----
-#
-# Images that are in the transcript itself. Nothing else is shown: it is named, and fetched by nobody.
+# Images that are in the transcript itself. Other media are named, and never fetched.
 
 _SIGNATURES = {
     "image/png": b"\x89PNG\r\n\x1a\n",
@@ -248,8 +248,8 @@ def _split(url: str) -> str | None:
 #
 # A line of a message with what was found in it marked, as the message reads: its Markdown is meant, and not shown.
 #
-# The parser gets the line with two characters that no text has around each mark, and what it leaves of the line is told by its tokens.
-# So nothing needs to know what Markdown is.
+# The parser gets the line with two characters that no text has around each mark, and its tokens show what remains of
+# the line. So nothing needs to know what Markdown is.
 
 _BEGIN, _END = "\ufdd0", "\ufdd1"
 """Noncharacters of Unicode: for a program's own use, and never sent to another one."""

@@ -1,4 +1,4 @@
-"""The index of pages that were written into a folder together: a list of them, with a search over their names and prompts."""
+"""What is the index of a folder of pages? A list of them, with a search over their names and prompts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an edit changed, as the lines of a diff: of the arguments that agents' tools for edits take, whatever they are called."""
+"""What did an edit change? The lines of a diff, from the arguments of agents' edit tools, whatever their names."""
 
 from __future__ import annotations
 

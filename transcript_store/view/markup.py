@@ -1,4 +1,4 @@
-"""Markdown as tokens, and code as pieces with what each is: what a page and a terminal have in common, with the bounds of both.
+"""How are Markdown and code split into tokens, for a page and a terminal alike?
 
 Nothing of a text becomes markup of its own: its HTML is text, and a link has http, https or mailto, or is none.
 """
@@ -70,7 +70,7 @@ def is_safe_link(url: str) -> bool:
 def parse_markdown(said: str, env: dict[str, Any]) -> list[MarkdownToken] | None:
     """The tokens of a text without carriage returns; None if it is too long, too deep or too wide, and is shown as it is.
 
-    The parser turns ``&#x202e;`` into the character: whoever shows the tokens makes them safe.
+    The parser turns ``&#x202e;`` into the character: code that shows the tokens must make them safe.
     """
     if len(said) > _LONGEST_MARKDOWN or _cells(said) > min(_MOST_CELLS, 500 + len(said) // 2):
         return None
@@ -110,7 +110,9 @@ def line_of(said: str) -> list[MarkupSpan] | None:
 
 
 def _pieces(said: str) -> list[MarkupSpan] | None:
-    """What stands within a block, if it is made of such pieces alone; else None. The parser makes the same of it in ten times the time."""
+    """The content of a block, if it consists only of such tokens; else None. The parser returns the same in ten times
+    the time.
+    """
     found: list[MarkupSpan] = []
     at, end = 0, len(said)
     while at < end:
@@ -207,7 +209,7 @@ def highlight(said: str, *, language: str = "", file_name: str = "") -> list[Cod
 
 @lru_cache(maxsize=256)
 def _lexer(language: str, file_name: str) -> Lexer | None:
-    """None where nobody knows the language, and for plain text."""
+    """None for an unknown language, and for plain text."""
     options = {"stripnl": False, "ensurenl": False}
     try:
         found = get_lexer_by_name(language, **options) if language else get_lexer_for_filename(file_name, **options)

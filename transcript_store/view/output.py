@@ -1,7 +1,7 @@
-"""What a program printed: its colours become classes, every other escape is shown and obeyed by nobody.
+"""How is a program's output shown? Its colours become CSS classes; every other escape sequence is shown as text.
 
-Colours are ECMA-48's "select graphic rendition", with the 256 and 16 million of xterm brought down to the nearest of sixteen:
-a page has its own colours for these, which can be read on light and on dark.
+Colours are ECMA-48's "select graphic rendition", with the 256 and 16 million of xterm brought down to the nearest of
+sixteen: a page has its own colours for these, which can be read on light and on dark.
 """
 
 from __future__ import annotations
@@ -105,8 +105,7 @@ def _nearest(red: int, green: int, blue: int) -> int:
 
 
 # ---- calls ----
-#
-# What a call is about, in a line: for pages, for Markdown and for a terminal.
+# The subject of a call in one line: for pages, for Markdown and for a terminal.
 
 _ABOUT = (
     *("command", "cmd", "script", "file_path", "path", "filePath", "filename", "notebook_path", "absolute_path"),

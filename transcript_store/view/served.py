@@ -1,4 +1,4 @@
-"""What a server of pages needs besides ``render_page``: pages that grow, and pages of its own made in the same safe way.
+"""What does a server of pages need besides ``render_page``? Pages that grow, and its own pages built in the same safe way.
 
 :mod:`transcript_store.serving` is that server. The extra ``view`` has what is needed.
 """
@@ -37,15 +37,14 @@ __all__ = [
 
 
 # ---- live ----
-#
-# A conversation that is looked at while it grows: its page, and what of the page is not as it was.
+# A conversation that is viewed while it grows: its page, and the changes of the page.
 
 _LONGEST_CHANGE = 4_000_000
 """Characters. To make the page again costs less than to give each browser so much beside what it has."""
 
 
 class PagePosition(NamedTuple):
-    """How far somebody has seen a conversation: a generation, and the number of its last record."""
+    """How far a viewer has seen a conversation: a generation, and the number of its last record."""
 
     generation: int
     seq: int
@@ -72,7 +71,7 @@ class PageUpdate:
     pieces: Sequence[tuple[int, str]] = field(default_factory=list)
     """The pieces that are new or not as they were, with their numbers."""
     prompts: list[tuple[str, str, str]] = field(default_factory=list)
-    """The lines of the outline, as far as they are new: anchor, label and what stands below it."""
+    """The lines of the outline, as far as they are new: anchor, label and the text below it."""
     first_prompt: int = 0
     """How many lines the outline has before these."""
     facts: str = ""
@@ -135,7 +134,7 @@ class LiveConversation:
         self._add(self._contents.stretches, self._store.record_count)
 
     def _add(self, stretches: tuple[PageItem, ...], seen: int) -> None:
-        """Add what stands in the records up to the number ``seen``."""
+        """Add the records up to the number ``seen``."""
         self._seen = seen
         for number in self._growing.add(stretches):
             self._changed[number : number + 1] = [self._seen]
@@ -170,7 +169,7 @@ class LiveConversation:
             return iter(list(page(now, served=served, live=self._growing.pieces, position=str(position), tail=tail)))
 
     def change_since(self, position: PagePosition, served: Served) -> PageUpdate | None:
-        """What changed since somebody saw it; None if nothing did.
+        """The changes since a viewer's position; None if there are none.
 
         Raises:
             ConversationNotFoundError: it was deleted.

@@ -93,7 +93,7 @@ def test_a_transcript_that_is_swapped_while_it_is_synced_gets_no_mark(caplog: py
     with caplog.at_level(logging.WARNING):
         store.close()
     assert seen
-    assert "load() anew" in caplog.text
+    assert "call load() again" in caplog.text
     assert disk.tree()[f"{CHAT}/metadata.json"] == metadata
     assert messages(disk.another_process()) == SAID
 

@@ -89,7 +89,7 @@ def test_an_address_is_no_path(
 
 def test_a_place_is_no_folder() -> None:
     """A store of a place comes from its library, and the error says so."""
-    with pytest.raises(TypeError, match=r"ConversationLibrary\(place\)"):
+    with pytest.raises(TypeError, match=r"ConversationLibrary\(backend\)"):
         ConversationStore(SimulatedBackend())  # type: ignore[arg-type]
 
 

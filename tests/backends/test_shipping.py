@@ -455,7 +455,7 @@ def test_a_folder_that_is_there_is_not_touched() -> None:
     with library_on(disk).open(ID) as conversation:
         conversation.append_message(said("more"))
         before = files_in(disk, FOLDER)
-        with pytest.raises(ConversationExistsError, match="on the place"):
+        with pytest.raises(ConversationExistsError, match="on the backend"):
             restore(place, ID, FOLDER, file_system=disk)
     other = library_on(disk).create(messages=[said("other")])
     other.close()

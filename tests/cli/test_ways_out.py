@@ -29,7 +29,7 @@ from transcript_store import (
 from transcript_store._log.damage import Kind
 from transcript_store.cli._shared.hints import error_sentence, in_the_shell
 
-PATHS = ["read_only=True", "repair()", "through_seq", "load() anew", "{error}{directory}", "verify() says"]
+PATHS = ["read_only=True", "repair()", "through_seq", "call load() again", "{error}{directory}", "verify() says"]
 PYTHON = re.compile(r"\(\)|[a-z_]+=|ChatConfig|_[a-z]+_")
 
 

@@ -91,5 +91,5 @@ def test_an_object_where_its_path_belongs(store, tmp_path, call):
 
 
 def test_one_earlier_key_where_several_belong(tmp_path):
-    with pytest.raises(TypeError, match=r"retired_keys must be a list of keys, not bytes: give \[key\]"):
+    with pytest.raises(TypeError, match=r"retired_keys must be a list of keys, not bytes: pass \[key\]"):
         ConversationStore(tmp_path / "c", encryption_key=bytes(32), retired_keys=bytes(32))  # type: ignore[arg-type]

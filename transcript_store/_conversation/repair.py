@@ -197,7 +197,7 @@ class _RepairJob(DamagedConversation):
                 reason = "it does not belong to the transcript beside it"
                 yield self._original(name, generation, "wrong-conversation", reason)
             elif name == METADATA and self._rewrites_transcript and self.has_transcript:
-                reason = "it belongs to the transcript, which was damaged"
+                reason = "it goes with the transcript, which was damaged"
                 yield self._original(name, generation, "replaced", reason)
 
     def _is_of_another_conversation(self) -> bool:

@@ -119,7 +119,7 @@ class Check:
 
 
 def file_system(mount: Mount | None) -> Check:
-    """Whether this kind of file system, mounted in this way, is known to break a promise."""
+    """True if this kind of file system, mounted in this way, is known to break a promise."""
     name = "file system"
     if mount is None:
         return Check(name=name, result="skipped", found="the system does not say what it is")
@@ -144,7 +144,7 @@ def file_system(mount: Mount | None) -> Check:
 
 
 def permissions(folder: str) -> Check:
-    """Whether new files and directories are private, whatever the umask is."""
+    """True if new files and directories are private, whatever the umask is."""
     name = "permissions"
     with _directory(folder) as handle:
         REAL.make_directory(handle, "d")
@@ -159,7 +159,7 @@ def permissions(folder: str) -> Check:
 
 
 def names(folder: str) -> Check:
-    """Whether a rename replaces a file, and whether a file can have two names (a hard link)."""
+    """True if a rename replaces a file, and whether a file can have two names (a hard link)."""
     name = "rename and link"
     with _directory(folder) as handle:
         for entry in ("old", "new"):
@@ -175,7 +175,7 @@ def names(folder: str) -> Check:
 
 
 def directory_sync(folder: str) -> Check:
-    """Whether the names in a directory can be synced."""
+    """True if the names in a directory can be synced."""
     with _directory(folder) as handle:
         REAL.close(REAL.create(handle, "f"))
         REAL.sync(handle)
@@ -185,7 +185,7 @@ def directory_sync(folder: str) -> Check:
 
 
 def lock(folder: str) -> Check:
-    """Whether the kernel's lock keeps another process out, and is free again when its process ends."""
+    """True if the kernel's lock keeps another process out, and is free again when its process ends."""
     name = "kernel lock"
     with _directory(folder) as handle:
         file = REAL.create(handle, "lock")
@@ -208,9 +208,9 @@ def lock(folder: str) -> Check:
 
 
 def cache(folder: str) -> Check:
-    """Whether a file can be read from the medium, past the page cache.
+    """True if a file can be read from the medium, past the page cache.
 
-    After a failed sync, the page cache may show bytes that are not on the medium. Only a direct read tells the difference.
+    After a failed sync, the page cache may show bytes that are not on disk. Only a direct read tells the difference.
     """
     name = "reads past the cache"
     if sys.platform != "linux":
@@ -299,7 +299,7 @@ def space(folder: str) -> Check:
 
 
 def clock(folder: str) -> Check:
-    """Whether the system's clock agrees with the file system's.
+    """True if the system's clock agrees with the file system's.
 
     No promise depends on the clock, so a difference is a ``note``. Records have times, and people read them.
     """
@@ -316,7 +316,7 @@ def clock(folder: str) -> Check:
 
 
 def conversation(folder: str) -> Check:
-    """Whether a conversation can be created, appended to, closed and loaded."""
+    """True if a conversation can be created, appended to, closed and loaded."""
     name = "a conversation"
     said = {"role": "user", "content": "Is anybody there?"}
     try:

@@ -160,7 +160,7 @@ class AsyncConversationLibrary:
     own. A call that has started runs to completion, also if its caller is cancelled; then the cancellation is raised.
 
     Args:
-        directory: the library's folder, or a place.
+        directory: the library's folder, or a backend.
         redact: as of :class:`ConversationLibrary`; it is called in the threads that store.
         encryption_key: as of :class:`ConversationLibrary`; a provider is called in the call's thread.
         retired_keys: as of :class:`ConversationLibrary`.

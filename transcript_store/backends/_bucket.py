@@ -91,7 +91,7 @@ class Bucket:
         try:
             import obstore
         except ImportError as error:
-            raise MissingExtraError(feature="a place on an object store", extra="objects") from error
+            raise MissingExtraError(feature="a backend on an object store", extra="objects") from error
         self.name = name or _name(url)
         where = [_name(url), *(str(options[key]) for key in sorted(options) if "endpoint" in key.lower())]
         self.identity = "objects:" + sha256(json.dumps(where).encode()).hexdigest()
@@ -121,7 +121,7 @@ class Bucket:
             return self._api.store.from_url(url, client_options=client, retry_config=retries, **given)  # type: ignore[no-any-return, call-overload]
         except Exception as error:
             kind = type(error).__name__
-        raise self.refused("open the place", f"its address or an option cannot be used ({kind})")
+        raise self.refused("open the backend", f"its address or an option cannot be used ({kind})")
 
     # ---- requests --------------------------------------------------------------------------------------------------------
 

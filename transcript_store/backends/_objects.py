@@ -213,7 +213,7 @@ class ObjectStoreBackend(PackingBackend):
         self._bucket.create(f"c/{id}/p/{last:012}-{first:012}", data)
 
     def packs_from(self, id: str, slot: int) -> bool:
-        """Whether a pack holds this slot or a later one."""
+        """True if a pack holds this slot or a later one."""
         return bool(self._listed_packs(id, slot))
 
     def delete_slots(self, id: str, slots: Iterable[int]) -> None:

@@ -254,7 +254,7 @@ class PostgresBackend(Backend):
         try:
             from transcript_store.backends._postgres_connections import Connections
         except ModuleNotFoundError as error:
-            raise MissingExtraError(feature="a place on PostgreSQL", extra="postgres") from error
+            raise MissingExtraError(feature="a backend on PostgreSQL", extra="postgres") from error
         conninfo, self._schema = _with_schema(conninfo, schema)
         self.name = name
         self._may_create = create
@@ -494,7 +494,7 @@ _LIST = """
 
 
 class PostgresCells(KeyValueStore):
-    """``run`` runs one statement of the place; ``refuse_if_forgetful`` refuses a server that would forget what it acknowledged."""
+    """``run`` runs one statement of the backend; ``refuse_if_forgetful`` refuses a server that would forget what it acknowledged."""
 
     can_hold = True
 

@@ -269,9 +269,9 @@ def restore(
             both heads. It was not changed. Choose another folder.
         ConversationLockedError: the folder is behind, and another process is writing to it. Close that writer first.
         ConversationNotFoundError: the backend has no such conversation, or it was deleted there.
-        CorruptTranscriptError: what is on the place is damaged.
+        CorruptTranscriptError: the conversation on the backend is damaged.
         UnsupportedVersionError: a later version of this library wrote it.
-        BackendError: the place refused, or did not answer. Call it again.
+        BackendError: the backend refused, or did not answer. Call it again.
         StorageError: the folder cannot be written, or cannot be synced; ``consequence`` says whether it is there.
     """
     files = filesystem.REAL if file_system is None else file_system

@@ -188,7 +188,7 @@ class Shipper:
         live = self._reader.log.header.generation
         return [*(number for number in archive.numbers(self._reader.folder) if number < live), live]
 
-    # ---- the place -------------------------------------------------------------------------------------------------------
+    # ---- the copy -------------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
         self._claimed.look_patiently()
@@ -219,7 +219,7 @@ class Shipper:
         return [number for number in there if number >= state.generation]
 
     def _ended_at(self, state: LogState, there: Sequence[int]) -> bool:
-        """Whether a generation that was deleted from the archive ended where the place does."""
+        """True if a generation that was deleted from the archive ended where the place does."""
         number, successor = state.generation, None
         if number + 1 in there:
             with self._reader.archived(number + 1) as log:
@@ -436,11 +436,11 @@ def ship(
         ConversationLockedError: another writer, not only a shipper, is active on the backend. Nothing was sent. Wait, or
             ``take_over``.
         ConversationTakenOverError: another one claimed it meanwhile. What was sent before is there.
-        ConversationNotFoundError: there is no conversation in the folder; or it was deleted on the place.
+        ConversationNotFoundError: there is no conversation in the folder; or it was deleted on the backend.
         CorruptTranscriptError, CorruptMetadataError: the folder or the copy is damaged. Whole records before the damage
             may have been sent.
         UnsupportedVersionError: a later version of this library wrote it.
-        BackendError: the place refused, or did not answer. Call it again.
+        BackendError: the backend refused, or did not answer. Call it again.
         StorageError: the folder cannot be read.
     """
     with Shipper(

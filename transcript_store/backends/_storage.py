@@ -185,7 +185,7 @@ class BackendWriter(MirroredLog, Writer):
         super().create(members_at, entries, features, count)
         self._summarize()
 
-    def _new_sealing(self, keys: Keyring, conversation: str) -> Sealing:  # noqa: ARG002 (the place knows which)
+    def _new_sealing(self, keys: Keyring, conversation: str) -> Sealing:  # noqa: ARG002 (the backend knows which)
         return self.slots.key.begin(keys, self.files, self.slots.opens)
 
     def meet_key(self, keys: Keyring) -> None:

@@ -371,7 +371,7 @@ class ResumableChatClient:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the last answer is on record, or nothing was said yet. If False, ``retry()`` continues the turn.
+        """True if the last answer is on record, or nothing was said yet. If False, ``retry()`` continues the turn.
 
         It may be asked at any time, in any thread. While a turn runs it is False, until its answer is on record.
         """

@@ -311,7 +311,7 @@ def host_of(url: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine: ``localhost``, or a loopback address (127.0.0.0/8, ::1)."""
+    """True if a host is this machine: ``localhost``, or a loopback address (127.0.0.0/8, ::1)."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -53,7 +53,7 @@ class ProviderInfo:
 
     @property
     def is_installed(self) -> bool:
-        """Whether the SDK is installed. The SDK is not imported; its parent packages are."""
+        """True if the SDK is installed. The SDK is not imported; its parent packages are."""
         try:
             return importlib.util.find_spec(self.sdk) is not None
         except ModuleNotFoundError:  # a parent package is missing

@@ -85,17 +85,17 @@ class History:
 
     @property
     def redacts(self) -> bool:
-        """Whether what is recorded may be less than what was given."""
+        """True if what is recorded may be less than what was given."""
         return self._conversation is not None and self._conversation.redacts
 
     @property
     def ends_cut_short(self) -> bool:
-        """Whether the last message is a reply that ended early."""
+        """True if the last message is a reply that ended early."""
         return bool(self._messages) and self._wire.is_reply(self._messages[-1]) and self._tail_is_cut_short
 
     @property
     def is_answered(self) -> bool:
-        """Whether nothing awaits a reply: there is no message, or the last one is a whole reply that calls no tool."""
+        """True if nothing awaits a reply: there is no message, or the last one is a whole reply that calls no tool."""
         last = next(reversed(self._messages), None)
         if last is None or not self._wire.is_reply(last):
             return last is None or last.get("role") in PROMPT_ROLES
@@ -334,7 +334,7 @@ class History:
 
 
 def _can_be_json(message: Message) -> bool:
-    """Whether a record could hold the message if it were short."""
+    """True if a record could hold the message if it were short."""
     try:
         encode_message(message, "message", sys.maxsize)
     except InvalidMessageError:

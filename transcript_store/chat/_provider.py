@@ -107,11 +107,11 @@ class WireFormat(Protocol):
     def user_message(self, text: str) -> Message: ...
 
     def is_reply(self, message: Message) -> bool:
-        """Whether the model wrote this message. Only such a message can contain tool calls."""
+        """True if the model wrote this message. Only such a message can contain tool calls."""
         ...
 
     def may_open(self, message: Message) -> bool:
-        """Whether the provider accepts a request that begins with this message. It does not if nothing of it can be sent."""
+        """True if the provider accepts a request that begins with this message. It does not if nothing of it can be sent."""
         ...
 
     def calls(self, message: Message) -> list[ToolCall]:

@@ -13,7 +13,7 @@ holds:
   meets the same damage, or succeeds.
 * At most ``MOST_OPEN`` unused ones stay open, with at most ``MOST_BYTES`` of their ends in memory; the
   longest unused one is closed first.
-* On a place nothing is different for the frameworks: a call that writes claims the conversation if another process
+* On a backend nothing is different for the frameworks: a call that writes claims the conversation if another process
   wrote last, and a change that another writer got in front of is made again, behind what that one wrote.
 * A forked child begins with an empty table. At the end of the interpreter all are closed.
 """
@@ -59,7 +59,7 @@ from transcript_store.library import ConversationLibrary
 # Where a framework's conversations are, how each is named there, and its options.
 
 Home = str | ConversationLibrary
-"""Where the conversations are: the absolute path of their folder, or a library, which may be on a place."""
+"""Where the conversations are: the absolute path of their folder, or a library, which may be on a backend."""
 
 NAMESPACE = UUID("6d1f1f0a-2f3c-5f0e-8a43-0b6a54f1c7d9")
 """It never changes: with another one no conversation would be found again."""
@@ -155,7 +155,7 @@ def path_of(home: Home) -> str:
 
 
 def is_folder(home: Home) -> bool:
-    """Whether the conversations are in a folder, and not on a place."""
+    """True if the conversations are in a folder, and not on a backend."""
     return isinstance(home, str) or type(home) is ConversationLibrary
 
 
@@ -252,7 +252,7 @@ class Conversation:
     ) -> T | None:
         """Make the call again as long as other writers get in front of it, and no longer than it may wait for their turns.
 
-        That happens on a place alone: nothing of the call is stored then, and each time another writer came forward.
+        That happens on a backend alone: nothing of the call is stored then, and each time another writer came forward.
         """
         until = time.monotonic() + self.again_seconds
         while True:
@@ -451,7 +451,7 @@ async def _close_unused(surplus: Sequence[Conversation]) -> None:
 
 
 def _size_of_its_end(store: ConversationStore) -> int:
-    size: int | None = getattr(store, "size_bytes", None)  # of a conversation on a place
+    size: int | None = getattr(store, "size_bytes", None)  # of a conversation on a backend
     if size is not None:
         return min(CACHE_BYTES, size)
     try:

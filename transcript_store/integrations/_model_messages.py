@@ -302,17 +302,17 @@ class _StoredTurn(NamedTuple):
     replies: deque[_Said]
     """What a page may still show of the rest."""
     is_answered: bool
-    """Whether it ends with a complete reply."""
+    """True if it ends with a complete reply."""
     is_beside_results: bool = False
-    """Whether the question stands beside results: a tool may have said it, and then no page shows it."""
+    """True if the question stands beside results: a tool may have said it, and then no page shows it."""
 
     @property
     def may_be_missing(self) -> bool:
-        """Whether a page may show nothing of it."""
+        """True if a page may show nothing of it."""
         return self.is_beside_results or not self.is_answered
 
     def shows(self, said: _Said) -> bool:
-        """Whether this is in the rest, or is the beginning of a text there; what stands in front of it is not in the rest any more.
+        """True if this is in the rest, or is the beginning of a text there; what stands in front of it is not in the rest any more.
 
         Results are an exception: tools that ran side by side end in any order.
         """
@@ -388,17 +388,17 @@ def _said_by(content: Any) -> object:
 
 
 def asks_something(message: ModelMessage) -> bool:
-    """Whether it ends with a question of the user."""
+    """True if it ends with a question of the user."""
     return bool(message.parts) and message.parts[-1].part_kind == _QUESTION
 
 
 def answers_a_call(messages: Sequence[ModelMessage]) -> bool:
-    """Whether they begin with a result."""
+    """True if they begin with a result."""
     return any(is_result(part) for message in messages[:1] for part in message.parts)
 
 
 def asks(message: ModelMessage | None, prompt: object) -> bool:
-    """Whether the message asks exactly this, and nothing else."""
+    """True if the message asks exactly this, and nothing else."""
     if not isinstance(message, ModelRequest):
         return False
     kinds: set[str] = {part.part_kind for part in message.parts}

@@ -222,7 +222,7 @@ class TranscriptSessionStore:
     turns, and each call sees what the others stored before it.
 
     Args:
-        directory: the folder with the projects, which is made if it is missing. Or a ``ConversationLibrary``, which may be on a place: all
+        directory: the folder with the projects, created if it is missing. Or a ``ConversationLibrary``, which may be on a backend: all
             projects are in it, and the list of sessions is as late as a list of the library is.
         durability: as of ``ConversationStore``.
         lock_timeout_seconds: how long to wait for the turns of others. After 60 s the SDK gives a batch up.
@@ -276,7 +276,7 @@ class TranscriptSessionStore:
                             partial(self._append, found, key, given), partial(self._begin, found, key, given)
                         )
                         return
-                    except ConversationNotFoundError:  # it was deleted, and on a place an id has one life
+                    except ConversationNotFoundError:  # it was deleted, and on a backend an id has one life
                         if is_folder(self._home):
                             raise
 
@@ -350,7 +350,7 @@ class TranscriptSessionStore:
     # ---- besides -------------------------------------------------------------------------------------------------
 
     def directory(self, key: Key) -> str:
-        """The folder of the conversation that belongs to a key; on a place, what errors call it."""
+        """The folder of the conversation that belongs to a key; on a backend, what errors call it."""
         home, name = self._place_now(key)
         return f"{path_of(home)}/{name}"
 
@@ -382,7 +382,7 @@ class TranscriptSessionStore:
         return f"{self._project(key['project_key'])}/{_SUBAGENTS}/{main}"
 
     def _place(self, key: Key, life: int = 0) -> tuple[Home, str]:
-        """Where the conversation is, and its id. On a place an id that was deleted stays deleted: the next one has another life."""
+        """Where the conversation is, and its id. On a backend an id that was deleted stays deleted: the next one has another life."""
         subpath = key.get("subpath")
         home = self._project(key["project_key"]) if subpath is None else self._subagents(key)
         parts = [key["project_key"], key["session_id"], *([] if subpath is None else [subpath])]
@@ -466,7 +466,7 @@ async def _listed(home: Home, *, last_extra: bool = False) -> list[ConversationS
 
 
 def _read(library: ConversationLibrary, last_extra: bool) -> list[ConversationSummary]:
-    """A list on a place has no extras, so each conversation is read for them."""
+    """A list on a backend has no extras, so each conversation is read for them."""
     ours = [one for one in library.iter_list() if _key_in(one) is not None]
     if not last_extra:
         return ours

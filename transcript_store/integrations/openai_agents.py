@@ -71,18 +71,18 @@ class TranscriptSession:
     Args:
         session_id: the session's key: any text.
         directory: the folder with the conversations, a library, which is made if it is missing. Or a
-            ``ConversationLibrary``, which may be on a place: objects that are given the same one share what is open.
+            ``ConversationLibrary``, which may be on a backend: objects that are given the same one share what is open.
         session_settings: as of the SDK's own sessions: ``limit``, how many items ``get_items()`` returns by default.
         durability: as of ``ConversationStore``.
         lock_timeout_seconds: how long to wait for the turns of others.
         keep_cleared: whether ``clear_session()`` keeps what it clears, in ``archive/``. With False, what was cleared and
-            compacted is removed; on a place that cannot be.
+            compacted is removed; on a backend that cannot be.
         redact: as of ``ConversationStore``: takes out of an item what must not be stored, before it is. Give the same
             function each time.
 
     Raises:
         TypeError: the key is no text, or ``redact`` cannot be called.
-        ValueError: ``directory`` is a file, there is no such ``durability``, or ``keep_cleared`` is False on a place.
+        ValueError: ``directory`` is a file, there is no such ``durability``, or ``keep_cleared`` is False on a backend.
         CorruptTranscriptError: any call; the session is damaged. ``transcript-store verify`` and ``repair`` help.
         ConversationLockedError: any call; a store that holds its lock (``hold_lock=True``) has the session open.
         TranscriptStoreError: any call, as ``ConversationStore``.
@@ -111,7 +111,7 @@ class TranscriptSession:
         self._max_bytes = options.store(*self._place[:2]).max_line_bytes  # which checks the options
         if not (keep_cleared or is_folder(home)):
             raise ValueError(
-                "keep_cleared must be True on a place: what is cleared stays in its slots until the session is deleted"
+                "keep_cleared must be True on a backend: what is cleared stays in its slots until the session is deleted"
             )
         self._keep_cleared = keep_cleared
         self._compacted: _Sent | None = None
@@ -173,7 +173,7 @@ class TranscriptSession:
 
     @property
     def directory(self) -> str:
-        """The conversation's folder; on a place, what errors call it."""
+        """The conversation's folder; on a backend, what errors call it."""
         return f"{path_of(self._place[0])}/{self._place[1]}"
 
     def close(self) -> None:
@@ -292,7 +292,7 @@ class _Snapshot:
 
     items: list[Any]
     complete: bool
-    """Whether these are all items."""
+    """True if these are all items."""
     replace_suffix: Callable[[int, list[Any]], Awaitable[bool]]
     """Replace the items from the number ``start``; False, and nothing was done, if the session is not as it was."""
 

@@ -115,9 +115,9 @@ class _Run:
     plain: list[Any] = field(default_factory=list)
     has_begun: bool = False
     is_given: bool = False
-    """Whether the caller gave the run a history."""
+    """True if the caller gave the run a history."""
     has_more: bool = False
-    """Whether that has more than what is stored."""
+    """True if that has more than what is stored."""
     head: str = _NO_HEAD
     """What the transcript ended in when these were its last messages. Once another run stored something it stays behind, and with it
     nothing can be taken back: the last messages may be the other's."""
@@ -162,7 +162,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
     Args:
         key: the history's key: any text.
         directory: the folder with the conversations, a library, which is made if it is missing. Or a
-            ``ConversationLibrary``, which may be on a place: objects that are given the same one share what is open.
+            ``ConversationLibrary``, which may be on a backend: objects that are given the same one share what is open.
         durability: as of ``ConversationStore``.
         lock_timeout_seconds: how long to wait for the turns of others, and for another run of this process to end.
         redact: as of ``ConversationStore``: takes out of a message what must not be stored, before it is. The run that
@@ -229,7 +229,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
 
     @property
     def directory(self) -> str:
-        """The conversation's folder; on a place, what errors call it."""
+        """The conversation's folder; on a backend, what errors call it."""
         return f"{path_of(self._place[0])}/{self._place[1]}"
 
     def conversation(self) -> ConversationStore:

@@ -40,7 +40,7 @@ class Cursors(Generic[_T]):
         self._lock = Lock()
 
     def given(self, place: _T) -> str:
-        """A cursor for a place. The oldest is forgotten when there are a thousand."""
+        """A cursor for a position. The oldest is forgotten when there are a thousand."""
         cursor = secrets.token_urlsafe(12)
         with self._lock:
             self._places[cursor] = place
@@ -86,7 +86,7 @@ class Scope:
         return " ".join([*(f'label:"{label}"' for label in self._labels), query])
 
     def has(self, labels: Mapping[str, str] | None) -> bool:
-        """Whether a conversation with these labels may be read.
+        """True if a conversation with these labels may be read.
 
         The index was asked already. It may be behind, and to it a letter's case does not count.
         """
@@ -112,11 +112,11 @@ class SealedTranscript:
         self.begin = FilePosition(0, 0, str(metadata.generation))
 
     def holds(self, place: FilePosition) -> bool:
-        """Whether it is still the generation that the place is in."""
+        """True if it is still the generation of this position."""
         return place.head == self.begin.head and place.seq <= self._store.record_count
 
     def records(self, after: FilePosition) -> Iterator[tuple[LocatedRecord, FilePosition]]:
-        """The records behind a place, with the place behind each."""
+        """The records after a position, each with the position after it."""
         for record in self._store.iter_records(after_seq=after.seq):
             yield LocatedRecord(record, 0, ""), FilePosition(record.seq, 0, self.begin.head)
 
@@ -254,7 +254,7 @@ class LibraryTools:
     arguments are looked at, and none of them becomes a path.
 
     Args:
-        library: the library, or its directory. One on a place is read there; nothing is claimed.
+        library: the library, or its directory. One on a backend is read there; nothing is claimed.
         scope: which conversations may be read.
         redact: takes the secrets out of everything that is quoted. Nothing is found in what it takes out.
         cache: the directory of the index; None for the one in the user's cache directory.
@@ -475,7 +475,7 @@ class LibraryTools:
         limit: int,
         kinds: Sequence[Kind],
     ) -> tuple[list[dict[str, Any]], FilePosition, bool]:
-        """Messages behind a place, the place behind them, and whether the answer was full before the end."""
+        """Messages after a position, the position after them, and whether the answer was full before the end."""
         found: list[dict[str, Any]] = []
         left = ANSWER_CHARACTERS
         for placed, behind in transcript.records(place):
@@ -518,7 +518,7 @@ def _seq_from_the_end(transcript: TranscriptFile | SealedTranscript, count: int)
 
 
 def _counts(record: Record) -> bool:
-    """Whether it is a message that was not taken back."""
+    """True if it is a message that was not taken back."""
     return record.message is not None and not record.is_retracted
 
 

@@ -53,7 +53,7 @@ def require_redactor(redact: object) -> None:
 
 
 class SecretRedactor:
-    """Takes secrets out of messages: a call gives the message with ``[redacted:<kind>]`` in the place of each.
+    """Takes secrets out of messages: a call gives the message with ``[redacted:<kind>]`` instead of each.
 
     Every text anywhere in a message is looked at: names of members too, the values within a text that is JSON, and that text as
     it stands. A message without secrets comes back as the very object that it was; no other is changed. A redacted message has

@@ -243,7 +243,7 @@ _PLACEHOLDER = re.compile(
     r"[$#]{0,2}\{{1,2}[\w.]*\}{1,2}|\$\w+|%[^%]*%|%[ds]|[*x.]+|(?:" + DONE + r")+"
     r"|(?i:pass(?:word|wd)?|secret|pwd|token|your[-_].*|changeme)"
 )
-"""What stands in the place of a password. A text that only begins as a variable does is a password: ``$uper$ecret``."""
+"""The placeholder for a password. A text that only begins as a variable does is a password: ``$uper$ecret``."""
 _ATTRIBUTES = frozenset({"expires", "path", "domain", "max-age", "samesite", "priority", "version", "comment"})
 """Of a cookie, what is beside its value."""
 _NAMED = tuple(kind for kind in _KINDS if SET in kind.rest)
@@ -319,7 +319,7 @@ def _of_kind(text: str, kind: Kind, literal: str) -> Iterator[tuple[int, int, st
 
 
 def _may_begin(text: str, at: int, kind: Kind) -> bool:
-    """Whether what stands before a literal lets it be this kind's."""
+    """True if what stands before a literal lets it be this kind's."""
     if not kind.is_anywhere and not _begins_a_word(text, at, kind):
         return False
     return not kind.before or (
@@ -328,7 +328,7 @@ def _may_begin(text: str, at: int, kind: Kind) -> bool:
 
 
 def _begins_a_word(text: str, at: int, kind: Kind) -> bool:
-    r"""Whether no letter stands before a place, except for those of an escape: ``\nsk-…`` in JSON within a text,
+    r"""True if no letter stands before a place, except for those of an escape: ``\nsk-…`` in JSON within a text,
     ``%3Dsk-…`` in a URL, or a colour. A digit or an underscore may: it is the end of a name, or of a prefix.
     """
     if at == 0 or text[at - 2 : at] in _ESCAPES or _PERCENT.fullmatch(text, max(0, at - 3), at):
@@ -347,7 +347,7 @@ def _is_secret(secret: str, kind: Kind) -> bool:
 
 
 def _is_basic(text: str) -> bool:
-    """Whether this is ``user:password`` in base64."""
+    """True if this is ``user:password`` in base64."""
     try:
         return ":" in base64.b64decode(text, validate=True).decode("ascii")
     except ValueError:

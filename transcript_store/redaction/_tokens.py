@@ -20,13 +20,13 @@ class Kind(NamedTuple):
     stands between two rounds ends the first, and none gives back more than 256 characters. So it takes time by the length of what it
     matches."""
     is_anywhere: bool = False
-    """Whether a letter may stand before the literal."""
+    """True if a letter may stand before the literal."""
     is_alone: bool = False
-    """Whether ``+``, ``/`` and ``-`` may not stand before it either: within other base64, or within a name, it is none."""
+    """True if ``+``, ``/`` and ``-`` may not stand before it either: within other base64, or within a name, it is none."""
     is_random: bool = False
     """True if the secret must not look like a chosen name."""
     is_basic: bool = False
-    """Whether the secret must be ``user:password`` in base64."""
+    """True if the secret must be ``user:password`` in base64."""
     before: str = ""
     """What stands right before the literal and belongs to the secret: one character class of a fixed width for each part."""
     width: int = 0
@@ -46,7 +46,7 @@ def secret_kind(name: str, literals: str, rest: str, *, anywhere: bool = False, 
 
 
 DONE = r"\[redacted:[a-z0-9-]{1,40}\]"
-"""What stands in the place of a secret."""
+"""The placeholder for a secret."""
 CHARACTER = r"[A-Za-z0-9_-]"
 ENDS = r"(?![A-Za-z0-9+/=_-])"
 """Nothing follows that could go on with it, in whichever base64."""

@@ -78,7 +78,7 @@ CREATE INDEX beside ON document (kind) WHERE kind > 0;
 CREATE TABLE word (text TEXT PRIMARY KEY) WITHOUT ROWID;
 INSERT INTO about VALUES ('words', 1);
 """
-# No text is kept (content=''): a hit is a place. The text is folded before it comes here, so all that is not ASCII and comes is
+# No text is kept (content=''): a hit is a position. The text is folded before it comes here, so all that is not ASCII and comes is
 # part of a word. Only what SQLite 3.40 has is used.
 _WORDS = f"""
 CREATE VIRTUAL TABLE words USING fts5 ({", ".join(COLUMNS)}, content='',
@@ -351,7 +351,7 @@ def is_busy(error: BaseException) -> bool:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether there was no space for what SQLite wanted to write, here or among its temporary files."""
+    """True if there was no space for what SQLite wanted to write, here or among its temporary files."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
 
 

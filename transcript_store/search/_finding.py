@@ -158,7 +158,7 @@ class Finder:
         return f"words CROSS JOIN document d ON d.n = words.rowid {_OF_ITS} WHERE {_OF_RANGE} AND {plan.where}"
 
     def _leads_everywhere(self) -> bool:
-        """Whether no message in the index was forgotten: then what its words say needs no look at where it leads."""
+        """True if no message in the index was forgotten: then what its words say needs no look at where it leads."""
         asked = "SELECT (SELECT coalesce(max(n), 0) FROM document) = (SELECT value FROM about WHERE name = 'messages')"
         return bool(self._connection.execute(asked).fetchone()[0])
 

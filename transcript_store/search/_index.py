@@ -58,7 +58,7 @@ class SearchIndex:
 
     Args:
         library: the library, or its directory. Every conversation directly under it is searched, whatever its folder is
-            called. A library on a place has an index here too.
+            called. A library on a backend has an index here too.
         cache: the directory that the file stands in; None for ``transcript-store`` in the user's cache directory.
         encryption_key: the key of sealed conversations. Nothing of them comes into the index: with the key a search
             reads them, one after the other, in memory.

@@ -136,7 +136,7 @@ class _Texts(NamedTuple):
     first_document: int | None
     last_document: int | None
     damaged: bool = False
-    """Whether damage was met where its texts end: what follows is not in the index."""
+    """True if damage was met where its texts end: what follows is not in the index."""
 
 
 _NOTED = ", ".join(_Texts._fields)
@@ -341,7 +341,7 @@ class _IndexTransaction:
         self._gone: list[tuple[int]] = []
 
     def is_full(self) -> bool:
-        """Whether there are enough messages or there is enough text in it, or the time is over."""
+        """True if there are enough messages or there is enough text in it, or the time is over."""
         return (
             self._documents_left <= 0
             or self._characters_left <= 0

@@ -77,7 +77,7 @@ class Query:
     without: tuple[Term, ...] = ()
     columns: tuple[str, ...] = COLUMNS
     is_limited: bool = False
-    """Whether the columns were named. Else what was said stands before calls, results and thinking, and these before scaffolding."""
+    """True if the columns were named. Else what was said stands before calls, results and thinking, and these before scaffolding."""
     filters: tuple[Filter, ...] = ()
     after: str | None = None
     before: str | None = None
@@ -211,7 +211,7 @@ class QueryPlan(NamedTuple):
     values: list[Any]
     """For ``where``; behind them stand the lives of a range, if it has some."""
     is_exact: bool
-    """Whether the matcher refuses nothing that the index proposes, except what changed meanwhile."""
+    """True if the matcher refuses nothing that the index proposes, except what changed meanwhile."""
     ranges: list[Range]
     """Where in the index the conversations stand that its filters leave, the last first; others may stand among them."""
 
@@ -359,7 +359,7 @@ def _condition(one: Filter) -> tuple[str, list[Any]]:
 
 
 def _contains(column: str, value: str) -> tuple[str, list[Any]]:
-    """Whether a text contains another, letters' case and accents apart. If both are ASCII, SQLite says so without a call of Python."""
+    """True if a text contains another, letters' case and accents apart. If both are ASCII, SQLite says so without a call of Python."""
     small = _in_small(value)
     if not small.isascii():
         return f"has_text({column}, ?)", [value]
@@ -407,7 +407,7 @@ def _has_text(text: str | None, part: str) -> bool:
 
 
 def _has_any(text: str | None, parts: str) -> bool:
-    """Whether a text contains one of many others, given as JSON: each stretch of it that is as long as one of them is looked up."""
+    """True if a text contains one of many others, given as JSON: each stretch of it that is as long as one of them is looked up."""
     of_length = _by_length(parts)
     small = "" if text is None else _in_small(text)
     return text is not None and any(

@@ -274,7 +274,7 @@ def _words_of(text: str) -> str:
 
 
 def _has_run(text: str) -> bool:
-    """Whether a run is in it that is too long to be a word. It would hold one of the places that stand as far apart as it is long."""
+    """True if a run is in it that is too long to be a word. It would hold one of the places that stand as far apart as it is long."""
     for place in range(_SHORTEST_RUN - 1, len(text), _SHORTEST_RUN):
         # Most places stand between two spaces, near enough: that is seen in a third of the time.
         space, next_space = (

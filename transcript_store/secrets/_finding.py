@@ -42,7 +42,7 @@ class FoundSecrets:
     counts: Mapping[str, int] = field(default_factory=dict)
     """How many secrets of each kind."""
     is_unknown: bool = False
-    """Whether the generation is from before secrets were taken out that this redactor does not know: it may hold them."""
+    """True if the generation is from before secrets were taken out that this redactor does not know: it may hold them."""
     reason: str | None = None
     """Why it could not be read; None if it was."""
     error: TranscriptStoreError | None = field(default=None, compare=False)
@@ -236,7 +236,7 @@ def _in_records(store: ConversationStore, generation: int | None, redactor: Secr
 
 
 def _knows(store: ConversationStore, generation: int, redactor: SecretRedactor) -> bool:
-    """Whether the redactor takes out all that was taken out when this generation began."""
+    """True if the redactor takes out all that was taken out when this generation began."""
     redaction, kinds = None, set()
     for record in store.iter_records(generation=generation):
         note = note_of(record) or {}
@@ -276,7 +276,7 @@ def forget_secrets(
 ) -> Iterator[ForgottenSecrets]:
     """Remove the secrets of a library's conversations, forks among them; says what was done, part by part.
 
-    What a conversation says now stays, with ``[redacted:kind]`` in the place of each secret. Earlier generations and
+    What a conversation says now stays, with ``[redacted:kind]`` instead of each secret. Earlier generations and
     quarantines that hold secrets are deleted, and so are generations from before a redaction that this redactor cannot
     check. When a part is reported it is durably done. Snapshots, copies elsewhere and the files that were imported stay
     as they are. The next import of such a file needs a redactor that takes out as much.

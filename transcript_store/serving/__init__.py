@@ -37,7 +37,7 @@ def serve(
     directory.
 
     Args:
-        library: the library, or its directory. One on a place is read there: nothing is claimed.
+        library: the library, or its directory. One on a backend is read there: nothing is claimed.
         ready: called with the path of that file, as soon as the server answers.
         show_address: called with the address itself before that. Show it to a person; a log or another process must not get it.
         failed: called with an error of the server's own, of which the client learns nothing. An error that any other user of the machine

@@ -30,7 +30,7 @@ class ServedLibrary(Protocol):
     """How often an open conversation is checked for new records."""
 
     def has(self, name: str) -> bool:
-        """Whether a conversation may have this name: it comes from a browser, and no disk or server was asked before."""
+        """True if a conversation may have this name: it comes from a browser, and no disk or server was asked before."""
         ...
 
     def source(self, name: str) -> Source:

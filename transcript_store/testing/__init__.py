@@ -40,7 +40,7 @@ makes clients that talk to a model with scripted replies. ``tests/chat/test_cont
 ``IntegrationBench``.
 
 ``SimulatedBackend`` and ``SimulatedObjectStore`` are engines in memory that lose, delay and repeat requests, and ``check_backend``
-holds an engine of your own to the contract of ``places.Place`` (docs/engines.md).
+checks a backend of your own against the contract of ``backends.Backend`` (docs/engines.md).
 
 With Hypothesis (the extra ``testing``) there are more, in modules of their own: ``testing.strategies`` draws messages, conversations,
 damaged files and schedules of crashes; ``testing.machines`` has long lives at random; ``testing.profiles`` says how long to look.

@@ -89,7 +89,7 @@ def original_of(plan: SessionPlan) -> bytes:
 
 
 def check_accounts(plan: SessionPlan) -> None:
-    """Whether each line of a session ends in a message, an event or a finding (F6)."""
+    """True if each line of a session ends in a message, an event or a finding (F6)."""
     named = {number for entry in planned_entries(plan) for number in entry.lines}
     told = {finding.line for finding in plan.findings if finding.line is not None}
     if plan.is_part:
@@ -102,7 +102,7 @@ def check_accounts(plan: SessionPlan) -> None:
 
 
 def check_storable(plan: SessionPlan) -> None:
-    """Whether what is planned can be stored."""
+    """True if what is planned can be stored."""
     for entry in planned_entries(plan):
         encode_message(entry.extra, "extra", _MAX_BYTES)
         if entry.message is not None:
@@ -364,7 +364,7 @@ def _cut(case: Case) -> None:
 
 
 def _heads(case: Case) -> None:
-    """Whether a source is recognized can be asked of any beginning."""
+    """True if a source is recognized can be asked of any beginning."""
     known = sample_head(case.sample)
     for seed in range(case.seeds):
         case.where = f", its head made wrong by seed {seed}"

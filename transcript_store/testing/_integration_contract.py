@@ -39,11 +39,11 @@ class IntegrationBench(ABC):
     """How the contract uses an integration: yours to write, a few lines each. All in one library; each key is a conversation.
 
     Args:
-        directory: of the library; or a library on a place, if the contract is given a place.
+        directory: of the library; or a library on a backend, if the contract is given one.
     """
 
     keeps_nan: bool = True
-    """Whether the framework's own encoding keeps NaN and infinities. (pydantic's writes null.)"""
+    """True if the framework's own encoding keeps NaN and infinities. (pydantic's writes null.)"""
 
     def __init__(self, directory: str | ConversationLibrary) -> None:
         self.directory = directory
@@ -66,7 +66,7 @@ class IntegrationBench(ABC):
 
     @abstractmethod
     def folder(self, key: str) -> str:
-        """The conversation's folder. On a place, any path that ends with the conversation's id."""
+        """The conversation's folder. On a backend, any path that ends with the conversation's id."""
 
     @abstractmethod
     def close(self, key: str) -> None:
@@ -77,7 +77,7 @@ MakeBench = Callable[[Any], IntegrationBench]
 
 
 class Underneath:
-    """A bench, and what is under it: a directory, or a place on which each rule has keys of its own."""
+    """A bench, and what is under it: a directory, or a backend on which each rule has keys of its own."""
 
     def __init__(self, make_bench: MakeBench, directory: str, place: Callable[[], Backend] | None, prefix: str) -> None:
         self._make_bench, self._open_place = make_bench, place
@@ -122,7 +122,7 @@ class Underneath:
         return verification.is_intact and not verification.findings
 
     def damage(self, key: str) -> Callable[[], None]:
-        """Change what is stored; returns what brings back the rest. On a place nothing can: its slots are written once."""
+        """Change what is stored; returns what brings back the rest. On a backend nothing can: its slots are written once."""
         if self.place is not None:
             name = self.folder(key).name
             last = max(self.place.read(name), key=lambda piece: piece.last)
@@ -194,8 +194,8 @@ def check_integration(
     """Check an integration against the contract, with asyncio. It returns nothing if the integration keeps it.
 
     Args:
-        make_bench: makes a bench in an empty directory, whose path it is given; or on a library, if there is a place.
-        place: opens a place without conversations, and each time the same one, as another process would. The conversations stay there.
+        make_bench: makes a bench in an empty directory, whose path it is given; or on a library, if there is a backend.
+        place: opens a backend without conversations, and each time the same one, as another process would. The conversations stay there.
         is_shared: whether several processes see the same place. One in memory they do not share, and I11 is left out.
 
     Raises:

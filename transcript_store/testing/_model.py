@@ -138,7 +138,7 @@ class Operation:
 
 
 def _counts(entry: Sequence[Any]) -> bool:
-    """Whether a record has a message that was not taken back."""
+    """True if a record has a message that was not taken back."""
     return entry[0] is not None and not entry[2:]
 
 

@@ -45,7 +45,7 @@ class SimulatedCells(KeyValueStore):
     There a version is a hash of the bytes, a list is made of pages of two names, each a request, and nothing is held or removed.
 
     Args:
-        ask: makes one request of the place: the call, the name, what it does, and whether it changes something.
+        ask: makes one request of the backend: the call, the name, what it does, and whether it changes something.
         can_hold: whether they are those of a database.
     """
 
@@ -163,7 +163,7 @@ class Fate(Enum):
 
 
 class BackendRequest(NamedTuple):
-    """One request of a place: its number, counted from 1, the call that it is part of, what it does, and to which name."""
+    """One request of a backend: its number, counted from 1, the call that it is part of, what it does, and to which name."""
 
     number: int
     call: str
@@ -173,7 +173,7 @@ class BackendRequest(NamedTuple):
     """What it is about: ``s/3`` is a slot, ``p/1-7`` a pack, ``k`` the key, ``m`` the summary; of a cell, its name; of a list, what names
     begin with."""
     changes: bool
-    """Whether it changes something, so that it may land late."""
+    """True if it changes something, so that it may land late."""
 
 
 _SILENT = frozenset({Fate.REFUSED, Fate.LOST, Fate.LATE})
@@ -309,7 +309,7 @@ class SimulatedBackend(Backend):
         return self._request("key", "k", lambda: self._keys.get(id) or None)
 
     def put_key(self, id: str, data: bytes, known: bytes | None) -> bool:
-        """Put the key file in the place of ``known``."""
+        """Replace the key file ``known``."""
         return self._request("put_key", "k", lambda: self._put_key(id, data, known), changes=True)
 
     def _put_key(self, id: str, data: bytes, known: bytes | None) -> bool:
@@ -408,7 +408,7 @@ class SimulatedObjectStore(SimulatedBackend):
         self._request("put_pack", name, lambda: self._create(id, name, data), changes=True)
 
     def packs_from(self, id: str, slot: int) -> bool:
-        """Whether a pack holds this slot or a later one."""
+        """True if a pack holds this slot or a later one."""
         return self._request("packs_from", "p/", lambda: bool(self._listed(id, "p/", slot - 1)))
 
     def delete_slots(self, id: str, slots: Iterable[int]) -> None:

@@ -1,7 +1,7 @@
 """The content of a simulated disk, and what it may be after a power loss.
 
 The model assumes only what POSIX and fsync(2) promise, and nothing that a particular file system adds (Pillai and others, "All
-File Systems Are Not Created Equal", OSDI 2014). A change consists of *steps*. A step that was synced is on the medium (stable
+File Systems Are Not Created Equal", OSDI 2014). A change consists of *steps*. A step that was synced is on disk (stable
 storage). Of the others, any may reach it, in any order:
 
 * A write is one step for the new size and one for each page of data that it touches. A page may be torn.
@@ -67,16 +67,16 @@ Step = NameStep | SizeStep | DataStep
 
 @dataclass(slots=True)
 class PendingStep:
-    """A step that may not be on the medium yet."""
+    """A step that may not be on disk yet."""
 
     step: Step
     durable: bool = False
     lost: bool = False
-    """True after a failed sync: the step is in the cache, but will never be on the medium."""
+    """True after a failed sync: the step is in the cache, but will never be on disk."""
 
 
 class Disk:
-    """The inodes as processes see them, and the changes that may not be on the medium."""
+    """The inodes as processes see them, and the changes that may not be on disk."""
 
     def __init__(self, page_bytes: int, sector_bytes: int) -> None:
         self.page_bytes = page_bytes
@@ -156,7 +156,7 @@ class Disk:
             self.inodes[inode].data[:] = self.on_medium(inode)
 
     def on_medium(self, inode: int) -> bytearray:
-        """What a file contains once all pending changes are on the medium. What a failed sync lost is not in it."""
+        """What a file contains once all pending changes are on disk. What a failed sync lost is not in it."""
         lasting = self._medium.get(inode)
         found = {inode: Inode(inode, is_directory=False, data=bytearray(lasting.data if lasting else b""))}
         for change in self.changes:

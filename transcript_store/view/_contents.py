@@ -176,7 +176,7 @@ def said_of_hidden(hidden: tuple[int, ...]) -> str:
 
 
 def _is_shown(record: Record) -> bool:
-    """Whether a page has this record: retracted messages are not passed on."""
+    """True if a page has this record: retracted messages are not passed on."""
     return not record.is_retracted
 
 

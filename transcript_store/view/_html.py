@@ -40,7 +40,7 @@ def text(said: str) -> Html:
 
 
 def _is_plain(said: str) -> bool:
-    """Whether a text is its own markup. Of a screen of output it takes a sixth of the pattern's time to take out what is plain."""
+    """True if a text is its own markup. Of a screen of output it takes a sixth of the pattern's time to take out what is plain."""
     if len(said) > _SHORT and said.isascii():
         return not said.encode().translate(None, _PLAIN)
     return _TO_BE_CHANGED.search(said) is None

@@ -366,13 +366,13 @@ def _parser() -> MarkdownIt | None:
 
 
 def _is_closed(tokens: list[Token]) -> bool:
-    """Whether what follows the text is a paragraph of its own."""
+    """True if what follows the text is a paragraph of its own."""
     kinds = [(token.type, token.level, token.content) for token in tokens[-3:]]
     return kinds == [("paragraph_open", 0, ""), ("inline", 1, _SENTINEL), ("paragraph_close", 0, "")]
 
 
 def _does_nothing(tokens: list[Token]) -> bool:
-    """Whether no heading is as high as one of the document's, and nothing is left that :func:`_escaped` should have escaped."""
+    """True if no heading is as high as one of the document's, and nothing is left that :func:`_escaped` should have escaped."""
     if any(token.type == "html_block" for token in tokens):
         return False
     if any(int(token.tag[1:]) < _BELOW for token in tokens if token.type == "heading_open"):

@@ -58,12 +58,12 @@ _BLANK_LINE = re.compile(r"\n[ \t]*\n")
 
 
 def is_marked(said: str) -> bool:
-    """Whether a text may be more than short paragraphs."""
+    """True if a text may be more than short paragraphs."""
     return len(said) > _LONGEST_MARKDOWN or _MARKED.search(said) is not None
 
 
 def is_safe_link(url: str) -> bool:
-    """Whether an address is of a kind that a link may lead to."""
+    """True if an address is of a kind that a link may lead to."""
     return _ADDRESS.match(url) is not None
 
 

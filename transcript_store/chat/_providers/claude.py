@@ -210,7 +210,7 @@ def _reply(body: JSON, half: set[int]) -> Reply:
 
 
 def _whole(block: JSON, half: bool) -> bool:
-    """Whether a block of an incomplete reply can be sent again. ``half`` says that the block itself is incomplete.
+    """True if a block of an incomplete reply can be sent again. ``half`` says that the block itself is incomplete.
 
     An incomplete text can be sent. Thinking needs its signature, which comes last.
     """

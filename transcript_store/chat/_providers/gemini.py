@@ -164,7 +164,7 @@ class GeminiAssembly:
 
 
 def _goes_on(before: JSON, part: JSON) -> bool:
-    """Whether a part continues the text of the part before it. A part with other members, as a signature, stays separate."""
+    """True if a part continues the text of the part before it. A part with other members, as a signature, stays separate."""
     return (
         before.keys() == part.keys()
         and part.keys() <= {"text", "thought"}
@@ -218,7 +218,7 @@ def _says_something(part: JSON) -> bool:
 
 
 def _whole(part: JSON) -> bool:
-    """Whether a part of an incomplete reply can be sent again. Thinking needs its signature, and a text must not be empty."""
+    """True if a part of an incomplete reply can be sent again. Thinking needs its signature, and a text must not be empty."""
     if part.get("thought"):
         return bool(part.get("thoughtSignature") or part.get("thought_signature"))
     return _says_something(part)

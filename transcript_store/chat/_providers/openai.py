@@ -241,7 +241,7 @@ def _sendable(message: Message) -> Message | None:
 
 
 def _is_spelled_out(call: JSON) -> bool:
-    """Whether a call has the text of a JSON object as its function's arguments, or calls something else."""
+    """True if a call has the text of a JSON object as its function's arguments, or calls something else."""
     function = call.get("function")
     if not isinstance(function, dict):
         return True

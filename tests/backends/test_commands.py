@@ -108,7 +108,7 @@ def test_no_error_of_arguments_tells_the_password(cli: Cli, command: tuple[str, 
 @pytest.mark.parametrize("url", ["ftp://host/x", "host/x", "", "postgresql://[::1/x", "//host"])
 def test_what_is_no_address_is_refused(url: str) -> None:
     """The error says which schemes there are, and repeats nothing of what stands behind it."""
-    with pytest.raises(ValueError, match="not a backend.s address") as told:
+    with pytest.raises(ValueError, match=r"not a backend.s address") as told:
         open_backend(url)
     assert "host" not in str(told.value)
 
@@ -544,7 +544,9 @@ def every_command(cli: Cli, place: str, keys: tuple[str, str], tmp_path: Path) -
     do("shred", at, "--yes", code=1)  # it was plain once, and those slots can be read
     do("show", at, "--key-file", two, code=1)
     due = ("prune", place, "--older-than", "0d", "--yes")
-    assert "it can never be read again" in do(*due, "--key-file", two, "--snapshots", place, code=1)  # so it is not kept
+    assert "it can never be read again" in do(
+        *due, "--key-file", two, "--snapshots", place, code=1
+    )  # so it is not kept
     do(*due)
     assert do("list", place, "--json") == ""
     return said

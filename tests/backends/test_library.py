@@ -675,5 +675,7 @@ def test_a_page_begins_behind_a_summary_and_not_behind_an_id(tmp_path):
 
 def test_a_place_that_was_not_made_yet():
     """Somebody forgot the brackets."""
-    with pytest.raises(TypeError, match=r"SimulatedBackend is a class, not a backend: SimulatedBackend\(…\) creates one"):
+    with pytest.raises(
+        TypeError, match=r"SimulatedBackend is a class, not a backend: SimulatedBackend\(…\) creates one"
+    ):
         ConversationLibrary(SimulatedBackend)

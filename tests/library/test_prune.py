@@ -413,7 +413,9 @@ def test_a_generation_stays_if_a_label_was_changed_since_it_was_listed(
         store.append_message(says("the newest is looked at first"))
     monkeypatch.setattr(ConversationStore, "delete_generation", meanwhile)
     done = shelf.prune(keep_generations=0, labels=project, dry_run=False)
-    assert [(item.id, item.skipped) for item in done.skipped] == [(second, "it changed meanwhile and is no longer expired")]
+    assert [(item.id, item.skipped) for item in done.skipped] == [
+        (second, "it changed meanwhile and is no longer expired")
+    ]
     assert [generations(shelf, chat) for chat in (first, second)] == [[1], [0, 1]]
 
 

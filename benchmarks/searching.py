@@ -33,7 +33,7 @@ from transcript_store.search import Order, SearchIndex
 from transcript_store.search._answers import ORDERS, listed, page_of
 from transcript_store.search._catalogue import find_changes
 from transcript_store.search._database import Database
-from transcript_store.search._index_source import FolderShelf
+from transcript_store.search._index_source import FolderIndexSource
 from transcript_store.search._query import functions
 
 
@@ -347,7 +347,7 @@ def pages(path: Path, rows: int) -> None:
 
     def timed(after: str | None, order: Order, filter: str = "", times: int = 51) -> float:
         return 1e3 * processor(
-            lambda: listed(database, FolderShelf("/library"), page_of(50, after, order, filter)), times
+            lambda: listed(database, FolderIndexSource("/library"), page_of(50, after, order, filter)), times
         )
 
     asked = "SELECT * FROM conversation ORDER BY updated_at DESC, n DESC LIMIT 50"
@@ -355,7 +355,7 @@ def pages(path: Path, rows: int) -> None:
     for order in ORDERS:
         took = timed(None, order)
         print(f"50 by {order}: {took:.2f} ms, the bare query {bare:.2f} ms: {took / bare:.1f} x")
-    second = listed(database, FolderShelf("/library"), page_of(50, None, "updated", "")).next
+    second = listed(database, FolderIndexSource("/library"), page_of(50, None, "updated", "")).next
     print(f"the page behind it: {timed(second, 'updated'):.2f} ms")
     print(f"title: with how many there are: {timed(None, 'updated', 'title:77777', 3):.0f} ms")
     database.close()

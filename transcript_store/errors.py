@@ -52,7 +52,7 @@ import errno as _errno
 from typing import Any, dataclass_transform
 
 from transcript_store.display import line_location
-from transcript_store.hints import Hint, way_out_of_damage
+from transcript_store.hints import Hint, hint_of_damage
 
 
 @dataclass_transform(kw_only_default=True)  # for type checkers: the annotations of a class are its arguments
@@ -69,7 +69,7 @@ class TranscriptStoreError(Exception):
 
     def __init__(self, **facts: Any) -> None:
         vars(self).update(facts)
-        self.hint = self._way_out()
+        self.hint = self._hint()
         self.problem: str = self._problem()
         if not self.args:
             super().__init__(str(self))
@@ -83,7 +83,7 @@ class TranscriptStoreError(Exception):
     def _problem(self) -> str:
         return self._says.format(error=self)
 
-    def _way_out(self) -> Hint | None:
+    def _hint(self) -> Hint | None:
         return self.hint
 
 
@@ -211,8 +211,8 @@ class CorruptTranscriptError(TranscriptStoreError, ValueError):
         where = line_location(self.line_number, self.offset_bytes)
         return f"{self.path}{where}: {self.reason} [{self.kind}]; nothing was changed"
 
-    def _way_out(self) -> Hint:
-        return self.hint or way_out_of_damage(self.kind, self.path, self.line_number)
+    def _hint(self) -> Hint:
+        return self.hint or hint_of_damage(self.kind, self.path, self.line_number)
 
 
 class CorruptMetadataError(TranscriptStoreError, ValueError):
@@ -224,8 +224,8 @@ class CorruptMetadataError(TranscriptStoreError, ValueError):
 
     _says = "{error.path}: {error.reason} [{error.kind}]; nothing was changed"
 
-    def _way_out(self) -> Hint:
-        return way_out_of_damage(self.kind, self.path)
+    def _hint(self) -> Hint:
+        return hint_of_damage(self.kind, self.path)
 
 
 class UnsupportedVersionError(TranscriptStoreError, ValueError):
@@ -332,7 +332,7 @@ class CorruptSnapshotError(TranscriptStoreError, ValueError):
     def _problem(self) -> str:
         return f"{self.path or 'the snapshot'}: {self.reason} [{self.kind}]; {self.consequence}"
 
-    def _way_out(self) -> Hint:
+    def _hint(self) -> Hint:
         return self.hint or (Hint.MOVE_AWAY if self.kind == "foreign" else Hint.RESTORE)
 
 
@@ -527,7 +527,7 @@ class MissingExtraError(TranscriptStoreError, ImportError):
         missing = f"the program {self.program!r}" if self.program is not None else f"the extra {self.extra!r}"
         return f"{self.feature or f'provider {self.provider!r}'} needs {missing}, which is not installed"
 
-    def _way_out(self) -> Hint:
+    def _hint(self) -> Hint:
         return Hint.INSTALL_EXTRA if self.program is None else Hint.INSTALL_PROGRAM
 
 

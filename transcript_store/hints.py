@@ -149,7 +149,7 @@ _WAYS_OUT_OF_NUMBERS = {
 }
 
 
-def way_out_of_number(number: int) -> Hint | None:
+def hint_of_errno(number: int) -> Hint | None:
     """The hint for an error of the operating system, by its errno."""
     return _WAYS_OUT_OF_NUMBERS.get(number)
 
@@ -163,7 +163,7 @@ _WAYS_OUT_OF_DAMAGE = {
 }
 
 
-def way_out_of_damage(kind: str, path: str, line_number: int | None = None) -> Hint:
+def hint_of_damage(kind: str, path: str, line_number: int | None = None) -> Hint:
     """The hint for damage of a kind that docs/format.md lists, in this file of a conversation."""
     name = path.rpartition("/")[2]
     if (

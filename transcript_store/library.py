@@ -184,7 +184,7 @@ class ConversationLibrary:
         store = self._store(own_id, options)
         self._folders.refuse_occupied(own_id)
         try:
-            with self._folders.making(own_id, is_told=id is not None):
+            with self._folders.making(own_id, is_reported=id is not None):
                 store.initialize(id=own_id, **contents)
         except BaseException:
             store.close()  # no caller gets it

@@ -302,7 +302,7 @@ def test_threads_whose_batch_nobody_answered_are_all_told(place: SimulatedBacken
         assert texts(store)[-1] == "last"
 
 
-# ---- the spool ----------------------------------------------------------------------------------------------------------
+# ---- the mirror ----------------------------------------------------------------------------------------------------------
 
 
 def test_nothing_of_it_has_a_name_on_the_disk(place: SimulatedBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -332,7 +332,7 @@ def test_nothing_of_it_has_a_name_on_the_disk(place: SimulatedBackend, tmp_path:
 def test_a_full_disk_here_does_not_lose_what_is_there(
     place: SimulatedBackend, change: str, monkeypatch: pytest.MonkeyPatch
 ):
-    """G2: the place has it, and the spool refuses. The error says that the outcome is open, and the next call fetches everything anew."""
+    """G2: the place has it, and the mirror refuses. The error says that the outcome is open, and the next call fetches everything anew."""
     make, is_made = CHANGES[change]
     library = ConversationLibrary(place, file_system=SimulatedFileSystem())
     with library.create(id=ID, messages=[says("one")]) as store:
@@ -369,7 +369,7 @@ def test_a_full_disk_here_does_not_lose_what_is_there(
 def test_without_p1_a_deposed_writer_shows_what_is_not_stored(
     library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
 ):
-    """The slot first, then the spool. With the order turned round, who was deposed reads its own message, which nobody else has."""
+    """The slot first, then the mirror. With the order turned round, who was deposed reads its own message, which nobody else has."""
 
     def spool_first(self: BackendWriter, prepared: Any) -> None:
         Writer.store(self, prepared)
@@ -615,7 +615,7 @@ def test_it_can_be_awaited(place: SimulatedBackend):
 
 
 def test_a_fork_of_the_process_has_to_open_it_anew(place: SimulatedBackend) -> None:
-    """What was fetched and claimed is the parent's, whose spool the child does not touch."""
+    """What was fetched and claimed is the parent's, whose mirror the child does not touch."""
     library = ConversationLibrary(place)
     with library.create(id=ID, messages=[says("x" * 100_000)]) as store:
         child = os.fork()

@@ -33,7 +33,7 @@ KEY, SECRET, TOKEN = "AKIAOFNOBODY", "secret-of-nobody", "token-of-nobody"
 BODY = "SENT-BY-THE-SERVER"
 
 
-def place_at(server: Loopback, **more: Any) -> ObjectStoreBackend:
+def backend_at(server: Loopback, **more: Any) -> ObjectStoreBackend:
     return ObjectStoreBackend(
         "s3://bucket/agents",
         endpoint=server.endpoint,
@@ -304,7 +304,7 @@ def tells_nothing(error: BaseException, server: Loopback) -> bool:
 def test_what_the_store_refuses_is_not_stored(fate: Answer, says: str):
     """B1, B3: each call says so, with the status and the server's word for it, and nothing that is somebody's."""
     with Loopback(on_request=lambda ask: fate) as server:
-        place = place_at(server)
+        place = backend_at(server)
         for call in (lambda: place.put(str(uuid4()), 1, b"bytes-of-a-message", b""), lambda: place.packs_from("x", 1)):
             with pytest.raises(BackendError) as told:
                 call()
@@ -319,7 +319,7 @@ def test_what_the_store_refuses_is_not_stored(fate: Answer, says: str):
 def test_what_may_have_been_done_is_unknown(fate: Answer | Fate, says: str):
     """B1, B3, R6: the place does not know, and the log finds no answer either."""
     with Loopback(on_request=lambda ask: fate) as server:
-        place = place_at(server)
+        place = backend_at(server)
         with pytest.raises(OutcomeUnknownError) as told:
             place.put(str(uuid4()), 1, b"bytes-of-a-message", b"")
         assert says in str(told.value)
@@ -359,7 +359,7 @@ def test_a_no_after_a_repeated_request_is_unknown(call: str):
 def test_a_server_that_ignores_conditions_is_refused(ignores: Answer):
     """R12: before the first write of a conversation, at each write, and readers are not bothered."""
     with Loopback(on_request=lambda ask: ignores) as server:
-        place = place_at(server)
+        place = backend_at(server)
         for _ in range(2):
             with pytest.raises(UnsuitableBackendError) as told:
                 placed(place).initialize()
@@ -381,7 +381,7 @@ def test_a_server_that_keeps_conditions_is_asked_once():
         return Answer(200 if ask.method != "PUT" or seen[ask.path] == 1 else 412)
 
     with Loopback(on_request=keeps) as server:
-        place = place_at(server)
+        place = backend_at(server)
         assert [place.put("a", slot, b"x", b"") for slot in (1, 2, 2)] == [True, True, False]
     probes = [ask.path for ask in server.puts("/probe/")]
     assert len(probes) - len(set(probes)) == 1

@@ -168,19 +168,19 @@ def test_each_request_of_a_seal(place: SimulatedBackend, fate: Fate) -> None:
     kind, number = type(place), 0
     while True:
         number += 1
-        place, is_told = kind(), False
+        place, is_reported = kind(), False
         plain(place)
         first = place.requests
         place.on_request = lambda request, at=first + number: fate if request.number == at else None
         with suppress(SimulatedStop, BackendError):
             seal(place)
-            is_told = True
+            is_reported = True
         if place.requests < first + number:
             break
         place.on_request = None
         for moment in ("before", "after"):
             is_sealed = opens(place)
-            assert is_sealed or not is_told, f"request {number}, {moment} it landed"
+            assert is_sealed or not is_reported, f"request {number}, {moment} it landed"
             while place.late and moment == "before":
                 place.land()
         with library_on(place).store(ID, take_over=True) as store:

@@ -188,7 +188,7 @@ def puts_what_it_likes(patch: pytest.MonkeyPatch) -> None:
 
 def packs_what_is_there(self: ClaimedLog, *, tidy: bool) -> int:
     """A pack of what stands under the names, and of what earlier packs say of the rest; nothing is verified."""
-    place: SimulatedObjectStore = self.place  # type: ignore[assignment]
+    place: SimulatedObjectStore = self.backend  # type: ignore[assignment]
     found: dict[int, bytes] = {}
     for piece in place.read(self.id):
         start = 0

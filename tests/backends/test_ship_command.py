@@ -24,7 +24,7 @@ from tests.cli.helpers import Cli, damage
 from tests.kit.postgres import PASSWORD, USER, PostgresServer
 from transcript_store import ConversationLibrary, ConversationStore
 from transcript_store.backends import open_backend, restore, ship, ship_library
-from transcript_store.cli._shared.names import place_at
+from transcript_store.cli._shared.names import backend_at
 
 __all__ = ["a_cache_of_its_own", "cli"]
 LONG = pytest.mark.long
@@ -124,8 +124,8 @@ def test_one_that_cannot_go_does_not_stop_the_others(
 ) -> None:
     """One is damaged, one went on by itself on the place: each is told with its way out, the third goes, and the exit code is 1."""
     broken, parted, whole = sorted(summary.id or "" for summary in library.list())
-    ship(f"{library.directory}/{parted}", place_at(place))
-    with ConversationLibrary(place_at(place)).open(parted) as other:
+    ship(f"{library.directory}/{parted}", backend_at(place))
+    with ConversationLibrary(backend_at(place)).open(parted) as other:
         other.append_message(said("there"))
     with library.open(parted) as here:
         here.append_message(said("here"))
@@ -138,7 +138,7 @@ def test_one_that_cannot_go_does_not_stop_the_others(
     assert "is not an earlier state of it" in err
     assert "ship it to another backend" in err
     (Path(library.directory) / "notes.txt").write_text("of nobody's")
-    reports = {Path(report.directory).name: report for report in ship_library(library.directory, place_at(place))}
+    reports = {Path(report.directory).name: report for report in ship_library(library.directory, backend_at(place))}
     assert [type(reports[each]).__name__ for each in (broken, parted, whole)] == ["NotShipped", "NotShipped", "Shipped"]
     code, out, err = cli("restore", place, library.directory)
     assert (code, out.count(f"a copy, because {parted} went on otherwise there")) == (0, 1)
@@ -225,7 +225,7 @@ def test_a_copy_keeps_up_until_ctrl_c(
     assert (code, err.count("\n")) == (130, 1)
     assert out.splitlines()[-(3 if is_library else 2) :][0].endswith("sent")
     assert len(out.splitlines()) == (3 + 2 + 1 if is_library else 1 + 2)
-    there = ConversationLibrary(place_at(place))
+    there = ConversationLibrary(backend_at(place))
     assert len(there.list()) == (4 if is_library else 1)
     with there.open(newest.id or "") as copy:  # nobody has to be taken over
         assert copy.get_messages() == [said("summary")]

@@ -297,7 +297,7 @@ def test_a_copy_that_went_on_is_left_alone() -> None:
         for dry_run in (True, False):
             with pytest.raises(DivergedError, match="is not an earlier state of it") as told:
                 shipped(disk, place, dry_run=dry_run, take_over=True)
-            assert (told.value.head, told.value.place_head) == (conversation.head, theirs)
+            assert (told.value.head, told.value.backend_head) == (conversation.head, theirs)
             assert conversation.head in str(told.value)
         assert place.names(ID) == names
 

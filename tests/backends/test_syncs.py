@@ -22,7 +22,7 @@ from tests.backends.shipped import (
 from tests.crash.sync_sites import Site, in_the_source, syncing
 from transcript_store import ConversationLibrary, CorruptTranscriptError, StorageError
 from transcript_store.backends import BackupFile, backup_library, restore
-from transcript_store.backends._restoring import write_remains
+from transcript_store.backends._restoring import write_damaged
 from transcript_store.testing import FileSystemCall, SimulatedBackend, SimulatedFileSystem
 
 Work = Callable[[SimulatedFileSystem], object]
@@ -42,7 +42,7 @@ def remains() -> Work:
         store.append_message(said("second"))
         store.replace_transcript([said("summary")])
     place.set_object(ID, "s/2", place.object(ID, "s/2").replace(b"second", b"secone"))
-    return lambda disk: write_remains(disk, BACK, ID, place.read(ID), None)
+    return lambda disk: write_damaged(disk, BACK, ID, place.read(ID), None)
 
 
 def made_by(work: Work, patch: pytest.MonkeyPatch, do: Callable[[Site], bool]) -> dict[str, bytes]:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import a_cache_of_its_own, cli
 from transcript_store import ConversationLibrary
-from transcript_store.cli._shared.names import place_at
+from transcript_store.cli._shared.names import backend_at
 
 __all__ = ["a_cache_of_its_own", "cli"]
 SAID = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi."}]
@@ -76,7 +76,7 @@ def test_on_a_backend(cli):
     """An empty address is a mistake, as it was; one with conversations is all of them."""
     address = "memory:///whole-libraries"
     assert cli("verify", address).code == 2
-    library = ConversationLibrary(place_at(address))
+    library = ConversationLibrary(backend_at(address))
     for _ in range(3):
         library.create(messages=SAID).close()
     assert cli("verify", address) == (0, f"{address}: 3 conversations: 3 whole\n", "")

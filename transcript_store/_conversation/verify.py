@@ -30,7 +30,7 @@ from transcript_store.errors import (
     CorruptTranscriptError,
     UnsupportedVersionError,
 )
-from transcript_store.hints import Hint, way_out_of_damage
+from transcript_store.hints import Hint, hint_of_damage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Finding:
 
     def __post_init__(self) -> None:
         if self.hint is None:
-            object.__setattr__(self, "hint", way_out_of_damage(self.kind, self.path, self.line_number))
+            object.__setattr__(self, "hint", hint_of_damage(self.kind, self.path, self.line_number))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -218,22 +218,22 @@ class Folders:
         with refusals(path, doing):
             deleting.sweep(self.files, self.path)
 
-    def making(self, id: str, *, is_told: bool = False) -> AbstractContextManager[None]:
+    def making(self, id: str, *, is_reported: bool = False) -> AbstractContextManager[None]:
         """While a conversation is being created, hold a creation note; if that fails, remove the leftovers.
 
         If the caller chose the id, nothing is removed: something else may exist there, or be created there.
         """
-        return self._noted(id, is_told)
+        return self._noted(id, is_reported)
 
     @contextmanager
-    def _noted(self, id: str, is_told: bool) -> Iterator[None]:
+    def _noted(self, id: str, is_reported: bool) -> Iterator[None]:
         with suppress(OSError):
             deleting.sweep(self.files, self.path)
         with deleting.noted(self.files, self.path, id):
             try:
                 yield
             except BaseException:
-                if not is_told:
+                if not is_reported:
                     deleting.discard(self.files, self.path, id)
                 raise
 

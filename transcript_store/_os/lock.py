@@ -65,7 +65,7 @@ class Lock:
         """The line with the last holder's name; None if the file could not be read."""
         self._folder = folder
         self._name = name
-        self._way_out = hint
+        self._hint = hint
         self._poll_seconds = poll_seconds
         self._files = folder.files
         self.opened_at = _caller()
@@ -298,7 +298,7 @@ class Lock:
             holder_pid=pid,
             holder_host=host,
             holder_opened_at=opened_at,
-            hint=self._way_out,
+            hint=self._hint,
         )
 
     def _name_in_the_file(self) -> tuple[int | None, str | None]:

@@ -10,7 +10,7 @@ import stat
 
 from transcript_store._os.filesystem import FileStatus
 from transcript_store.errors import StorageError
-from transcript_store.hints import Hint, way_out_of_number
+from transcript_store.hints import Hint, hint_of_errno
 
 _OPENED_TO_WRITE = {errno.EROFS: Hint.OPEN_TO_READ, errno.EACCES: Hint.CHECK_PERMISSIONS_OR_READ}
 """For a conversation that is opened to write: it is still readable."""
@@ -40,7 +40,7 @@ def storage_error(
         path=path,
         doing=doing,
         consequence=consequence,
-        hint=hint or usual or way_out_of_number(number),
+        hint=hint or usual or hint_of_errno(number),
     )
 
 

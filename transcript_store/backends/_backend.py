@@ -188,9 +188,9 @@ class PackingBackend(Backend, Protocol):
         ...
 
 
-def packing(place: Backend) -> PackingBackend | None:
+def packing(backend: Backend) -> PackingBackend | None:
     """The backend, if it packs. Only ``put_pack`` is checked; a check of each member would take 50 µs."""
-    return cast(PackingBackend, place) if hasattr(place, "put_pack") else None
+    return cast(PackingBackend, backend) if hasattr(backend, "put_pack") else None
 
 
 # ---- errors ----
@@ -277,24 +277,24 @@ class UnsupportedByBackendError(TranscriptStoreError):
 
 
 class DivergedError(TranscriptStoreError):
-    """The conversation in the folder ``path`` and its copy at ``place`` have diverged. Nothing was changed on either side.
+    """The conversation in the folder ``path`` and its copy at ``backend`` have diverged. Nothing was changed on either side.
 
-    ``head`` and ``generation`` say where the folder ends, ``place_head`` and ``place_generation`` where the copy does.
+    ``head`` and ``generation`` say where the folder ends, ``backend_head`` and ``backend_generation`` where the copy does.
     Open the copy to see what it has; ship the folder to another backend if both should stay.
     """
 
     path: str
-    place: str
+    backend: str
     reason: str
     head: str
-    place_head: str
+    backend_head: str
     generation: int
-    place_generation: int
+    backend_generation: int
     hint: Hint | None = Hint.SHIP_ELSEWHERE
 
     _says = (
-        "{error.path}: {error.place} is not an earlier state of it: {error.reason}. The folder ends in {error.head} (generation "
-        "{error.generation}), the copy in {error.place_head} (generation {error.place_generation})"
+        "{error.path}: {error.backend} is not an earlier state of it: {error.reason}. The folder ends in {error.head} (generation "
+        "{error.generation}), the copy in {error.backend_head} (generation {error.backend_generation})"
     )
 
 
@@ -308,7 +308,7 @@ class UnsuitableBackendError(BackendError):
         reason = "the server ignores conditions, so two writers would overwrite each other"
         super().__init__(path=path, doing=doing, reason=reason, outcome="not stored")
 
-    def _way_out(self) -> Hint | None:
+    def _hint(self) -> Hint | None:
         return Hint.CHOOSE_A_FIT_SERVER
 
 

@@ -91,15 +91,21 @@ def _holds_one(library: Folder, name: str) -> bool:
 
 
 class _PlaceHistories:
-    """The conversations on a place."""
+    """The conversations on a backend."""
 
-    def __init__(self, place: Backend, waits: Sequence[float], files: FileSystem, *, with_key: bool) -> None:
-        self.name, self._place, self._waits, self._files, self._with_key = place.name, place, waits, files, with_key
+    def __init__(self, backend: Backend, waits: Sequence[float], files: FileSystem, *, with_key: bool) -> None:
+        self.name, self._backend, self._waits, self._files, self._with_key = (
+            backend.name,
+            backend,
+            waits,
+            files,
+            with_key,
+        )
 
     def ids(self) -> Iterator[str]:
         after = ""
         while True:
-            ask = partial(self._place.conversations, after=after, limit=_PAGE)
+            ask = partial(self._backend.conversations, after=after, limit=_PAGE)
             page = patiently(ask, self._waits, self._files.wait, path=self.name, doing="list the conversations")
             yield from page
             if len(page) < _PAGE:
@@ -108,14 +114,14 @@ class _PlaceHistories:
 
     @contextmanager
     def opened(self, id: str) -> Iterator[list[RemoteState]]:
-        slots = ClaimedLog(self._place, id, waits_seconds=self._waits, sleep=self._files.wait)
+        slots = ClaimedLog(self._backend, id, waits_seconds=self._waits, sleep=self._files.wait)
         slots.load_patiently()
         key = slots.key.read() if self._with_key and slots.state.is_sealed else None
         yield [RemoteState.of(slots.fresh, key)]
 
 
 Source = Backend | BackupFile | filesystem.AnyPath
-"""Where conversations are: a place, a backup file that is open, or the path of a library or of a conversation."""
+"""Where conversations are: a backend, a backup file that is open, or the path of a library or of a conversation."""
 
 
 def _histories(source: Source, waits: Sequence[float], files: FileSystem, *, with_key: bool) -> _Histories:
@@ -166,11 +172,11 @@ def restore_library(
     So restored twice is once, and several libraries that went on apart come to the same histories in any order.
 
     One that cannot be restored is a :class:`NotShipped`, and the others go on. Each folder that was written is verified. What was
-    deleted on a place is passed over. Nothing is restored before the results are asked for: iterate over them, to the end. Killed
+    deleted on a backend is passed over. Nothing is restored before the results are asked for: iterate over them, to the end. Killed
     anywhere, each folder is a state that its conversation had, and the next call continues.
 
     Args:
-        source: a place, an open :class:`BackupFile`, or the path of a library or of a conversation.
+        source: a backend, an open :class:`BackupFile`, or the path of a library or of a conversation.
         directory: the library. It is made if it is missing.
         only: the ids to restore (of folders: their names); None for all.
         with_key: of sealed conversations, bring their wrapped keys, if they are there. A key.json that is there stays.
@@ -178,7 +184,7 @@ def restore_library(
         file_system: for tests.
 
     Raises:
-        BackendError: no answer came, or the place refused. Call it again: what is there already is left as it is.
+        BackendError: no answer came, or the backend refused. Call it again: what is there already is left as it is.
         ConversationNotFoundError: the source is no directory.
         StorageError: the library cannot be written.
     """
@@ -242,13 +248,13 @@ def backup_library(
 
     Each conversation is of one moment, and its writer may be at work. Nothing that the backup has is taken away, also if the library
     has lost it. A library that was brought back to an earlier moment and went on otherwise: in a folder and in a file both are kept, on a
-    place it is a :class:`NotShipped`. Killed anywhere, the next call continues.
+    backend it is a :class:`NotShipped`. Killed anywhere, the next call continues.
 
     Nothing is copied before the results are asked for: iterate over them, to the end.
 
     Args:
-        source: as of :func:`restore_library`; for a place as target it is a path.
-        target: the path of a folder, which becomes a library that any command reads; a :class:`BackupFile`, opened to write; or a place.
+        source: as of :func:`restore_library`; for a backend as target it is a path.
+        target: the path of a folder, which becomes a library that any command reads; a :class:`BackupFile`, opened to write; or a backend.
         only: the ids to copy (of folders: their names); None for all.
         with_key: of sealed conversations, copy their wrapped keys, each time as they are now. Without them the copy cannot be opened with
             the backup alone; with them a key that is destroyed later stays in a backup file.
@@ -257,7 +263,7 @@ def backup_library(
         file_system: for tests.
 
     Raises:
-        BackendError: no answer came, or the place refused. Call it again.
+        BackendError: no answer came, or the backend refused. Call it again.
         ConversationNotFoundError: the source is no directory.
         StorageError: the backup cannot be written. Call it again.
         ValueError: the source or ``redact`` does not go with this target.
@@ -273,10 +279,10 @@ def backup_library(
         yield from _into_folders(histories, files, path, only, mirrors=True, redact=redact)
     elif not isinstance(histories, _FolderHistories) or redact is not None:
         raise ValueError(
-            "what goes to a place comes from a folder, as it is: make the backup in a folder first, and ship that"
+            "what goes to a backend comes from a folder, as it is: make the backup in a folder first, and ship that"
         )
     else:
-        yield from _to_place(histories, target, only, with_key, waits_seconds, files)
+        yield from _to_backend(histories, target, only, with_key, waits_seconds, files)
 
 
 def _copied(
@@ -320,9 +326,9 @@ def _into_file(
         target.check()
 
 
-def _to_place(
+def _to_backend(
     histories: _FolderHistories,
-    place: Backend,
+    backend: Backend,
     only: Collection[str] | None,
     with_key: bool,
     waits: Sequence[float],
@@ -333,10 +339,10 @@ def _to_place(
             continue
         path = histories.path_of(name)
         try:
-            with Shipper(path, place, with_key=with_key, waits_seconds=waits, file_system=files) as shipper:
+            with Shipper(path, backend, with_key=with_key, waits_seconds=waits, file_system=files) as shipper:
                 sent = shipper.send()
             if sent.sent_bytes:
-                slots = ClaimedLog(place, sent.id, waits_seconds=waits, sleep=files.wait)
+                slots = ClaimedLog(backend, sent.id, waits_seconds=waits, sleep=files.wait)
                 slots.load_patiently()  # each slot is verified
         except BackendError:
             raise
@@ -345,7 +351,7 @@ def _to_place(
             continue
         yield Restored(
             id=sent.id,
-            directory=f"{place.name}/{sent.id}",
+            directory=f"{backend.name}/{sent.id}",
             generation=sent.generation,
             record_count=sent.record_count,
             head=sent.head,

@@ -346,14 +346,14 @@ class BackupFile:
                 raise _NotAFrameError("its hash does not match its bytes")
             self._hash = found
         if self._data_key is not None:
-            plain = self._data_key.open(content[:-1], self._place(number))
+            plain = self._data_key.open(content[:-1], self._backend(number))
             if plain is None:
                 raise _NotAFrameError("the key does not open it")
             line, _, content = plain.partition(b"\n")
             members = orjson.loads(line)
         return members, content, begin + length
 
-    def _place(self, number: int) -> bytes:
+    def _backend(self, number: int) -> bytes:
         return b"transcript-store/1/backup/%b/%d" % (self._file_id.encode(), number)
 
     def _apply(self, members: dict[str, Any], content: bytes) -> None:
@@ -545,7 +545,7 @@ class BackupFile:
             body, stored = inner, content
         else:
             plain = orjson.dumps(inner) + b"\n" + content
-            stored = self._data_key.seal(self._files.random_bytes(NONCE_BYTES), plain, self._place(number)) + b"\n"
+            stored = self._data_key.seal(self._files.random_bytes(NONCE_BYTES), plain, self._backend(number)) + b"\n"
             body = {"frame": number} | ({"kind": "end"} if members["kind"] == "end" else {})
         line = orjson.dumps({**body, "bytes": len(stored)})[:-1]
         found = chain_hash(self._hash, (line, stored))

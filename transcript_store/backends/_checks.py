@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["examine"]
 
 
-def examine(place: Backend) -> Diagnosis:
+def examine(backend: Backend) -> Diagnosis:
     """Check what conversations need of a backend, as :func:`transcript_store.doctor` does of a directory.
 
     Of a database: ``synchronous_commit``, ``fsync``, whether it is a standby, the version of the tables, rights, how
@@ -39,11 +39,13 @@ def examine(place: Backend) -> Diagnosis:
         BackendError: there is no answer, or the server rejects this user.
     """
     try:
-        checks, times = place.examined()
+        checks, times = backend.examined()
     except OutcomeUnknownError as error:
         reason = str(error) or "no answer"
-        raise BackendError(path=place.name, doing="examine the backend", reason=reason, outcome="not stored") from error
-    return Diagnosis(directory=place.name, checks=tuple(checks), sync_microseconds=percentiles(times))
+        raise BackendError(
+            path=backend.name, doing="examine the backend", reason=reason, outcome="not stored"
+        ) from error
+    return Diagnosis(directory=backend.name, checks=tuple(checks), sync_microseconds=percentiles(times))
 
 
 def timed(act: Callable[[int], object], count: int) -> list[float]:

@@ -96,20 +96,20 @@ class ClaimedLog:
 
     def __init__(
         self,
-        place: Backend,
+        backend: Backend,
         id: str,
         *,
         waits_seconds: Sequence[float] = WAITS_SECONDS,
         sleep: Callable[[float], None],
         pack_each: int = PACK_EACH,
     ) -> None:
-        if isinstance(place, str | PathLike):
+        if isinstance(backend, str | PathLike):
             raise TypeError(
-                f"place must be a place, not {type(place).__name__}: backends.open_backend(address) makes one"
+                f"place must be a place, not {type(backend).__name__}: backends.open_backend(address) makes one"
             )
-        self.place = place
+        self.backend = backend
         self.id = id
-        self.path = f"{place.name}/{id}"
+        self.path = f"{backend.name}/{id}"
         self.state = LogState(conversation=id)
         self.fresh: list[Slot] = []
         """The slots applied since the list was last emptied; the code that empties it stores their content."""
@@ -130,7 +130,7 @@ class ClaimedLog:
         self._packed_to = 0
         """The last slot that a pack was seen to hold."""
         self._pack_each = pack_each
-        self._packing = packing(place)
+        self._packing = packing(backend)
         self._unpacked: list[Slot] = []
         """For a backend that packs: the verified slots after that."""
 
@@ -162,11 +162,11 @@ class ClaimedLog:
     @property
     def key(self) -> KeyCell:
         """Its wrapped key, if it is sealed."""
-        return KeyCell(self.place, self.id, self._waits, self._sleep, self.path)
+        return KeyCell(self.backend, self.id, self._waits, self._sleep, self.path)
 
     def is_there(self) -> bool:
         """True if there is any slot."""
-        return bool(self._patiently(lambda: self.place.read(self.id), "look for the conversation"))
+        return bool(self._patiently(lambda: self.backend.read(self.id), "look for the conversation"))
 
     def opens(self, data_key: bytes) -> bool | None:
         """True if a data key unseals the last sealed data; None if there is none, or nothing was read."""
@@ -190,7 +190,7 @@ class ClaimedLog:
         return taken
 
     def _read(self, state: LogState, after: int) -> tuple[LogState, list[Slot]]:
-        pieces = self.place.read(self.id, after)
+        pieces = self.backend.read(self.id, after)
         self._packed_to = max([self._packed_to, *(piece.last for piece in pieces if piece.is_pack)])
         slots = flattened(pieces, after)
         if is_expunged(state, slots):
@@ -293,10 +293,10 @@ class ClaimedLog:
 
     def is_confirmed(self) -> bool:
         """D4: True if no pack holds the slot of the claim that was just put."""
-        place, slot = self._packing, self.state.slot
-        if place is None:
+        backend, slot = self._packing, self.state.slot
+        if backend is None:
             return True
-        return not self._patiently(lambda: place.packs_from(self.id, slot), "confirm the claim")
+        return not self._patiently(lambda: backend.packs_from(self.id, slot), "confirm the claim")
 
     def require_claim(self) -> None:
         """Raise ``ConversationTakenOverError`` unless the last known claim was made here."""
@@ -350,7 +350,7 @@ class ClaimedLog:
 
     def _attempt(self, slot: int, data: bytes, previous: bytes) -> WriteOutcome:
         try:
-            if self.place.put(self.id, slot, data, previous):
+            if self.backend.put(self.id, slot, data, previous):
                 state, taken = taken_in(self.state, data)
                 self._accept(state, [taken])
                 return WriteOutcome.STORED
@@ -398,7 +398,7 @@ class ClaimedLog:
 
     def expunge_patiently(self, keep: int) -> None:
         """Remove every slot below the one that deleted it, repeated until the backend answers."""
-        self._patiently(lambda: self.place.expunge(self.id, keep), "remove what is deleted")
+        self._patiently(lambda: self.backend.expunge(self.id, keep), "remove what is deleted")
 
     def pack_patiently(self, *, tidy: bool) -> int:
         """:meth:`pack`, repeated until the backend answers: a repetition has the same result."""
@@ -411,13 +411,13 @@ class ClaimedLog:
 
     def pack(self, *, tidy: bool) -> int:
         """Pack the slots that no pack holds yet; returns how many there were. With ``tidy``, remove those that D5 permits."""
-        place, slots = self._packing, self._unpacked
-        if place is None or len(slots) < 2:
+        backend, slots = self._packing, self._unpacked
+        if backend is None or len(slots) < 2:
             return 0
         first, last = slots[0].number, slots[-1].number
-        place.put_pack(self.id, first, last, b"".join(slot.data for slot in slots))
+        backend.put_pack(self.id, first, last, b"".join(slot.data for slot in slots))
         if tidy and self._holds_pack(slots):
-            place.delete_slots(self.id, removable(slots))
+            backend.delete_slots(self.id, removable(slots))
         self._packed_to, self._unpacked = last, []
         return len(slots)
 
@@ -430,7 +430,7 @@ class ClaimedLog:
 
     def _holds_pack(self, slots: Sequence[Slot]) -> bool:
         before = slots[0].number - 1
-        found = dict(flattened([piece for piece in self.place.read(self.id, before) if piece.is_pack], before))
+        found = dict(flattened([piece for piece in self.backend.read(self.id, before) if piece.is_pack], before))
         return all(found.get(slot.number) == slot.data for slot in slots)
 
 

@@ -35,7 +35,7 @@ class BackendConversation(ConversationStore):
     * ``delete_generation()`` raises ``UnsupportedByBackendError``, and so does ``seal()`` without ``keep_plain=True``.
 
     Args:
-        place: its backend.
+        backend: its backend.
         id: of the conversation.
         waits_seconds: how long to wait between two attempts of an unanswered call.
         pack_each: on a backend that packs, how many slots are packed together: after a write, and at a close if there are
@@ -45,7 +45,7 @@ class BackendConversation(ConversationStore):
 
     def __init__(
         self,
-        place: Backend,
+        backend: Backend,
         id: str,
         *,
         waits_seconds: Sequence[float] = WAITS_SECONDS,
@@ -54,7 +54,9 @@ class BackendConversation(ConversationStore):
     ) -> None:
         self._own_id = checked_id(id)
         self._machine: FileSystem = options.get("file_system") or filesystem.REAL
-        self._slots = ClaimedLog(place, id, waits_seconds=waits_seconds, sleep=self._machine.wait, pack_each=pack_each)
+        self._slots = ClaimedLog(
+            backend, id, waits_seconds=waits_seconds, sleep=self._machine.wait, pack_each=pack_each
+        )
         self._writer: BackendWriter | None = None
         """The storage that was opened last."""
         super().__init__(self._slots.path, **options)

@@ -27,7 +27,7 @@ class BackendIndexSource:
     """The ``IndexSource`` of a library on a backend. A conversation is named by its id; one thread at a time may use it.
 
     Args:
-        place: the backend.
+        backend: the backend.
         reader: creates a reader of a conversation.
         store: creates a store that reads one, with keys.
         patience: the waits between two attempts, and the function that waits.
@@ -35,14 +35,14 @@ class BackendIndexSource:
 
     def __init__(
         self,
-        place: Backend,
+        backend: Backend,
         reader: Callable[[str], BackendReader],
         store: Callable[..., ConversationStore],
         patience: tuple[tuple[float, ...], Callable[[float], None]],
     ) -> None:
-        self.name: str = place.name
-        self.identity: str | None = place.identity
-        self._place = place
+        self.name: str = backend.name
+        self.identity: str | None = backend.identity
+        self._backend = backend
         self._reader = reader
         self._store = store
         self._patience = patience
@@ -75,23 +75,23 @@ class BackendIndexSource:
             page = self._ends(page[-1][0]) or []
 
     def _ends(self, after: str) -> list[tuple[str, int]] | None:
-        found: list[tuple[str, int]] | None = self._ask(lambda: self._place.ends(after=after, limit=_PAGE))
+        found: list[tuple[str, int]] | None = self._ask(lambda: self._backend.ends(after=after, limit=_PAGE))
         return found
 
     def _asked(self, known: Mapping[str, str]) -> Iterator[list[tuple[str, str]]]:
         after = ""
-        while page := self._ask(lambda after=after: self._place.conversations(after=after, limit=_PAGE)):  # type: ignore[misc]
+        while page := self._ask(lambda after=after: self._backend.conversations(after=after, limit=_PAGE)):  # type: ignore[misc]
             found = ((each, self._last_slot(each, _number(known.get(each)))) for each in page)
             yield [(each, str(slot)) for each, slot in found if slot]
             after = page[-1]
 
     def _last_slot(self, id: str, known: int) -> int:
-        new = self._ask(lambda: self._place.read(id, known))
+        new = self._ask(lambda: self._backend.read(id, known))
         return max((piece.last for piece in new), default=known)
 
     def _left(self, known: Mapping[str, str]) -> Iterator[list[tuple[str, str]]]:
         before: tuple[str, str] | None = None
-        while page := self._ask(lambda before=before: self._place.summaries(before=before, limit=_PAGE)):  # type: ignore[misc]
+        while page := self._ask(lambda before=before: self._backend.summaries(before=before, limit=_PAGE)):  # type: ignore[misc]
             yield [(each.id, str(max(each.slot, _number(known.get(each.id))))) for each in page]
             before = page[-1].updated_at, page[-1].id
 
@@ -110,7 +110,7 @@ class BackendIndexSource:
             return None
         except (CorruptTranscriptError, UnsupportedVersionError) as error:
             return ConversationSummary(id=folder, directory=path, damage=error.reason)
-        return summary_in(reader.spool, path)
+        return summary_in(reader.mirror, path)
 
     @contextmanager
     def transcript(self, folder: str) -> Iterator[TranscriptFile]:
@@ -122,7 +122,7 @@ class BackendIndexSource:
             BackendError: the backend does not answer.
         """
         reader = self._read(folder)
-        with transcript_in(reader.spool, self.path(folder)) as transcript:
+        with transcript_in(reader.mirror, self.path(folder)) as transcript:
             yield transcript
 
     def store(self, folder: str, **keys: Any) -> ConversationStore:

@@ -48,16 +48,16 @@ class KeyCell:
     """The key file of one conversation on a backend."""
 
     def __init__(
-        self, place: Backend, id: str, waits_seconds: Sequence[float], sleep: Callable[[float], None], path: str
+        self, backend: Backend, id: str, waits_seconds: Sequence[float], sleep: Callable[[float], None], path: str
     ) -> None:
         self.id = id
         self.path = f"{path}/{KEY}"
-        self._place = place
+        self._backend = backend
         self._waits, self._sleep = waits_seconds, sleep
 
     def read(self) -> bytes | None:
         """The stored value; None if there is none."""
-        ask = partial(self._place.key, self.id)
+        ask = partial(self._backend.key, self.id)
         return patiently(ask, self._waits, self._sleep, path=self.path, doing="read the key")
 
     def replace(self, data: bytes, known: bytes | None, doing: str) -> bool:
@@ -69,7 +69,7 @@ class KeyCell:
         was_sent, waited, said = False, 0.0, ""
         for wait in (*self._waits, None):
             try:
-                if self._place.put_key(self.id, data, known):
+                if self._backend.put_key(self.id, data, known):
                     return True
                 was_sent = True
             except BackendUnreachableError as error:
@@ -84,7 +84,7 @@ class KeyCell:
                 reason = error.strerror or ""  # it says nothing about earlier attempts
                 raise BackendError(path=self.path, doing=doing, reason=reason, outcome="unknown") from None
             try:
-                found = self._place.key(self.id)
+                found = self._backend.key(self.id)
             except (OutcomeUnknownError, BackendError):
                 pass
             else:

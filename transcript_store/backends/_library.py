@@ -41,7 +41,7 @@ from transcript_store.backends._claims import WAITS_SECONDS, ClaimedLog
 from transcript_store.backends._conversation import BackendConversation
 from transcript_store.backends._index_source import BackendIndexSource
 from transcript_store.backends._keys import rotate
-from transcript_store.backends._restoring import write_remains
+from transcript_store.backends._restoring import write_damaged
 from transcript_store.backends._storage import BackendReader, BackendWriter
 from transcript_store.backends._summary import listing_row, said_and_touched
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore, Redact
@@ -115,7 +115,7 @@ class BackendLibrary(ConversationLibrary):
         waits_seconds: Iterable[float] = WAITS_SECONDS,
         file_system: FileSystem | None = None,
     ) -> None:
-        self._place = directory
+        self._backend = directory
         self._waits = tuple(waits_seconds)
         self._machine = filesystem.REAL if file_system is None else file_system
         super().__init__(
@@ -136,7 +136,7 @@ class BackendLibrary(ConversationLibrary):
         def reader(id: str) -> BackendReader:
             return BackendReader(self._slots(checked_id(id)), self._machine, _OPTIONS)
 
-        return BackendIndexSource(self._place, reader, self.store, (self._waits, self._machine.wait))
+        return BackendIndexSource(self._backend, reader, self.store, (self._waits, self._machine.wait))
 
     # ---- differences from a folder ----------------------------------------------------------------------------------
 
@@ -158,10 +158,10 @@ class BackendLibrary(ConversationLibrary):
     ) -> Iterator[ConversationSummary]:
         if last_extra:
             self._refuse("list the last extra", Hint.OPEN_ONE_OF_THEM)
-        place = self._place
+        backend = self._backend
         last = None if before is None else (before.updated_at or "", before.id or "")
         while True:
-            ask = partial(place.summaries, before=last, limit=page_size)
+            ask = partial(backend.summaries, before=last, limit=page_size)
             page = patiently(ask, self._waits, self._machine.wait, path=self.directory, doing="list the conversations")
             for summary in page:
                 yield listing_row(summary, f"{self.directory}/{summary.id}")
@@ -201,13 +201,13 @@ class BackendLibrary(ConversationLibrary):
         slots, files, path = self._slots(checked_id(id)), filesystem.REAL, filesystem.absolute_path(directory)
         with suppress(CorruptTranscriptError, UnsupportedVersionError):  # that is the reason for the call
             slots.load_patiently()
-        ask = partial(self._place.read, id)
+        ask = partial(self._backend.read, id)
         pieces = patiently(ask, self._waits, self._machine.wait, path=slots.path, doing="read the damaged conversation")
         key = slots.key.read()
         if os.path.lexists(path):
             raise ConversationExistsError(path=path, reason="the path is taken; choose a new folder")
         with refusals(path, "write the damaged conversation"):
-            write_remains(files, path, id, pieces, key)
+            write_damaged(files, path, id, pieces, key)
 
     def delete(self, id: str) -> None:
         slots = self._slots(checked_id(id))
@@ -347,7 +347,7 @@ class BackendLibrary(ConversationLibrary):
     def _ids(self) -> Iterator[str]:
         after = ""
         while True:
-            ask = partial(self._place.conversations, after=after, limit=_PAGE)
+            ask = partial(self._backend.conversations, after=after, limit=_PAGE)
             page = patiently(ask, self._waits, self._machine.wait, path=self.directory, doing="list the conversations")
             yield from page
             if len(page) < _PAGE:
@@ -368,11 +368,11 @@ class BackendLibrary(ConversationLibrary):
         raise UnsupportedByBackendError(path=self.directory, doing=doing, hint=hint)
 
     def _slots(self, id: str) -> ClaimedLog:
-        return ClaimedLog(self._place, id, waits_seconds=self._waits, sleep=self._machine.wait)
+        return ClaimedLog(self._backend, id, waits_seconds=self._waits, sleep=self._machine.wait)
 
     def _store(self, id: str, options: Mapping[str, Any]) -> ConversationStore:
         given = {"redact": self.redact, **self._given, **options, "file_system": self._machine}
-        return BackendConversation(self._place, id, waits_seconds=self._waits, **given)
+        return BackendConversation(self._backend, id, waits_seconds=self._waits, **given)
 
 
 class _Slots(Folders):
@@ -388,7 +388,7 @@ class _Slots(Folders):
     def writer(self, id: str) -> Writer:
         return BackendWriter(self._slots(id), self.files, self.options)
 
-    def making(self, id: str, *, is_told: bool = False) -> AbstractContextManager[None]:  # noqa: ARG002
+    def making(self, id: str, *, is_reported: bool = False) -> AbstractContextManager[None]:  # noqa: ARG002
         return nullcontext()  # a create is one slot
 
     def require(self, name: str) -> None:

@@ -73,7 +73,7 @@ class _PatientConnection(psycopg.Connection[tuple[Any, ...]]):
     silence_seconds: float = 10.0
 
     def __del__(self, warn: Any = None, /) -> None:
-        """Nothing to warn of: one that is idle goes with its place, and libpq closes it, except in a child."""
+        """Nothing to warn of: one that is idle goes with its backend, and libpq closes it, except in a child."""
 
     def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **named: Any) -> T:
         return super().wait(self._in_time(gen), *arguments, **named)

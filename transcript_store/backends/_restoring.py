@@ -237,7 +237,7 @@ class Restored:
 
 
 def restore(
-    place: Backend,
+    backend: Backend,
     id: str,
     directory: filesystem.AnyPath,
     *,
@@ -256,10 +256,10 @@ def restore(
     changed there.
 
     Args:
-        place: where the conversation is.
+        backend: where the conversation is.
         id: of the conversation.
         directory: the folder to make. Its parents are made if they are missing.
-        with_key: of a sealed conversation, put its wrapped key beside it, if it is on the place. Otherwise put key.json there yourself.
+        with_key: of a sealed conversation, put its wrapped key beside it, if it is on the backend. Otherwise put key.json there yourself.
             A key.json that is there stays as it is.
         waits_seconds: how long to wait between two attempts of a call without an answer.
         file_system: for tests.
@@ -276,7 +276,7 @@ def restore(
     """
     files = filesystem.REAL if file_system is None else file_system
     path = filesystem.absolute_path(directory)
-    slots = ClaimedLog(place, checked_id(id), waits_seconds=waits_seconds, sleep=files.wait)
+    slots = ClaimedLog(backend, checked_id(id), waits_seconds=waits_seconds, sleep=files.wait)
     slots.load_patiently()
     state, key = slots.state, slots.key.read() if with_key and slots.state.is_sealed else None
     standing, added = RemoteState.of(slots.fresh, key), 0
@@ -418,7 +418,7 @@ def _write_file(folder: Folder, name: str, chunks: Iterable[bytes]) -> None:
 # damaged transcript.
 
 
-def write_remains(files: FileSystem, path: str, id: str, pieces: Sequence[SlotRange], key: bytes | None) -> None:
+def write_damaged(files: FileSystem, path: str, id: str, pieces: Sequence[SlotRange], key: bytes | None) -> None:
     """Write the damaged conversation into a new folder. On return it is synced."""
     slots, behind = _verified(id, [data for _, data in sorted(_split(pieces))])
     lines = [_lines(data) for data in behind]

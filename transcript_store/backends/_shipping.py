@@ -84,7 +84,7 @@ class Shipper:
     def __init__(
         self,
         directory: filesystem.AnyPath,
-        place: Backend,
+        backend: Backend,
         *,
         take_over: bool = False,
         with_key: bool = False,
@@ -95,7 +95,7 @@ class Shipper:
         self._reader = Reader(
             self._files, filesystem.absolute_path(directory), StorageOptions(max_line_bytes=0, tail_only=True)
         )
-        self._place, self._waits = place, waits_seconds
+        self._backend, self._waits = backend, waits_seconds
         self._take_over, self._with_key = take_over, with_key
         self._slots: ClaimedLog | None = None
         self._check: bytes | None = None
@@ -171,7 +171,7 @@ class Shipper:
         self._check = None if agreed.check is None else agreed.check[1]
         if self._slots is None:
             self._slots = ClaimedLog(
-                self._place,
+                self._backend,
                 reader.log.header.conversation,
                 waits_seconds=self._waits,
                 sleep=self._files.wait,
@@ -219,7 +219,7 @@ class Shipper:
         return [number for number in there if number >= state.generation]
 
     def _ended_at(self, state: LogState, there: Sequence[int]) -> bool:
-        """True if a generation that was deleted from the archive ended where the place does."""
+        """True if a generation that was deleted from the archive ended where the backend does."""
         number, successor = state.generation, None
         if number + 1 in there:
             with self._reader.archived(number + 1) as log:
@@ -237,12 +237,12 @@ class Shipper:
         ours = self._reader.log
         return DivergedError(
             path=self._reader.path,
-            place=self._claimed.path,
+            backend=self._claimed.path,
             reason=reason,
             head=ours.end.head.decode(),
-            place_head=state.end.head.decode(),
+            backend_head=state.end.head.decode(),
             generation=ours.header.generation,
-            place_generation=state.generation,
+            backend_generation=state.generation,
         )
 
     # ---- send ------------------------------------------------------------------------------------------------------------
@@ -404,7 +404,7 @@ class _MovedError(Exception):
 
 def ship(
     directory: filesystem.AnyPath,
-    place: Backend,
+    backend: Backend,
     *,
     take_over: bool = False,
     with_key: bool = False,
@@ -422,7 +422,7 @@ def ship(
 
     Args:
         directory: the folder of one conversation.
-        place: the backend.
+        backend: the backend.
         take_over: take over from a writer that is active on the backend.
         with_key: of a sealed conversation, send key.json too, and later its rotation or its end (``shred()``). Without
             it the copy can be read only with a key.json from elsewhere; where that is destroyed, so is the copy.
@@ -444,7 +444,7 @@ def ship(
         StorageError: the folder cannot be read.
     """
     with Shipper(
-        directory, place, take_over=take_over, with_key=with_key, waits_seconds=waits_seconds, file_system=file_system
+        directory, backend, take_over=take_over, with_key=with_key, waits_seconds=waits_seconds, file_system=file_system
     ) as shipper:
         return shipper.lag() if dry_run else shipper.send()
 

@@ -1,4 +1,4 @@
-"""All conversations of a library, sent to a place: one that cannot go does not stop the others."""
+"""All conversations of a library, sent to a backend: one that cannot go does not stop the others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LibraryShipper:
     def __init__(
         self,
         directory: filesystem.AnyPath,
-        place: Backend,
+        backend: Backend,
         *,
         waits_seconds: Sequence[float] = WAITS_SECONDS,
         file_system: FileSystem | None = None,
@@ -46,7 +46,7 @@ class LibraryShipper:
     ) -> None:
         self._files = filesystem.REAL if file_system is None else file_system
         self._path = filesystem.absolute_path(directory)
-        self._place = place
+        self._backend = backend
         self._options: dict[str, Any] = {"waits_seconds": waits_seconds, "file_system": self._files, **options}
         self._open: dict[str, Shipper] = {}
         self._sent: dict[str, object] = {}
@@ -69,7 +69,7 @@ class LibraryShipper:
     def _each(self, act: Callable[[Shipper], Shipped]) -> Iterator[Shipped | NotShipped]:
         failed_before = False
         for directory, looks in self._changed():
-            shipper = self._open.pop(directory, None) or Shipper(directory, self._place, **self._options)
+            shipper = self._open.pop(directory, None) or Shipper(directory, self._backend, **self._options)
             try:
                 report = act(shipper)
             except TranscriptStoreError as error:
@@ -123,7 +123,7 @@ class LibraryShipper:
 
 
 def ship_library(
-    directory: filesystem.AnyPath, place: Backend, *, dry_run: bool = False, **options: Any
+    directory: filesystem.AnyPath, backend: Backend, *, dry_run: bool = False, **options: Any
 ) -> Iterator[Shipped | NotShipped]:
     """Send every conversation directly under a directory, in the order of their names, each as :func:`ship` does.
 
@@ -131,7 +131,7 @@ def ship_library(
 
     Args:
         directory: the library.
-        place: where to.
+        backend: where to.
         dry_run: send nothing, and say what is left.
         options: ``take_over``, ``with_key``, ``waits_seconds``, ``file_system``, as of :func:`ship`.
 
@@ -140,5 +140,5 @@ def ship_library(
         BackendError: two conversations in a row got no answer, or the backend refused both. Call it again.
         StorageError: the directory cannot be read.
     """
-    with LibraryShipper(directory, place, **options) as shipper:
+    with LibraryShipper(directory, backend, **options) as shipper:
         yield from shipper.lag() if dry_run else shipper.send()

@@ -347,7 +347,7 @@ class BackendSnapshotStore(KeptSnapshots):
     - A deletion leaves a placeholder of 49 bytes, so that a late request does not bring the value back.
 
     Args:
-        place: a backend of this library, or any object with a ``name`` and ``cells``.
+        backend: a backend of this library, or any object with a ``name`` and ``cells``.
         encryption_key: seals what is saved, as in a :class:`FileStore`.
         retired_keys: open values that are not sealed with that key yet.
         logger: gets what was skipped; default ``transcript_store.backends``.
@@ -362,7 +362,7 @@ class BackendSnapshotStore(KeptSnapshots):
 
     def __init__(
         self,
-        place: HasKeyValueStore,
+        backend: HasKeyValueStore,
         *,
         encryption_key: bytes | None = None,
         retired_keys: Sequence[bytes] = (),
@@ -370,11 +370,11 @@ class BackendSnapshotStore(KeptSnapshots):
         file_system: FileSystem | None = None,
         waits_seconds: Iterable[float] = WAITS_SECONDS,
     ) -> None:
-        cells = getattr(place, "cells", None)
+        cells = getattr(backend, "cells", None)
         if cells is None:
-            raise TypeError(f"a {type(place).__name__} keeps no snapshots")
+            raise TypeError(f"a {type(backend).__name__} keeps no snapshots")
         its_logger = logging.getLogger("transcript_store.backends") if logger is None else logger
-        super().__init__(f"{place.name}/snapshots", encryption_key, retired_keys, its_logger)
+        super().__init__(f"{backend.name}/snapshots", encryption_key, retired_keys, its_logger)
         self._cells = cells
         self._machine = filesystem.REAL if file_system is None else file_system
         self._waits = tuple(waits_seconds)
@@ -443,5 +443,5 @@ def open_snapshot_store(
     """
     if not isinstance(where, str) or not _ADDRESS.match(where):
         return FileStore(where, encryption_key=encryption_key, retired_keys=retired_keys, logger=logger)
-    place: Any = open_backend(where, create=create)  # each of ours keeps snapshots
-    return BackendSnapshotStore(place, encryption_key=encryption_key, retired_keys=retired_keys, logger=logger)
+    backend: Any = open_backend(where, create=create)  # each of ours keeps snapshots
+    return BackendSnapshotStore(backend, encryption_key=encryption_key, retired_keys=retired_keys, logger=logger)

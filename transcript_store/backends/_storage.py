@@ -64,10 +64,10 @@ class MirroredLog(Storage):
 
     def __init__(self, slots: ClaimedLog, machine: FileSystem, options: StorageOptions, **more: Any) -> None:
         self.slots = slots
-        self.spool = Mirror(machine)
+        self.mirror = Mirror(machine)
         self.is_filled = True
         """G2: True if the mirror has everything except ``fresh``."""
-        super().__init__(self.spool, slots.path, options, **more)
+        super().__init__(self.mirror, slots.path, options, **more)
 
     def fetch(self) -> None:
         """Read and verify every slot again; nothing is applied to the mirror yet."""
@@ -86,7 +86,7 @@ class MirroredLog(Storage):
                 return
             raise NotSealedError(path=self.path, reason="a key was given, but the conversation is not sealed")
         data = self.slots.key.read()
-        with Folder.make(self.spool, self.path) as folder:
+        with Folder.make(self.mirror, self.path) as folder:
             if data is None:
                 folder.discard(KEY)
                 # Not with the mirror's path, which no user can inspect.
@@ -111,13 +111,13 @@ class MirroredLog(Storage):
         has_news = any(slot.kind in _DATA for slot in slots)
         if has_news:
             self.is_filled = False
-            fill(self.spool, self.path, slots)
+            fill(self.mirror, self.path, slots)
         self.slots.fresh, self.is_filled = [], True
         return has_news
 
     def let_go(self) -> None:
         super().let_go()
-        self.spool.clear()
+        self.mirror.clear()
 
 
 class BackendReader(MirroredLog, Reader):

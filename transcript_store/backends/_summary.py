@@ -42,7 +42,7 @@ def keep_summary(slots: ClaimedLog, files: FileSystem, path: str, touched_at: st
     if len(data) > _MOST_BYTES:
         data = orjson.dumps({"metadata": {**metadata, "labels": {}, "model": None}, **facts})
     with suppress(OutcomeUnknownError, BackendError):
-        slots.place.put_summary(StoredSummary(slots.id, updated_at, state.slot, data))
+        slots.backend.put_summary(StoredSummary(slots.id, updated_at, state.slot, data))
 
 
 def said_and_touched(files: FileSystem, path: str, touched_at: str) -> tuple[str, str]:

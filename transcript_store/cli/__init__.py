@@ -309,7 +309,7 @@ def _find(arguments: argparse.Namespace) -> None:
     if arguments.or_library and arguments.id is None and is_backend_address(named) and taken_apart(named).what is None:
         return
     arguments.directory = existing(arguments.directory, getattr(arguments, "id", None))
-    if not arguments.on_places:
+    if not arguments.on_backends:
         from transcript_store.cli._shared.names import refuse
 
         refuse(arguments.directory, arguments.command)

@@ -13,7 +13,7 @@ from transcript_store.cli._shared.copies import IN_A_FOLDER, STREAM, CopyTally, 
 from transcript_store.cli._shared.filters import add_filters, filters_of, say_ignored
 from transcript_store.cli._shared.health import StatusFile, add_status_file
 from transcript_store.cli._shared.keys import CommandKeys, add_keys, command_keys
-from transcript_store.cli._shared.names import is_backend_address, library_at, place_at, printable_name, taken_apart
+from transcript_store.cli._shared.names import backend_at, is_backend_address, library_at, printable_name, taken_apart
 from transcript_store.cli._shared.terminal import Misuse, Working, complain, one_line
 from transcript_store.file_names import absolute_path
 
@@ -123,7 +123,7 @@ def _target(arguments: Namespace, keys: CommandKeys, stack: ExitStack) -> tuple[
             raise Misuse(
                 f"{printable_name(name)}: conversations stand there as they are in the library: `seal` them first"
             )
-        return place_at(name, creates=True), one_line(printable_name(name))
+        return backend_at(name, creates=True), one_line(printable_name(name))
     if not is_file(name):
         if not keys:
             return absolute_path(name), f"the folder {one_line(name)}"

@@ -119,7 +119,7 @@ def _spread(count: int, answers: dict[int, Answer]) -> Iterator[int]:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser, in_one_word=True, on_places=True)
+    add_conversation(parser, in_one_word=True, on_backends=True)
     parser.add_argument("check", metavar="COMMAND", nargs="+", help="what to run, behind `--`, with its arguments")
     add_keys(parser, what="the key; the beginnings are sealed too, and COMMAND finds the key in its environment")
     add_json(parser, "one JSON object")

@@ -29,7 +29,7 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser, on_places=True)
+    add_conversation(parser, on_backends=True)
     parser.add_argument("--dry-run", action="store_true", help="only say what would be deleted")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     add_keys(parser, what="not needed to delete; it is looked at, and no more")

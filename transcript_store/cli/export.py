@@ -71,7 +71,7 @@ _FORMS = (*_TEXTS, *PROGRAMS)
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser, on_places=True)
+    add_conversation(parser, on_backends=True)
     forms = f"{', '.join((*_TEXTS, *PROGRAMS))}, or one that an installed package adds"
     parser.add_argument("--to", metavar="FORM", type=_form, required=True, help=f"the form: {forms}")
     parser.add_argument(

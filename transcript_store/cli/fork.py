@@ -38,7 +38,7 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser, on_places=True)
+    add_conversation(parser, on_backends=True)
     add_through(parser)
     parser.add_argument("--into", metavar="LIBRARY", type=path, help="the library to copy into (default: its own)")
     parser.add_argument("--provider", choices=PROVIDERS, help="the copy can go on with this one")

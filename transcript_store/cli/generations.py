@@ -28,7 +28,7 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser, on_places=True)
+    add_conversation(parser, on_backends=True)
     parser.add_argument(
         "--delete",
         metavar="N",

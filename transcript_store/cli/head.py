@@ -23,7 +23,7 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser, on_places=True)
+    add_conversation(parser, on_backends=True)
     add_keys(parser)
     add_json(parser, "one JSON object with head, seq (the number of records), generation and id")
 

@@ -40,7 +40,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Update, rebuild, purge, and say what there is. The exit code is 1 if an index is damaged."""
     worst = 0
-    for directory in libraries(arguments.libraries, on_places=True):
+    for directory in libraries(arguments.libraries, on_backends=True):
         with SearchIndex(library_at(directory)) if is_backend_address(directory) else SearchIndex(directory) as index:
             if arguments.rebuild or arguments.purge:
                 index.purge()

@@ -18,10 +18,10 @@ from transcript_store.cli._shared.arguments import add_json, add_redact, path, r
 from transcript_store.cli._shared.folders import import_cache
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, command_keys
 from transcript_store.cli._shared.names import (
+    backend_at,
     import_destination,
     is_backend_address,
     library_at,
-    place_at,
     printable_name,
     taken_apart,
 )
@@ -167,7 +167,7 @@ def _shipper(arguments: Namespace, name: str) -> Any:
     from transcript_store.backends import LibraryShipper
 
     os.makedirs(absolute_path(name), exist_ok=True)
-    return LibraryShipper(absolute_path(name), place_at(arguments.ship, creates=True), with_key=arguments.with_key)
+    return LibraryShipper(absolute_path(name), backend_at(arguments.ship, creates=True), with_key=arguments.with_key)
 
 
 def _tell(arguments: Namespace, event: KeepEvent) -> None:

@@ -121,7 +121,7 @@ def run(arguments: Namespace) -> int:
     if len(named) > 1:
         raise Misuse(f"a list is of one library, and these are {len(named)}: {', '.join(map(printable_name, named))}")
     arguments.directory = named[0] if named else None
-    (directory,) = libraries(named, on_places=True)
+    (directory,) = libraries(named, on_backends=True)
     query = " ".join(filter(None, (words, filters_of(arguments), arguments.filter)))
     if _list(arguments, directory, query, keys):
         return 0

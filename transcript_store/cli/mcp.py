@@ -51,7 +51,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Answer until standard input ends."""
     keys = command_keys(arguments)
-    (directory,) = libraries([] if arguments.libraries is None else [arguments.libraries], on_places=True)
+    (directory,) = libraries([] if arguments.libraries is None else [arguments.libraries], on_backends=True)
     if is_backend_address(directory):
         library_at(directory).list(limit=1)  # what cannot be reached is told to a person, and not to an agent
     elif arguments.libraries is not None and not os.path.isdir(directory):

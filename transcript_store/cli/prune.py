@@ -99,7 +99,7 @@ def run(arguments: Namespace) -> int:
         raise Misuse("nothing is pruned unasked: give --older-than, --keep-generations or --purge-quarantine")
     if arguments.json and not (arguments.dry_run or arguments.yes):
         raise Misuse("--json asks nothing: give --dry-run or --yes with it")
-    directory = the_library(arguments.library, on_places=True)
+    directory = the_library(arguments.library, on_backends=True)
     keys = command_keys(arguments)
     prune = partial(
         library_at(directory, **(keys.options if is_backend_address(directory) or has_sealed(directory) else {})).prune,

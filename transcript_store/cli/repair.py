@@ -69,7 +69,7 @@ _MODES = ("prefix", "salvage", "accept-edits")
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser, on_places=True, or_library=True)
+    add_conversation(parser, on_backends=True, or_library=True)
     what = "of a conversation on a place: write what is left of it into this folder, which is not there yet"
     parser.add_argument("--into", metavar="DIR", type=folder_path, help=what)
     parser.add_argument("--mode", choices=_MODES, help="what to keep; without it all are shown")

@@ -39,7 +39,7 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser, on_places=True, or_library=True)
+    add_conversation(parser, on_backends=True, or_library=True)
     parser.add_argument("--keep-plain", action="store_true", help="leave the plain generations and the quarantine")
     add_keys(parser)
 

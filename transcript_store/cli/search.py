@@ -122,7 +122,7 @@ def run(arguments: Namespace) -> int:
     if not words and arguments.regex is None and not filters:
         raise Misuse("what is looked for? WORDs, or --regex PATTERN")
     arguments.query = f"{words} {filters}".strip()
-    directories = libraries(arguments.libraries, on_places=True)
+    directories = libraries(arguments.libraries, on_backends=True)
     if arguments.regex is not None:
         try:
             arguments.regex = f"(?i){arguments.regex}" if arguments.ignore_case else arguments.regex

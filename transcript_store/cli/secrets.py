@@ -90,7 +90,7 @@ def run(arguments: Namespace) -> int:
 
 def _directories(arguments: Namespace) -> list[str]:
     try:
-        return libraries(arguments.libraries, on_places=True)
+        return libraries(arguments.libraries, on_backends=True)
     except ConversationNotFoundError:
         if arguments.libraries or arguments.forget:
             raise

@@ -56,7 +56,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Serve until it is interrupted."""
     keys = command_keys(arguments)
-    (directory,) = libraries([arguments.library] if arguments.library else [], on_places=True)
+    (directory,) = libraries([arguments.library] if arguments.library else [], on_backends=True)
 
     def ready(entrance: str) -> None:
         say(one_line(entrance), now=True)

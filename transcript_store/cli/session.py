@@ -251,7 +251,7 @@ def _restore_all(name: str, arguments: Namespace) -> int:
         raise Misuse("--to is for one conversation: `session restore ID --to PROGRAM`")
     for folder in folders_of(program_named(name)):
         _finish_interrupted(program_named(name), folder, arguments)
-    [directory] = libraries([] if arguments.id is None else [arguments.id], on_places=True)
+    [directory] = libraries([] if arguments.id is None else [arguments.id], on_backends=True)
     library = library_at(directory, **command_keys(arguments).options)
     labels = [(each.id, each.labels or {}) for each in library.iter_list()]
     own_ids = [own for own, its in labels if own is not None and its.get("source") == name and "part_of" not in its]
@@ -294,7 +294,7 @@ def _named(arguments: Namespace) -> tuple[ConversationLibrary, str]:
             return ConversationLibrary(os.path.dirname(found), **keys), os.path.basename(found)
     except TranscriptStoreError:
         found = ""
-    [directory] = libraries([] if arguments.id is None else [arguments.what], on_places=True)
+    [directory] = libraries([] if arguments.id is None else [arguments.what], on_backends=True)
     library = library_at(directory, **keys)
     if (own := find_session(library, words[-1])) is None:
         raise Misuse(f"{words[-1]!r} is no conversation of {directory}, and no session that was imported into it")
@@ -368,7 +368,7 @@ def _relink(arguments: Namespace) -> int:
 def _library_of(arguments: Namespace) -> str | None:
     """The library; None if none is named, and there is none yet."""
     try:
-        [directory] = libraries([] if arguments.library is None else [arguments.library], on_places=True)
+        [directory] = libraries([] if arguments.library is None else [arguments.library], on_backends=True)
     except (Misuse, TranscriptStoreError):
         if arguments.library is not None or arguments.programs is None:
             raise

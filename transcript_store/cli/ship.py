@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from transcript_store.cli._shared.arguments import add_json, path, seconds
 from transcript_store.cli._shared.health import StatusFile, add_status_file, stopped_by_sigterm
 from transcript_store.cli._shared.hints import error_sentence
-from transcript_store.cli._shared.names import existing, is_backend_address, place_at, printable_name, taken_apart
+from transcript_store.cli._shared.names import backend_at, existing, is_backend_address, printable_name, taken_apart
 from transcript_store.cli._shared.terminal import Misuse, Working, complain, many, one_line, say, say_json, size
 from transcript_store.file_names import TRANSCRIPT, absolute_path
 
@@ -74,7 +74,7 @@ def run(arguments: Namespace) -> int:
         raise Misuse(
             f"{printable_name(arguments.to)}: name the place alone; a conversation has there the id that it has here"
         )
-    place = place_at(arguments.to, creates=not arguments.dry_run)
+    place = backend_at(arguments.to, creates=not arguments.dry_run)
     return _follow(arguments, place) if arguments.follow else _send(arguments, place)
 
 

@@ -103,7 +103,7 @@ _ROLES: Mapping[str, Look] = {"user": "cyan", "assistant": "green", "model": "gr
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser, on_places=True)
+    add_conversation(parser, on_backends=True)
     parser.add_argument(
         "-n", "--last", metavar="N", type=whole_number, help="only the last N messages, with the events among them"
     )

@@ -31,7 +31,7 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser, on_places=True)
+    add_conversation(parser, on_backends=True)
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     add_json(parser, "one JSON object (needs --yes)")
 

@@ -89,7 +89,7 @@ def configure(parser: ArgumentParser) -> None:
             add_retired_keys(command)
         return command
 
-    add_conversation(add("save", _save, "store a snapshot of a conversation, and print its id"), on_places=True)
+    add_conversation(add("save", _save, "store a snapshot of a conversation, and print its id"), on_backends=True)
     add_json(
         add(
             "list",

@@ -24,7 +24,7 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser, on_places=True, or_library=True)
+    add_conversation(parser, on_backends=True, or_library=True)
     add_keys(parser)
 
 

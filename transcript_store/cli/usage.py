@@ -95,7 +95,7 @@ def run(arguments: Namespace) -> int:
         say_json({"date": prices.date, "currency": "USD", "per_tokens": 1_000_000, "models": prices.models})
         return 0
     worst = 0
-    for directory in libraries(arguments.libraries, on_places=True):
+    for directory in libraries(arguments.libraries, on_backends=True):
         with Working("counting tokens"):
             found = count_usage(
                 library_at(directory, **command_keys(arguments).options),

@@ -31,7 +31,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Print a line for each writer."""
-    (library,) = libraries([arguments.library] if arguments.library else [], on_places=True)
+    (library,) = libraries([arguments.library] if arguments.library else [], on_backends=True)
     with Working("looking for writers"):
         found = library_at(library).writers()
     for writer in found:

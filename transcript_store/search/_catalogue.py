@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from transcript_store.file_names import METADATA, TRANSCRIPT
 from transcript_store.search._database import Database
-from transcript_store.search._index_source import FolderShelf, TrackedIndexSource
+from transcript_store.search._index_source import FolderIndexSource, TrackedIndexSource
 
 if TYPE_CHECKING:
     from transcript_store.library import ConversationSummary
@@ -63,7 +63,7 @@ class CatalogueUpdate(NamedTuple):
 
 
 def update_catalogue(
-    database: Database, shelf: FolderShelf | TrackedIndexSource, deadline: float, *, refresh: bool = False
+    database: Database, shelf: FolderIndexSource | TrackedIndexSource, deadline: float, *, refresh: bool = False
 ) -> CatalogueUpdate:
     """Bring the catalogue up to date with the library until the deadline (of ``time.monotonic``).
 
@@ -90,7 +90,7 @@ def update_catalogue(
     return CatalogueUpdate(began_at, left, is_exact, lines)
 
 
-def _line(shelf: FolderShelf | TrackedIndexSource, folder: bytes, stamp: str) -> CatalogueRow:
+def _line(shelf: FolderIndexSource | TrackedIndexSource, folder: bytes, stamp: str) -> CatalogueRow:
     summary = shelf.summary(os.fsdecode(folder))
     if summary is None:
         return CatalogueRow(folder, stamp, None)
@@ -100,19 +100,19 @@ def _line(shelf: FolderShelf | TrackedIndexSource, folder: bytes, stamp: str) ->
 
     # On a place a whole conversation would be fetched for its first prompt.
     return CatalogueRow(
-        folder, stamp, summary, name_at(summary) if isinstance(shelf, FolderShelf) else name_of(summary)
+        folder, stamp, summary, name_at(summary) if isinstance(shelf, FolderIndexSource) else name_of(summary)
     )
 
 
 def find_changes(
-    database: Database, shelf: FolderShelf | TrackedIndexSource, deadline: float, *, refresh: bool = False
+    database: Database, shelf: FolderIndexSource | TrackedIndexSource, deadline: float, *, refresh: bool = False
 ) -> FoundChanges:
     """What changed in a library since it was noted in the catalogue. Nothing is written."""
     known: dict[bytes, tuple[int, str]] = {
         folder: (n, stamp)
         for folder, n, stamp in database.connection.execute("SELECT folder, n, stamp FROM conversation")
     }  # before the library is looked at: what is known and not there was deleted
-    if isinstance(shelf, FolderShelf):
+    if isinstance(shelf, FolderIndexSource):
         changed, left, is_exact = _look_at_files(shelf, known, deadline)
     else:
         changed, left, is_exact = _look_at_word(shelf, known, deadline, refresh)
@@ -129,7 +129,7 @@ class FoundChanges(NamedTuple):
 
 
 def _look_at_files(
-    shelf: FolderShelf, known: dict[bytes, tuple[int, str]], deadline: float
+    shelf: FolderIndexSource, known: dict[bytes, tuple[int, str]], deadline: float
 ) -> tuple[list[Changed], int, bool]:
     """What was looked at is taken out of ``known``."""
     names = shelf.names()

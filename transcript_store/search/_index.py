@@ -30,7 +30,7 @@ from transcript_store.search._answers import (
 from transcript_store.search._catalogue import CatalogueUpdate, note, update_catalogue
 from transcript_store.search._database import Database, cache_folder, is_busy, is_full, path_in, remove_index
 from transcript_store.search._finding import Finder, Redact, SealedFinder, newest_first
-from transcript_store.search._index_source import FolderShelf, index_error, index_source
+from transcript_store.search._index_source import FolderIndexSource, index_error, index_source
 from transcript_store.search._indexing import PENDING, Indexer
 from transcript_store.search._matching import Match, matcher, with_pattern
 from transcript_store.search._query import Query, functions, parse_query
@@ -82,7 +82,7 @@ class SearchIndex:
         if isinstance(named, str) and not os.path.exists(named):
             raise ConversationNotFoundError(path=named, reason="there is no such directory")
         self._shelf = index_source(named)
-        if isinstance(self._shelf, FolderShelf) and os.path.lexists(os.path.join(self._shelf.name, TRANSCRIPT)):
+        if isinstance(self._shelf, FolderIndexSource) and os.path.lexists(os.path.join(self._shelf.name, TRANSCRIPT)):
             reason = "this is a conversation, and no library: name the directory that it is in"
             raise ConversationNotFoundError(path=self._shelf.name, reason=reason, hint=None)
         self._library, identity = self._shelf.name, self._shelf.identity
@@ -200,7 +200,7 @@ class SearchIndex:
         if left:
             return
         if self._found_to is not None:
-            if not refresh or isinstance(self._shelf, FolderShelf):
+            if not refresh or isinstance(self._shelf, FolderIndexSource):
                 return
             with self._database.writing() as connection:
                 connection.execute("INSERT OR REPLACE INTO about VALUES ('as_of', ?)", (self._found_to,))

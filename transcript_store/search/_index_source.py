@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from transcript_store.errors import StorageError, TranscriptStoreError
-from transcript_store.hints import Hint, way_out_of_number
+from transcript_store.hints import Hint, hint_of_errno
 from transcript_store.transcripts import TranscriptFile, open_transcript, summary_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def index_error(error: OSError, path: str, doing: str) -> StorageError:
     """What the system refused, with what to do about it."""
     number = error.errno or errno.EIO
     why = error.strerror or str(error)
-    return StorageError(path=path, doing=doing, errno=number, strerror=why, hint=way_out_of_number(number))
+    return StorageError(path=path, doing=doing, errno=number, strerror=why, hint=hint_of_errno(number))
 
 
 class IndexSource(Protocol):
@@ -73,7 +73,7 @@ class TrackedIndexSource(IndexSource, Protocol):
         ...
 
 
-class FolderShelf:
+class FolderIndexSource:
     """A library in a directory."""
 
     def __init__(self, directory: str) -> None:
@@ -111,9 +111,9 @@ class FolderShelf:
         """Nothing: each file is closed when it was read."""
 
 
-def index_source(library: ConversationLibrary | str) -> FolderShelf | TrackedIndexSource:
+def index_source(library: ConversationLibrary | str) -> FolderIndexSource | TrackedIndexSource:
     """A library, or its directory, as an index reads it, whatever it is on. Close it. It claims nothing, and takes no lock."""
     if isinstance(library, str):
-        return FolderShelf(library)
+        return FolderIndexSource(library)
     found: TrackedIndexSource | None = getattr(library, "shelf", None)
-    return FolderShelf(library.directory) if found is None else found
+    return FolderIndexSource(library.directory) if found is None else found

@@ -32,7 +32,7 @@ OpenPlace = Callable[[], Backend]
 ZEROS = b"0" * 32
 
 
-def place_and_id(open_backend: OpenPlace) -> tuple[Backend, str]:
+def backend_and_id(open_backend: OpenPlace) -> tuple[Backend, str]:
     """The backend, and the id of a conversation without slots."""
     return open_backend(), str(uuid4())
 
@@ -46,15 +46,15 @@ def sample_hash(data: bytes) -> bytes:
     return data.partition(b"\n")[0][-34:-2]
 
 
-def put_all(place: Backend, id: str, data: Sequence[bytes]) -> None:
+def put_all(backend: Backend, id: str, data: Sequence[bytes]) -> None:
     previous = ZEROS
     for number, slot in enumerate(data, 1):
-        assert place.put(id, number, slot, previous) is True, f"slot {number} was not put"
+        assert backend.put(id, number, slot, previous) is True, f"slot {number} was not put"
         previous = sample_hash(slot)
 
 
-def slots_of(place: Backend, id: str, after: int = 0) -> dict[int, bytes]:
-    pieces = list(place.read(id, after))
+def slots_of(backend: Backend, id: str, after: int = 0) -> dict[int, bytes]:
+    pieces = list(backend.read(id, after))
     assert len({piece.first for piece in pieces}) == len(pieces), "a slot is read twice"
     return {piece.first: piece.data for piece in sorted(pieces)}
 
@@ -69,11 +69,11 @@ def sample_summary(id: str, at: str, *, slot: int = 1, labels: dict[str, str] | 
     return StoredSummary(id, at, slot, json.dumps(members, separators=(",", ":")).encode())
 
 
-def newest_of(place: Backend, day: str, label: str | None = None) -> list[StoredSummary]:
+def newest_of(backend: Backend, day: str, label: str | None = None) -> list[StoredSummary]:
     """All summaries of a minute, by pages of two, in the order in which they come."""
     found: list[StoredSummary] = []
     before = (f"{day}:59.999999Z", "f" * 8 + "-ffff-ffff-ffff-" + "f" * 12)
-    while page := place.summaries(before=before, limit=2, label=label):
+    while page := backend.summaries(before=before, limit=2, label=label):
         assert len(page) <= 2
         found += page
         before = page[-1][1::-1]
@@ -106,42 +106,42 @@ def at_once(calls: Sequence[Callable[[], Any]]) -> None:
 
 def summarized(open_backend: OpenPlace) -> None:
     """``summaries`` gives the newest first, by time and then by id, page by page, as they were put, also to another process."""
-    place, _ = place_and_id(open_backend)
+    backend, _ = backend_and_id(open_backend)
     day = a_day()
     ids = sorted(str(uuid4()) for _ in range(3))
     put = [sample_summary(ids[1], f"{day}:07.000001Z"), sample_summary(ids[0], f"{day}:07.000001Z")]
     put += [sample_summary(ids[2], f"{day}:07.000000Z"), sample_summary(str(uuid4()), f"{day}:06.999999Z")]
     put.insert(0, sample_summary(str(uuid4()), f"{day}:07.100000Z"))
     for summary in (put[2], put[0], put[4], put[1], put[3]):
-        assert place.put(summary.id, 1, slot_of(1, b""), ZEROS)
-        place.put_summary(summary)
-    for opened in (place, open_backend()):
+        assert backend.put(summary.id, 1, slot_of(1, b""), ZEROS)
+        backend.put_summary(summary)
+    for opened in (backend, open_backend()):
         assert newest_of(opened, day) == put
         assert opened.summaries(before=(put[1].updated_at, put[1].id), limit=2) == put[2:4]
 
 
 def later_summary(open_backend: OpenPlace) -> None:
-    """The summary of a later slot takes the place of the one before, and of an earlier slot it changes nothing."""
-    place, one = place_and_id(open_backend)
+    """The summary of a later slot takes the backend of the one before, and of an earlier slot it changes nothing."""
+    backend, one = backend_and_id(open_backend)
     day = a_day()
-    assert place.put(one, 1, slot_of(1, b""), ZEROS)
+    assert backend.put(one, 1, slot_of(1, b""), ZEROS)
     texts = [(2, "1"), (9, "2"), (10, "3"), (9, "4"), (3, "5")]
     for slot, second in texts:
         open_backend().put_summary(sample_summary(one, f"{day}:0{second}.000000Z", slot=slot))
-    assert newest_of(place, day) == [sample_summary(one, f"{day}:03.000000Z", slot=10)]
+    assert newest_of(backend, day) == [sample_summary(one, f"{day}:03.000000Z", slot=10)]
 
 
 def labelled(open_backend: OpenPlace) -> None:
     """``summaries(label=…)`` gives those that have it, by name or by name and value; or it says that it cannot, as ``BackendError``."""
-    place, _ = place_and_id(open_backend)
+    backend, _ = backend_and_id(open_backend)
     day = a_day()
     labels: list[dict[str, str]] = [{"team": "a=b", "x": ""}, {"team": "a"}, {"teams": "a=b"}, {}, {"x": "'\"%_\\"}]
     put = [sample_summary(str(uuid4()), f"{day}:0{9 - n}.000000Z", labels=each) for n, each in enumerate(labels)]
     for summary in put:
-        assert place.put(summary.id, 1, slot_of(1, b""), ZEROS)
-        place.put_summary(summary)
+        assert backend.put(summary.id, 1, slot_of(1, b""), ZEROS)
+        backend.put_summary(summary)
     try:
-        place.summaries(label="team", limit=1)
+        backend.summaries(label="team", limit=1)
     except BackendError as error:
         if error.outcome == "not stored":
             return
@@ -156,33 +156,33 @@ def labelled(open_backend: OpenPlace) -> None:
         ("tea%", []),
         ("", []),
     ):
-        assert newest_of(place, day, label) == expected, label
+        assert newest_of(backend, day, label) == expected, label
 
 
 def keyed(open_backend: OpenPlace) -> None:
-    """A key takes the place of the one that is meant, and of nothing else: also as another process does it, and of many exactly one."""
-    place, one = place_and_id(open_backend)
+    """A key takes the backend of the one that is meant, and of nothing else: also as another process does it, and of many exactly one."""
+    backend, one = backend_and_id(open_backend)
     data = [b'{"key":%d,"\0\xff":"\r\n"}\n' % number for number in range(3)]
-    assert place.key(one) is None
-    assert place.put_key(one, data[1], data[0]) is False
-    assert place.put_key(one, data[0], None) is True
+    assert backend.key(one) is None
+    assert backend.put_key(one, data[1], data[0]) is False
+    assert backend.put_key(one, data[0], None) is True
     for known in (None, data[1], data[0][:-1], b""):
         assert open_backend().put_key(one, data[2], known) is False
     assert open_backend().put_key(one, data[1], data[0]) is True
-    assert place.put_key(one, data[2], data[0]) is False
-    assert [opened.key(one) for opened in (place, open_backend())] == [data[1]] * 2
-    assert place.key(str(uuid4())) is None
-    assert list(place.read(one)) == [], "a key is no slot"
-    places, won = [open_backend() for _ in range(6)], list[bytes]()
-    barrier = threading.Barrier(len(places))
+    assert backend.put_key(one, data[2], data[0]) is False
+    assert [opened.key(one) for opened in (backend, open_backend())] == [data[1]] * 2
+    assert backend.key(str(uuid4())) is None
+    assert list(backend.read(one)) == [], "a key is no slot"
+    backends, won = [open_backend() for _ in range(6)], list[bytes]()
+    barrier = threading.Barrier(len(backends))
 
     def race(number: int) -> None:
         barrier.wait(30)
-        if places[number].put_key(one, b"of %d" % number, data[1]):
+        if backends[number].put_key(one, b"of %d" % number, data[1]):
             won.append(b"of %d" % number)
 
-    at_once([lambda number=number: race(number) for number in range(len(places))])  # type: ignore[misc]
-    assert won == [place.key(one)], f"{len(won)} got True for putting the key"
+    at_once([lambda number=number: race(number) for number in range(len(backends))])  # type: ignore[misc]
+    assert won == [backend.key(one)], f"{len(won)} got True for putting the key"
 
 
 def expunged(open_backend: OpenPlace) -> None:
@@ -191,7 +191,7 @@ def expunged(open_backend: OpenPlace) -> None:
     """
     one, other = str(uuid4()), str(uuid4())
     day = a_day()
-    place = open_backend()
+    backend = open_backend()
     library = ConversationLibrary(open_backend())
     for each in (one, other):
         with library.create(id=each, messages=[{"text": "secret"}]) as begun:
@@ -202,25 +202,25 @@ def expunged(open_backend: OpenPlace) -> None:
         begun.append_message({"text": "packed"})
         begun.pack(tidy=True)
     for each in (one, other):
-        place.put_summary(sample_summary(each, f"{day}:0{1 + (each == one)}.000000Z", slot=99))
-        assert place.put_key(each, b"a key", None)
+        backend.put_summary(sample_summary(each, f"{day}:0{1 + (each == one)}.000000Z", slot=99))
+        assert backend.put_key(each, b"a key", None)
     library.delete(one)
-    last = max(piece.last for piece in place.read(one))
-    for opened in (place, open_backend(), place):
+    last = max(piece.last for piece in backend.read(one))
+    for opened in (backend, open_backend(), backend):
         opened.expunge(one, last)
         assert list(slots_of(opened, one)) == [last]
         assert not any(b"secret" in piece.data or b"packed" in piece.data for piece in opened.read(one))
         assert [summary.id for summary in newest_of(opened, day)] == [other]
         assert [opened.key(one), opened.key(other)] == [None, b"a key"]
         assert not any(opened.put_key(one, b"late", known) for known in (None, b"a key"))
-    with stalled, BackendConversation(place, one) as late:
+    with stalled, BackendConversation(backend, one) as late:
         for call in (late.load, late.initialize, stalled.refresh):
             try:
                 call()
             except (ConversationNotFoundError, ConversationExistsError):
                 continue
             raise AssertionError(f"{call.__name__} does not report that the conversation was deleted")
-    with ConversationLibrary(place).open(other, read_only=True) as reader:
+    with ConversationLibrary(backend).open(other, read_only=True) as reader:
         assert [message["text"] for message in reader.get_messages()] == ["secret", "more"]
 
 
@@ -228,18 +228,18 @@ def late(open_backend: OpenPlace) -> None:
     """A late call on an expunged conversation changes nothing: no slot is put, a stalled writer gets False, no summary
     is listed.
     """
-    place = open_backend()
+    backend = open_backend()
     day = a_day()
     data = [slot_of(number, b"%d" % number) for number in range(1, 6)]
     for has_summary in (True, False):
         one = str(uuid4())
-        put_all(place, one, data)
-        if hasattr(place, "put_pack"):
-            place.put_pack(one, 1, 3, b"".join(data[:3]))  # no slot is removed, so that each name is taken
+        put_all(backend, one, data)
+        if hasattr(backend, "put_pack"):
+            backend.put_pack(one, 1, 3, b"".join(data[:3]))  # no slot is removed, so that each name is taken
         if has_summary:
-            place.put_summary(sample_summary(one, f"{day}:01.000000Z"))
+            backend.put_summary(sample_summary(one, f"{day}:01.000000Z"))
         open_backend().expunge(one, len(data))
-        for late in (place, open_backend()):
+        for late in (backend, open_backend()):
             for number, previous in enumerate([ZEROS, *map(sample_hash, data[:-1])], 1):
                 is_put = late.put(one, number, slot_of(number, b"late"), previous)
                 assert is_put is False, f"slot {number} was put behind the deletion"
@@ -260,7 +260,7 @@ def late(open_backend: OpenPlace) -> None:
         raise AssertionError("a stalled writer got True for a message in a deleted conversation")
 
 
-# ---- place contract ----
+# ---- backend contract ----
 
 
 def check_backend(open_backend: OpenPlace) -> None:
@@ -283,39 +283,39 @@ def check_backend(open_backend: OpenPlace) -> None:
 
 def _nothing(open_backend: OpenPlace) -> None:
     """A conversation that was never written has no slots."""
-    place, one = place_and_id(open_backend)
-    assert list(place.read(one)) == []
-    assert list(place.read(one, 7)) == []
+    backend, one = backend_and_id(open_backend)
+    assert list(backend.read(one)) == []
+    assert list(backend.read(one, 7)) == []
 
 
 def _whole(open_backend: OpenPlace) -> None:
     """What was put is read again, byte for byte, also by another process."""
-    place, one = place_and_id(open_backend)
+    backend, one = backend_and_id(open_backend)
     data = [slot_of(1, b"\0\xff\r\n\\ '\"%s;--"), slot_of(2, bytes(range(256)) * 4096), slot_of(3, b"")]
-    put_all(place, one, data)
-    for opened in (place, open_backend()):
+    put_all(backend, one, data)
+    for opened in (backend, open_backend()):
         assert slots_of(opened, one) == dict(enumerate(data, 1))
 
 
 def _once(open_backend: OpenPlace) -> None:
     """A slot is written once: a second put returns False and changes nothing, from any writer, also with the same bytes."""
-    place, one = place_and_id(open_backend)
+    backend, one = backend_and_id(open_backend)
     first = slot_of(1, b"first")
-    assert place.put(one, 1, first, ZEROS) is True
-    for opened in (place, open_backend()):
+    assert backend.put(one, 1, first, ZEROS) is True
+    for opened in (backend, open_backend()):
         for data in (slot_of(1, b"second"), first, b""):
             assert opened.put(one, 1, data, ZEROS) is False
-    assert slots_of(place, one) == {1: first}
+    assert slots_of(backend, one) == {1: first}
 
 
 def _one_of_many(open_backend: OpenPlace) -> None:
     """Of many that put one slot at the same time, exactly one returns True, and its bytes are stored."""
-    places = [open_backend() for _ in range(6)]
+    backends = [open_backend() for _ in range(6)]
     one = str(uuid4())
     previous, won = ZEROS, []
     for slot in range(1, 9):
         winners: list[bytes] = []
-        barrier = threading.Barrier(len(places))
+        barrier = threading.Barrier(len(backends))
 
         def race(
             number: int,
@@ -326,42 +326,42 @@ def _one_of_many(open_backend: OpenPlace) -> None:
         ) -> None:
             data = slot_of(slot, b"of %d" % number)
             barrier.wait(30)
-            if places[number].put(one, slot, data, previous):
+            if backends[number].put(one, slot, data, previous):
                 winners.append(data)
 
-        at_once([lambda number=number: race(number) for number in range(len(places))])  # type: ignore[misc]
+        at_once([lambda number=number: race(number) for number in range(len(backends))])  # type: ignore[misc]
         assert len(winners) == 1, f"{len(winners)} got True for putting slot {slot}"
         won += winners
         previous = sample_hash(winners[0])
-    assert slots_of(places[0], one) == dict(enumerate(won, 1))
+    assert slots_of(backends[0], one) == dict(enumerate(won, 1))
 
 
 def _behind(open_backend: OpenPlace) -> None:
     """``read`` gives the slots behind a number, by number and not by text, and all of them."""
-    place, one = place_and_id(open_backend)
+    backend, one = backend_and_id(open_backend)
     data = [slot_of(number, b"%d" % number) for number in range(1, 13)]
-    put_all(place, one, data)
+    put_all(backend, one, data)
     for after in (0, 1, 8, 9, 10, 11, 12, 13):
-        assert slots_of(place, one, after) == {number: data[number - 1] for number in range(after + 1, 13)}
+        assert slots_of(backend, one, after) == {number: data[number - 1] for number in range(after + 1, 13)}
 
 
 def _apart(open_backend: OpenPlace) -> None:
     """Conversations do not mix."""
-    place, one = place_and_id(open_backend)
+    backend, one = backend_and_id(open_backend)
     other = str(uuid4())
-    assert place.put(one, 1, slot_of(1, b"one"), ZEROS)
-    assert place.put(other, 1, slot_of(1, b"other"), ZEROS)
-    assert (slots_of(place, one), slots_of(place, other)) == ({1: slot_of(1, b"one")}, {1: slot_of(1, b"other")})
+    assert backend.put(one, 1, slot_of(1, b"one"), ZEROS)
+    assert backend.put(other, 1, slot_of(1, b"other"), ZEROS)
+    assert (slots_of(backend, one), slots_of(backend, other)) == ({1: slot_of(1, b"one")}, {1: slot_of(1, b"other")})
 
 
 def _listed(open_backend: OpenPlace) -> None:
     """``conversations`` gives every id that has a slot, in the order of their text, page by page."""
-    place, _ = place_and_id(open_backend)
+    backend, _ = backend_and_id(open_backend)
     ids = sorted(str(uuid4()) for _ in range(5))
     for id in reversed(ids):  # noqa: A001
-        assert place.put(id, 1, slot_of(1, b""), ZEROS)
+        assert backend.put(id, 1, slot_of(1, b""), ZEROS)
     after, found = "", list[str]()
-    while page := place.conversations(after=after, limit=2):
+    while page := backend.conversations(after=after, limit=2):
         assert len(page) <= 2
         found += page
         after = page[-1]
@@ -371,7 +371,7 @@ def _listed(open_backend: OpenPlace) -> None:
 
 def _prefix(open_backend: OpenPlace) -> None:
     """A reader beside a writer sees everything acknowledged before, and no hole."""
-    place, one = place_and_id(open_backend)
+    backend, one = backend_and_id(open_backend)
     reader = open_backend()
     acknowledged = [0]
     done = threading.Event()
@@ -381,7 +381,7 @@ def _prefix(open_backend: OpenPlace) -> None:
             previous = ZEROS
             for number in range(1, 41):
                 data = slot_of(number, b"x" * 500)
-                assert place.put(one, number, data, previous)
+                assert backend.put(one, number, data, previous)
                 acknowledged[0], previous = number, sample_hash(data)
         finally:
             done.set()
@@ -397,15 +397,15 @@ def _prefix(open_backend: OpenPlace) -> None:
 
 
 def _looks_back(open_backend: OpenPlace) -> None:
-    """A place that looks at the slot before puts nothing behind a hole, or behind another slot than the one that is meant."""
-    place, one = place_and_id(open_backend)
+    """A backend that looks at the slot before puts nothing behind a hole, or behind another slot than the one that is meant."""
+    backend, one = backend_and_id(open_backend)
     first = slot_of(1, b"")
-    assert place.put(one, 1, first, ZEROS)
-    if place.put(one, 3, slot_of(3, b""), sample_hash(first)):
-        return  # no place has to look; then there is nothing more to see
-    assert place.put(one, 2, slot_of(2, b""), b"f" * 32) is False
-    assert slots_of(place, one) == {1: first}
-    assert place.put(one, 2, slot_of(2, b""), sample_hash(first)) is True
+    assert backend.put(one, 1, first, ZEROS)
+    if backend.put(one, 3, slot_of(3, b""), sample_hash(first)):
+        return  # no backend has to look; then there is nothing more to see
+    assert backend.put(one, 2, slot_of(2, b""), b"f" * 32) is False
+    assert slots_of(backend, one) == {1: first}
+    assert backend.put(one, 2, slot_of(2, b""), sample_hash(first)) is True
 
 
 def _taken_over(open_backend: OpenPlace) -> None:
@@ -435,22 +435,22 @@ def _taken_over(open_backend: OpenPlace) -> None:
 
 def _packed(open_backend: OpenPlace) -> None:
     """A backend that packs: a pack is put once, is reported as existing, and is read instead of removed slots."""
-    place, one = place_and_id(open_backend)
-    if not hasattr(place, "put_pack"):
+    backend, one = backend_and_id(open_backend)
+    if not hasattr(backend, "put_pack"):
         return
-    packing: PackingBackend = place  # type: ignore[assignment]
+    packing: PackingBackend = backend  # type: ignore[assignment]
     data = [slot_of(number, b"%d" % number) for number in range(1, 6)]
-    put_all(place, one, data)
+    put_all(backend, one, data)
     assert not packing.packs_from(one, 1)
     packing.put_pack(one, 1, 4, b"".join(data[:4]))
     packing.put_pack(one, 1, 4, b"something else")
     for opened in (packing, open_backend()):
         assert [opened.packs_from(one, slot) for slot in (1, 4, 5)] == [True, True, False]  # type: ignore[attr-defined]
     packing.delete_slots(one, [2, 3, 77])
-    assert place.put(one, 2, slot_of(2, b"late"), sample_hash(data[0])) is True
+    assert backend.put(one, 2, slot_of(2, b"late"), sample_hash(data[0])) is True
     packs = [piece for piece in open_backend().read(one) if piece.is_pack]
     assert packs == [SlotRange(1, 4, b"".join(data[:4]), is_pack=True)]
-    assert max(piece.last for piece in place.read(one, 4)) == 5
+    assert max(piece.last for piece in backend.read(one, 4)) == 5
 
 
 CONTRACT: tuple[Callable[[OpenPlace], None], ...] = (

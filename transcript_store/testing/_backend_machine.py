@@ -55,7 +55,7 @@ class BackendMachine(RuleBasedStateMachine):
 
     @rule(one=_CONVERSATIONS, session=st.integers(0, 1), content=_CONTENTS)
     def put_behind_another(self, one: int, session: int, content: bytes) -> None:
-        """The next slot, by a session that thinks of another one before it. A place that looks back refuses; no place has to look."""
+        """The next slot, by a session that thinks of another one before it. A backend that looks back refuses; no backend has to look."""
         number = len(self.slots[one]) + 1
         data = _slot(number, content)
         if self.sessions[session].put(self.ids[one], number, data, b"f" * 32):
@@ -78,18 +78,18 @@ class BackendMachine(RuleBasedStateMachine):
         first, last = self.packed[one] + 1, len(self.slots[one]) - 1
         if first >= last:
             return
-        place, id = cast(PackingBackend, self.sessions[0]), self.ids[one]  # noqa: A001
+        backend, id = cast(PackingBackend, self.sessions[0]), self.ids[one]  # noqa: A001
         for _ in range(data.draw(st.integers(1, 2), label="times")):
-            place.put_pack(id, first, last, b"".join(self.slots[one][first - 1 : last]))
-        assert place.packs_from(id, last)
-        assert not place.packs_from(id, last + 1)
+            backend.put_pack(id, first, last, b"".join(self.slots[one][first - 1 : last]))
+        assert backend.packs_from(id, last)
+        assert not backend.packs_from(id, last + 1)
         removed = data.draw(st.sets(st.integers(first, last)), label="slots that are removed")
         self.packed[one] = last
-        place.delete_slots(id, sorted(removed))
+        backend.delete_slots(id, sorted(removed))
 
     @rule(session=st.integers(0, 1))
     def reopen(self, session: int) -> None:
-        """Another process takes the place of one of the two."""
+        """Another process takes the backend of one of the two."""
         self.sessions[session] = self.open_backend()
 
     @rule(data=st.data(), one=_CONVERSATIONS, session=st.integers(0, 1))
@@ -99,7 +99,7 @@ class BackendMachine(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 3), session=st.integers(0, 1))
     def list_pages(self, limit: int, session: int) -> None:
-        """Page by page, in the order of their text, beside whatever else is in the place."""
+        """Page by page, in the order of their text, beside whatever else is in the backend."""
         after, found = "", list[str]()
         while page := self.sessions[session].conversations(after=after, limit=limit):
             assert len(page) <= limit

@@ -79,16 +79,18 @@ MakeBench = Callable[[Any], IntegrationBench]
 class Underneath:
     """A bench, and what is under it: a directory, or a backend on which each rule has keys of its own."""
 
-    def __init__(self, make_bench: MakeBench, directory: str, place: Callable[[], Backend] | None, prefix: str) -> None:
-        self._make_bench, self._open_place = make_bench, place
-        self._prefix = "" if place is None else prefix
+    def __init__(
+        self, make_bench: MakeBench, directory: str, backend: Callable[[], Backend] | None, prefix: str
+    ) -> None:
+        self._make_bench, self._open_backend = make_bench, backend
+        self._prefix = "" if backend is None else prefix
         self.directory = directory
         self.open()
 
     def open(self) -> None:
         """Create the bench, also again in another process: a backend's open connections cannot be passed on."""
-        self.place = None if self._open_place is None else self._open_place()
-        self.library = None if self.place is None else ConversationLibrary(self.place)
+        self.backend = None if self._open_backend is None else self._open_backend()
+        self.library = None if self.backend is None else ConversationLibrary(self.backend)
         self.bench = self._make_bench(self.directory if self.library is None else self.library)
 
     async def add(self, key: str, *values: Any) -> None:
@@ -123,12 +125,12 @@ class Underneath:
 
     def damage(self, key: str) -> Callable[[], None]:
         """Change what is stored; returns what brings back the rest. On a backend nothing can: its slots are written once."""
-        if self.place is not None:
+        if self.backend is not None:
             name = self.folder(key).name
-            last = max(self.place.read(name), key=lambda piece: piece.last)
+            last = max(self.backend.read(name), key=lambda piece: piece.last)
             data = last.data[last.data.rindex(b'{"slot":') :]
             envelope, _, lines = data.partition(b"\n")
-            assert self.place.put(name, last.last + 1, envelope + b"\n" + lines, envelope[-34:-2])
+            assert self.backend.put(name, last.last + 1, envelope + b"\n" + lines, envelope[-34:-2])
             return lambda: None
         transcript = self.folder(key) / "transcript.jsonl"
         lines_of_it = transcript.read_bytes().splitlines(keepends=True)
@@ -189,28 +191,28 @@ _VALUES: tuple[Any, ...] = (
 
 
 def check_integration(
-    make_bench: MakeBench, *, place: Callable[[], Backend] | None = None, is_shared: bool = True
+    make_bench: MakeBench, *, backend: Callable[[], Backend] | None = None, is_shared: bool = True
 ) -> None:
     """Check an integration against the contract, with asyncio. It returns nothing if the integration keeps it.
 
     Args:
         make_bench: makes a bench in an empty directory, whose path it is given; or on a library, if there is a backend.
-        place: opens a backend without conversations, and each time the same one, as another process would. The conversations stay there.
-        is_shared: whether several processes see the same place. One in memory they do not share, and I11 is left out.
+        backend: opens a backend without conversations, and each time the same one, as another process would. The conversations stay there.
+        is_shared: whether several processes see the same backend. One in memory they do not share, and I11 is left out.
 
     Raises:
-        TypeError: ``make_bench`` or ``place`` is not a function.
+        TypeError: ``make_bench`` or ``backend`` is not a function.
         AssertionError: a rule is broken. The message begins with the number of the rule, as in ``I7``.
     """
     require_function("make_bench", make_bench)
-    if place is not None:
-        require_function("place", place)
+    if backend is not None:
+        require_function("backend", backend)
     for number, check in enumerate(CONTRACT, 1):
-        if place is not None and not is_shared and check is _processes:
+        if backend is not None and not is_shared and check is _processes:
             continue
         with tempfile.TemporaryDirectory() as directory:
             try:
-                checking = check(Underneath(make_bench, directory, place, f"{number} "))
+                checking = check(Underneath(make_bench, directory, backend, f"{number} "))
                 if checking is not None:
                     asyncio.run(checking)
             except Exception as error:

@@ -85,7 +85,7 @@ class SimulatedCells(KeyValueStore):
         return found
 
     def put(self, name: str, data: bytes, known: StoredValue | None, holding: Sequence[str] = ()) -> bool:
-        """Put ``data`` in the place of ``known``; of a database, with what it holds."""
+        """Put ``data`` in the backend of ``known``; of a database, with what it holds."""
         is_put: bool = self._ask("put", name, partial(self._put, name, data, known, (*holding,)), changes=True)
         return is_put
 
@@ -146,7 +146,7 @@ class SimulatedCells(KeyValueStore):
         return map(act, items)
 
 
-# ---- simulated place ----
+# ---- simulated backend ----
 
 
 class Fate(Enum):
@@ -188,7 +188,7 @@ class _Object(NamedTuple):
 
 
 class SimulatedBackend(Backend):
-    """A place in memory as a database is one: each call is one request, of one moment, and ``put`` requires the slot before.
+    """A backend in memory as a database is one: each call is one request, of one moment, and ``put`` requires the slot before.
 
     ``on_request`` is called before each request and may return its :class:`Fate`; None is ``DONE``. It may raise as well: then the request
     is not done. A test may switch to another session in it, so that the other one comes in between. ``late`` has what will land
@@ -213,7 +213,7 @@ class SimulatedBackend(Backend):
         self._identity = f"simulated:{uuid4()}"
         self._lock = threading.RLock()
         self.cells = SimulatedCells(self._request, can_hold=self._holds)
-        """What a store of snapshots keeps on it: ``BackendSnapshotStore(place)``."""
+        """What a store of snapshots keeps on it: ``BackendSnapshotStore(backend)``."""
 
     # ---- for tests -------------------------------------------------------------------------------------------------------
 
@@ -268,7 +268,7 @@ class SimulatedBackend(Backend):
 
     @property
     def identity(self) -> str:
-        """One of its own: another object is another place."""
+        """One of its own: another object is another backend."""
         return self._identity
 
     def ends(self, *, after: str = "", limit: int = 1000) -> list[tuple[str, int]] | None:
@@ -347,7 +347,7 @@ class SimulatedBackend(Backend):
         if fate in _KILLED:
             raise SimulatedStop
         if fate in _SILENT:
-            raise OutcomeUnknownError("the simulated place did not answer")
+            raise OutcomeUnknownError("the simulated backend did not answer")
         return result  # type: ignore[return-value]
 
     def _create(self, id: str, name: str, data: bytes) -> bool:

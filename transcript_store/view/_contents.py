@@ -255,7 +255,7 @@ def about_of(record: Record) -> dict[str, Any]:
     return {**said, "reply": reply if isinstance(reply, str) else None, **extra}
 
 
-def tokens_told(extra: dict[str, Any]) -> str:
+def tokens_shown(extra: dict[str, Any]) -> str:
     """The tokens of a reply, and what it cost, as far as it is known."""
     usage = extra.get("usage")
     if not isinstance(usage, dict):

@@ -26,7 +26,7 @@ from transcript_store.view._contents import (
     event_of,
     notes_of,
     shown_messages,
-    tokens_told,
+    tokens_shown,
 )
 from transcript_store.view._html import (
     NOTHING,
@@ -450,7 +450,7 @@ class _Renderer:
         if isinstance(model, str) and not goes_on:
             told.append(_MODEL(model))
         when = full_time(at)
-        if used := tokens_told(about):
+        if used := tokens_shown(about):
             told.append(_TOKENS(used))
             when += f"; {used}"
         link = tag(

@@ -70,7 +70,7 @@ def test_the_contract_of_integrations():
 def test_the_contract_of_integrations_on_a_place(make_place):
     """I1 to I10: no call of a framework sees that the conversation is on a place, which one process has in memory."""
     place = make_place()
-    check_integration(Bench, place=lambda: place, is_shared=False)
+    check_integration(Bench, backend=lambda: place, is_shared=False)
 
 
 @pytest.mark.parametrize("change", ["clear", "compact", "pop", "add"])

@@ -24,14 +24,14 @@ from transcript_store.testing import check_integration
 
 def test_the_contract_of_integrations_on_postgresql(url):
     """I1 to I11: processes take turns at one key, also if one of them is killed."""
-    check_integration(Bench, place=lambda: PostgresBackend(url))
+    check_integration(Bench, backend=lambda: PostgresBackend(url))
 
 
 def test_the_contract_of_integrations_on_an_object_store(tmp_path):
     """I1 to I10 on SeaweedFS. (What I11 forks cannot use the client of an object store, and is refused.)"""
     server = seaweedfs(tmp_path)
     try:
-        check_integration(Bench, place=lambda: server.place("agents"), is_shared=False)
+        check_integration(Bench, backend=lambda: server.place("agents"), is_shared=False)
     finally:
         server.kill()
 

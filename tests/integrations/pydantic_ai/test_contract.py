@@ -65,7 +65,7 @@ def test_the_contract_of_integrations():
 def test_the_contract_of_integrations_on_a_place(make_place):
     """I1 to I10: no call of a framework sees that the conversation is on a place, which one process has in memory."""
     place = make_place()
-    check_integration(Bench, place=lambda: place, is_shared=False)
+    check_integration(Bench, backend=lambda: place, is_shared=False)
 
 
 def test_a_history_comes_back_by_itself(history):

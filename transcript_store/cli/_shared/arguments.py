@@ -30,17 +30,17 @@ postgresql://host/database/ID, s3://bucket/prefix/last.
 
 
 def add_conversation(
-    parser: ArgumentParser, *, in_one_word: bool = False, on_places: bool = False, or_library: bool = False
+    parser: ArgumentParser, *, in_one_word: bool = False, on_backends: bool = False, or_library: bool = False
 ) -> None:
     """Add CONVERSATION, the name of a conversation that exists. It may also be given in two words: LIBRARY ID.
 
     A command with words of any number behind it takes it ``in_one_word``: the second word would be ambiguous. The command
-    finds its path in ``arguments.directory``: ``main()`` puts it there before it runs the command. If the command works ``on_places``,
+    finds its path in ``arguments.directory``: ``main()`` puts it there before it runs the command. If the command works ``on_backends``,
     it may be the address of a conversation; otherwise ``main()`` refuses that. With ``or_library`` the address of a library stays one.
     """
     what = "its folder, DIR/ID, or DIR/last" + ("; or a library, for all that are in it" if or_library else "")
     parser.add_argument("directory", metavar="CONVERSATION", type=path, help=what)
-    parser.set_defaults(names_a_conversation=True, id=None, on_places=on_places, or_library=or_library)
+    parser.set_defaults(names_a_conversation=True, id=None, on_backends=on_backends, or_library=or_library)
     if not in_one_word:
         what = "its id, if the first argument is its library"
         parser.add_argument("id", metavar="ID", nargs="?", type=_name, help=what)

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from transcript_store.cli._shared.hints import error_sentence as error_sentence  # noqa: PLC0414 (`restore` says it, too)
-from transcript_store.cli._shared.names import is_backend_address, place_at, printable_name, taken_apart, with_id
+from transcript_store.cli._shared.names import backend_at, is_backend_address, printable_name, taken_apart, with_id
 from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_json
 
 if TYPE_CHECKING:
@@ -109,10 +109,10 @@ def open_copy(name: str, keys: dict[str, Any], folder: str) -> Iterator[tuple[An
 
     if is_backend_address(name):
         if taken_apart(name).what is None:
-            yield place_at(name), None
+            yield backend_at(name), None
         else:
             library, own_id = with_id(name)
-            yield place_at(library), frozenset({own_id})
+            yield backend_at(library), frozenset({own_id})
         return
     if name != STREAM and not is_file(name):
         sealed = os.path.join(os.path.expanduser(name), IN_A_FOLDER)

@@ -107,7 +107,7 @@ def library_at(name: str, *, creates: bool = False, **options: Any) -> Conversat
     """The library of that name, a directory or an address. If it ``creates``, the tables of a database are made when they are missing."""
     from transcript_store import ConversationLibrary  # a list or a search of a folder does without
 
-    return ConversationLibrary(place_at(name, creates=creates) if is_backend_address(name) else name, **options)
+    return ConversationLibrary(backend_at(name, creates=creates) if is_backend_address(name) else name, **options)
 
 
 def library_of(name: str) -> ConversationLibrary:
@@ -142,7 +142,7 @@ def snapshots_at(name: str, *, creates: bool = False, **options: Any) -> Snapsho
         )
     from transcript_store.backends import BackendSnapshotStore
 
-    return BackendSnapshotStore(place_at(library, creates=creates), **options)
+    return BackendSnapshotStore(backend_at(library, creates=creates), **options)
 
 
 def summary_at(name: str) -> ConversationSummary | None:
@@ -254,10 +254,10 @@ def examined(address: str) -> Diagnosis:
         raise Misuse(
             f"{printable_name(address)} is a conversation: doctor tries all that is at {printable_name(library)}"
         )
-    return examine(place_at(library))
+    return examine(backend_at(library))
 
 
-def place_at(address: str, *, creates: bool = False) -> Any:
+def backend_at(address: str, *, creates: bool = False) -> Any:
     """The place at an address. Of ``creates``: :func:`library_at`."""
     return _opened(address, creates and address.startswith("postgres"))  # nothing else has tables
 
@@ -480,8 +480,8 @@ _NONE_YET = (
 _NONE_HERE = "there is no conversation directly under it"
 
 
-def libraries(given: Sequence[str], *, on_places: bool = False) -> list[str]:
-    """The directories of these libraries; without any that of ``chat``. Each of them is a directory, or, ``on_places``, an address.
+def libraries(given: Sequence[str], *, on_backends: bool = False) -> list[str]:
+    """The directories of these libraries; without any that of ``chat``. Each of them is a directory, or, ``on_backends``, an address.
 
     Raises:
         Misuse: none is given, and the extra that ``chat`` needs is not installed.
@@ -491,18 +491,18 @@ def libraries(given: Sequence[str], *, on_places: bool = False) -> list[str]:
     for directory in directories:
         if not is_backend_address(directory):
             _check(directory)
-        elif not on_places:
+        elif not on_backends:
             raise Misuse(f"{printable_name(directory)} is a place, and this command needs the directory of a library")
     return directories
 
 
-def the_library(given: str | None, *, on_places: bool = False) -> str:
+def the_library(given: str | None, *, on_backends: bool = False) -> str:
     """The directory of one library; if none is given, of the default one, and standard error says which that is.
 
     Raises:
         Misuse, ConversationNotFoundError: as :func:`libraries`.
     """
-    (directory,) = libraries([] if given is None else [given], on_places=on_places)
+    (directory,) = libraries([] if given is None else [given], on_backends=on_backends)
     if given is None:
         complain(f"in {printable_name(directory)}, as no library is named")
     return directory

@@ -140,9 +140,9 @@ def open_named(
             ids begin with the name. Or the name is ``last`` and no conversation exists. Or the name reads as a question.
         TranscriptStoreError: the conversation cannot be opened, as in ``ConversationStore.load()``.
     """
-    shelf_at = None
+    index_source_at = None
     if directory is not None and is_backend_address(directory) and taken_apart(directory).what is None:
-        shelf_at, directory = directory, None
+        index_source_at, directory = directory, None
     if directory is not None:
         if resume is not None:
             raise Misuse("--resume names a conversation of the library, and DIR another: give one of them")
@@ -158,11 +158,11 @@ def open_named(
         return ChatConversation(
             directory=store.directory, named=directory, conversation=found, library=None, redact=redact, keys=keys
         )
-    shelf_at = shelf_at or chat_place()
-    shelf = library_at(shelf_at, creates=True, redact=redact, **keys.options)
+    index_source_at = index_source_at or chat_place()
+    shelf = library_at(index_source_at, creates=True, redact=redact, **keys.options)
     name = None
-    if resume is not None and is_backend_address(shelf_at):
-        _, name = with_id(existing_on(shelf_at, resume.rpartition("/")[2]))
+    if resume is not None and is_backend_address(index_source_at):
+        _, name = with_id(existing_on(index_source_at, resume.rpartition("/")[2]))
     elif resume is not None:
         path = find_in(shelf.directory, resume) or conversation_named(resume)
         if os.path.lexists(path) and os.path.dirname(path) != shelf.directory:
@@ -178,7 +178,9 @@ def open_named(
         name = next((summary.id for summary in shelf.list(limit=1)), None)
     last = None if name is None else shelf.open(name, take_over=True)
     where = f"{shelf.directory}/{uuid.uuid4()}" if last is None else last.directory
-    return ChatConversation(directory=where, shelf=shelf_at, conversation=last, library=shelf, redact=redact, keys=keys)
+    return ChatConversation(
+        directory=where, shelf=index_source_at, conversation=last, library=shelf, redact=redact, keys=keys
+    )
 
 
 def _named(name: str, *, new: bool) -> str:

@@ -18,7 +18,6 @@ from transcript_store.cli._shared.arguments import path as folder_path
 from transcript_store.cli._shared.hints import as_members
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, command_keys
 from transcript_store.cli._shared.names import is_backend_address, library_at, printable_name, with_id
-from transcript_store.cli._shared.tally import all_of, each_of
 from transcript_store.cli._shared.terminal import (
     Misuse,
     complain,
@@ -30,6 +29,7 @@ from transcript_store.cli._shared.terminal import (
     say_json,
     say_on,
 )
+from transcript_store.cli._shared.whole_libraries import all_of, each_of
 from transcript_store.display import line_location
 
 DESCRIPTION = """\

@@ -14,8 +14,8 @@ from transcript_store.cli._shared.names import (
     printable_name,
     summary_at,
 )
-from transcript_store.cli._shared.tally import all_of, each_of
 from transcript_store.cli._shared.terminal import Misuse, Working, one_line, say
+from transcript_store.cli._shared.whole_libraries import all_of, each_of
 
 DESCRIPTION = f"""\
 Seal a conversation with a key, or all those of a library that are plain: messages, system prompt, tools and labels cannot be

@@ -149,7 +149,7 @@ def _show(arguments: Namespace) -> int:
                 say_line(line)
         _print(arguments, generation, wanted if arguments.last is None else _last(arguments.last, wanted, _is_said))
         if arguments.follow:
-            from transcript_store.cli._shared.tally import news
+            from transcript_store.cli._shared.follow import news
 
             flush()
             for generation, more, event in news(conversation):

@@ -8,8 +8,8 @@ from typing import Any
 from transcript_store.cli._shared.arguments import NAMES, add_conversation
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, command_keys
 from transcript_store.cli._shared.names import conversation_at, printable_name, summary_at
-from transcript_store.cli._shared.tally import all_of, each_of
 from transcript_store.cli._shared.terminal import Misuse, Working, one_line, say
+from transcript_store.cli._shared.whole_libraries import all_of, each_of
 
 DESCRIPTION = f"""\
 Make a sealed conversation, or all those of a library, plain again, as its next generation. From then on everybody who has its

@@ -11,8 +11,8 @@ from transcript_store.cli._shared.arguments import add_conversation, add_json
 from transcript_store.cli._shared.hints import as_members, in_the_shell
 from transcript_store.cli._shared.keys import CommandKeys, add_keys, command_keys
 from transcript_store.cli._shared.names import conversation_at, is_backend_address, library_at, summary_at, with_id
-from transcript_store.cli._shared.tally import all_of, each_of
 from transcript_store.cli._shared.terminal import many, one_line, say, say_json
+from transcript_store.cli._shared.whole_libraries import all_of, each_of
 from transcript_store.display import line_location
 
 DESCRIPTION = """\

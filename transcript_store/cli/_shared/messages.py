@@ -12,7 +12,6 @@ from typing import Any
 
 from transcript_store.cli._shared.terminal import Line, Look, TerminalSpan, columns, has_looks, many, one_line, safe
 from transcript_store.messages import Part, as_text, left_of, parts_of, tokens_in, typed_of
-from transcript_store.view.output import COMMANDS, shell_command_of
 
 _LINES, _CHARACTERS = 12, 1200
 """Unless they are shown in full, a tool's arguments and results, thinking and unknown parts are cut after these numbers."""
@@ -147,6 +146,8 @@ def as_typed(arguments: str) -> tuple[str, str]:
 
 def _command(given: dict[str, Any]) -> str | None:
     """The command of a call of a shell, with its description and its other arguments as a comment behind it."""
+    from transcript_store.view.output import COMMANDS, shell_command_of  # a conversation without calls needs no page
+
     if not (command := shell_command_of(given)).strip():
         return None
     first, *others = command.split("\n")

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import os
-import time
-from argparse import Namespace
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import NamedTuple
 
 from transcript_store import (
     ConversationLibrary,
-    ConversationNotFoundError,
-    ConversationStore,
-    GenerationNotFoundError,
-    Record,
-    TranscriptStoreError,
-    list_conversations,
 )
 from transcript_store.cli._shared.arguments import redaction_counts
 from transcript_store.cli._shared.hints import error_sentence
 from transcript_store.cli._shared.names import (
     command_name,
-    conversation_on,
-    is_backend_address,
-    library_at,
-    printable_name,
-    taken_apart,
 )
 from transcript_store.cli._shared.terminal import (
-    Working,
     columns,
     complain,
     count_lines,
@@ -42,8 +27,6 @@ from transcript_store.cli._shared.terminal import (
     say_json,
     status,
 )
-from transcript_store.file_names import METADATA, TRANSCRIPT
-from transcript_store.import_notes import first_shown
 from transcript_store.importing import UNREAD, ImportReport
 
 _SHOWN_FINDINGS = _SHOWN_REASONS = 5
@@ -221,100 +204,3 @@ def _say_session(what: str, report: ImportReport) -> None:
     room = width - len(what) - 2
     say(f"{what}  {fitting(title, room)}" if title and room >= _LEAST_TITLE_COLUMNS else what)
     say(f"    {source}")
-
-
-# ---- follow ----
-#
-# Follow what other processes append to a conversation: every record once, in order, also when the transcript is replaced.
-
-_POLL_SECONDS = 0.2
-
-
-class News(NamedTuple):
-    """Either records that were appended to a generation, or an event: a sentence about the conversation."""
-
-    generation: int
-    records: Sequence[Record]
-    event: str | None = None
-
-
-def news(conversation: ConversationStore) -> Iterator[News]:
-    """Yield what is appended from now on; ends when the conversation is deleted.
-
-    ``conversation`` is read-only and loaded. What it has already is not repeated.
-    """
-    generation, seen = conversation.get_metadata().generation, conversation.record_count
-    while True:
-        time.sleep(_POLL_SECONDS)
-        try:
-            conversation.refresh()
-        except ConversationNotFoundError:
-            yield News(generation, (), "the conversation was deleted")
-            return
-        live = conversation.get_metadata().generation
-        shown_from = first_shown(conversation) if generation < live else 0
-        while generation < live:
-            # It was replaced since the last look, perhaps several times. What was appended before each replace, and not
-            # seen yet, is in the archive by now.
-            try:
-                if generation < shown_from:
-                    end = "its end is not shown: secrets were taken out since"
-                    yield News(generation, (), f"generation {generation}: {end}")
-                else:
-                    yield News(generation, conversation.get_records(generation=generation)[seen:])
-            except GenerationNotFoundError:
-                yield News(generation, (), f"generation {generation} is not in the archive: its end cannot be shown")
-            generation, seen = generation + 1, 0
-            yield News(generation, (), f"the transcript was replaced: generation {generation} begins")
-        count = conversation.record_count
-        # A writer never lowers the generation, nor takes records away within one: somebody restored a backup.
-        if generation > live or count < seen:
-            yield News(live, (), "an older copy of the conversation was put in its place")
-        elif count > seen:
-            yield News(live, conversation.get_records(last=count - seen))
-        generation, seen = live, count
-
-
-# ---- whole libraries ----
-#
-# A command on one conversation, on all those of a library: a line for each that fails, a sum, one exit code.
-
-
-def all_of(name: str) -> list[str] | None:
-    """The conversations of the library of that name, in the order of their names; None if it is no library, or an empty one."""
-    if is_backend_address(name):
-        library, what = taken_apart(name)
-        if what is not None:
-            return None
-        return sorted(conversation_on(library, one.id) for one in library_at(library).iter_list() if one.id) or None
-    if not os.path.isdir(name) or any(os.path.lexists(os.path.join(name, own)) for own in (TRANSCRIPT, METADATA)):
-        return None
-    return sorted(summary.directory for summary in list_conversations(name)) or None
-
-
-def each_of(arguments: Namespace, names: Sequence[str], act: Callable[[str], str | None], doing: str, done: str) -> int:
-    """Call ``act`` for each conversation; returns the exit code, 1 if one failed.
-
-    ``act`` returns None if it was done, a sentence that begins with ``-`` if there was nothing to do, and any other sentence if it failed.
-    """
-    failed = skipped = 0
-    with Working(doing) as working:
-        for name in names:
-            try:
-                problem = act(name)
-            except TranscriptStoreError as error:
-                problem = error_sentence(error, arguments.command)
-            if problem is not None and problem.startswith("-"):
-                skipped, problem = skipped + 1, None
-            if problem is not None:
-                failed += 1
-                with working.paused():
-                    if getattr(arguments, "json", False):
-                        say_json({"conversation": printable_name(name), "error": problem})
-                    else:
-                        complain(problem if printable_name(name) in problem else f"{printable_name(name)}: {problem}")
-    if not getattr(arguments, "json", False):
-        facts = [f"{len(names) - failed - skipped:,} {done}"]
-        facts += [f"{skipped:,} had nothing to do"] * bool(skipped) + [f"{failed:,} failed"] * bool(failed)
-        say(f"{one_line(printable_name(arguments.directory))}: {many(len(names), 'conversation')}: {', '.join(facts)}")
-    return 1 if failed else 0

@@ -181,7 +181,8 @@ class AsyncConversationStore:
         times: Iterable[str | datetime | None] | None = None,
         if_head: str | None = None,
     ) -> tuple[AppendResult, ...]:
-        """As :meth:`ConversationStore.append_messages`: after a crash all of them are there or none is, directly behind one another.
+        """As :meth:`ConversationStore.append_messages`: after a crash all of them are stored, one after the other, or
+        none.
 
         Raises:
             ValueError: there are not as many extras, or times, as messages.

@@ -49,7 +49,7 @@ def interruptions() -> tuple[type[BaseException], ...]:
 
 
 class Job(ABC):
-    """What the thread does in one go."""
+    """One unit of work of the thread."""
 
     # Set when the turn is put into the line, in the event loop in which the tasks wait for it:
     done: anyio.Event
@@ -58,7 +58,7 @@ class Job(ABC):
 
     @abstractmethod
     def run(self) -> None:
-        """In the thread. Nothing is raised: what goes wrong is kept for those who wait."""
+        """Run in the thread. Never raises: an error is kept for the waiting tasks."""
 
     def takes(self, other: Self) -> bool:  # noqa: ARG002
         """Take over the work of another job that would directly follow this one; False if that is impossible."""

@@ -119,15 +119,15 @@ def _id_of(*names: str) -> str:
 
 
 def home_at(directory: str | os.PathLike[str] | ConversationLibrary) -> Home:
-    """The library that was given, or the absolute path of the folder with the conversations.
+    """The given library, or the absolute path of the folder with the conversations.
 
-    In an event loop an absolute path is taken as it is, so that a constructor does not wait for the disk. Objects that name one folder
-    through different links are then two writers, which take turns.
+    In an event loop an absolute path is taken as it is, so that a constructor does not wait for the disk. Objects that
+    name one folder through different links are then two writers, which take turns.
 
     Raises:
-        TypeError: it is no path, and no library.
-        ValueError: a file is there: the database of the store that was used before, say.
-        NotAPathError: it is an address; make a library of its place.
+        TypeError: it is neither a path nor a library.
+        ValueError: it is a file, for example the database of another store.
+        NotAPathError: it is an address; open a library on its backend.
     """
     if isinstance(directory, ConversationLibrary):
         return directory
@@ -155,7 +155,7 @@ def path_of(home: Home) -> str:
 
 
 def is_folder(home: Home) -> bool:
-    """True if the conversations are in a folder, and not on a backend."""
+    """True if the conversations are in a folder, not on a backend."""
     return isinstance(home, str) or type(home) is ConversationLibrary
 
 
@@ -252,7 +252,7 @@ class Conversation:
     ) -> T | None:
         """Make the call again as long as other writers get in front of it, and no longer than it may wait for their turns.
 
-        That happens on a backend alone: nothing of the call is stored then, and each time another writer came forward.
+        This happens on a backend only: nothing of the call is stored then, and each time another writer came forward.
         """
         until = time.monotonic() + self.again_seconds
         while True:
@@ -309,7 +309,7 @@ class Known:
 
     @classmethod
     def read(cls, store: ConversationStore, known: Self | None = None) -> Self:
-        """Read what came since, or everything if what is known is not there any more."""
+        """Read the new records, or everything if the known ones were replaced."""
         while True:
             current = cls() if known is None else known
             try:
@@ -336,7 +336,7 @@ class Known:
 
 _Key = tuple[Home, str, tuple[object, ...]]
 _table: OrderedDict[_Key, Conversation] = OrderedDict()
-"""The longest unused one stands first."""
+"""The longest unused one comes first."""
 _guard = threading.Lock()
 
 

@@ -2,7 +2,7 @@
 
 A run changes a few things of a message after it was stored: a dynamic system prompt gets today's value, a request that
 is sent again gets a new time. Such a change stands in the ``extra`` of the next record, under ``pydantic-ai.now``: a
-list of the message's place in the history and the members, or parts by their number, that it has now. So nothing is
+list of the message's index in the history and the members, or parts by their number, that it has now. So nothing is
 written again, and the history is to the letter what the run has.
 """
 
@@ -244,9 +244,9 @@ def _results_by_reply(messages: Sequence[ModelMessage]) -> dict[int, list[Any]]:
 def new_in(
     given: Sequence[ModelMessage], known: Sequence[ModelMessage], *, is_asked: bool = False
 ) -> list[ModelMessage] | None:
-    """What a given history has behind what is stored; None if it does not begin with that.
+    """The messages of a given history after the stored ones; None if it does not start with those.
 
-    It begins with that if it asks the same and shows of each reply nothing else than what is stored. Times, usage,
+    It does if it has the same questions and shows nothing of each reply beyond the stored one. Times, usage,
     thoughts and system prompts may differ, and messages may be joined or parted. A reply may be shown in part, and a
     question without a complete reply may be missing: the page of an AG-UI or Vercel client sends each time what it got
     until it was stopped. But if nothing new is asked, by the history or beside it (``is_asked``), and the last reply
@@ -288,7 +288,8 @@ def new_in(
     has_rest = any(each.is_answered and any(one[0] != _RESULT for one in each.replies) for each in (turn, *turns))
     if (has_rest and not is_asked) or not all(each.may_be_missing for each in turns):
         return None
-    # A question at the end is asked now. What stands behind the stored one that it equals was asked since, and the page shows it no more.
+    # A question at the end is asked now. Questions after the equal stored one came later, and the page no longer shows
+    # them.
     return _from(given, *place) if turns and asks_something(given[-1]) else []
 
 
@@ -298,13 +299,13 @@ _QUESTION, _RESULT = "user-prompt", "result"
 
 class _StoredTurn(NamedTuple):
     question: _Said | None
-    """None of what stands in front of the first question."""
+    """None before the first question."""
     replies: deque[_Said]
     """What a page may still show of the rest."""
     is_answered: bool
     """True if it ends with a complete reply."""
     is_beside_results: bool = False
-    """True if the question stands beside results: a tool may have said it, and then no page shows it."""
+    """True if the question comes with results: a tool may have said it, and then no page shows it."""
 
     @property
     def may_be_missing(self) -> bool:
@@ -312,7 +313,7 @@ class _StoredTurn(NamedTuple):
         return self.is_beside_results or not self.is_answered
 
     def shows(self, said: _Said) -> bool:
-        """True if this is in the rest, or is the beginning of a text there; what stands in front of it is not in the rest any more.
+        """True if this is in the rest, or is the beginning of a text there; the text before it is no longer in the rest.
 
         Results are an exception: tools that ran side by side end in any order.
         """
@@ -327,7 +328,9 @@ class _StoredTurn(NamedTuple):
 
 
 def _until_it_continues(turn: _StoredTurn, asked: _Said | None, turns: Sequence[_StoredTurn]) -> int | None:
-    """How many turns stand in front of one that a page may take for a part of this: the same question again, or one that a tool said."""
+    """How many turns precede one that a page may take for a part of this: the same question again, or one that a tool
+    said.
+    """
     for number, other in enumerate(turns):
         if other.is_beside_results or (other.question == asked and not turn.is_answered):
             return number
@@ -412,5 +415,5 @@ def of_json(plain: Sequence[Any]) -> list[ModelMessage]:
 
 
 def extra_of(changes: Sequence[tuple[int, Change]]) -> dict[str, Any]:
-    """The extra of the record behind these changes."""
+    """The extra of the record after these changes."""
     return {NOW: json.loads(json.dumps(changes))}

@@ -1,8 +1,8 @@
 """Which run may use a conversation? One at a time; the other runs of this process wait in a queue.
 
 A framework's run reads the history when it begins and stores messages until it ends. Two runs at once would put their
-messages between each other's, and a provider refuses a call whose result stands elsewhere. The runs of other processes
-are not in this line.
+messages between each other's, and a provider refuses a call whose result is elsewhere. The runs of other processes are
+not in this queue.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def begin_turn(home: Home, id: str, timeout_seconds: float) -> Callable[[]
     end = partial(_leave, key, place)
     if not place.done():
         try:
-            # The shield: who gives up leaves the line, and a place there is never a cancelled one.
+            # The shield: a run that gives up leaves the queue, so no entry in it is cancelled.
             await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(place)), timeout_seconds)
         except TimeoutError:
             end()

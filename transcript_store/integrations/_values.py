@@ -1,9 +1,9 @@
 """How do a framework's items become messages, and back? Each comes back as ``json.loads(json.dumps(item))`` returns it.
 
 A message may hold less than ``json`` writes. Enums, tuples and subclasses of ``str`` become what ``json.dumps`` makes
-of them. NaN, infinities, lone surrogates, integers beyond 64 bits, deep nesting, and an item that is no object stand in
-the transcript as ``{"transcript_store.json": "<the item as ASCII JSON>"}``. The stores of the frameworks take all of
-these, so a run that switches to ours must not fail on them.
+of them. NaN, infinities, lone surrogates, integers beyond 64 bits, deep nesting, and an item that is not an object are
+stored as ``{"transcript_store.json": "<the item as ASCII JSON>"}``. The stores of the frameworks take all of these, so
+a run that switches to ours must not fail on them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def stored(item: Any, name: str, max_bytes: int) -> EncodedMessage:
 
 
 def of_items(redact: Redact | None) -> Redact | None:
-    """The caller's function, so that it gets an item as it is, also where a text stands for it in the transcript."""
+    """The caller's function, so that it gets the item itself, even if the transcript stores it as text."""
     if redact is None or not callable(redact):  # the store refuses what cannot be called
         return redact
     return _SecretsOfItems(redact) if isinstance(redact, SecretRedactor) else partial(_redacted, redact)

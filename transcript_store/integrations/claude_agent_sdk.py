@@ -107,7 +107,7 @@ class NewEntry(NamedTuple):
 
 
 class StoredEntry(NamedTuple):
-    """What was given, and what comes back of it."""
+    """An entry as given, and as it comes back."""
 
     given: NewEntry
     entry: Entry
@@ -216,18 +216,18 @@ logging.getLogger("claude_agent_sdk._internal.transcript_mirror_batcher").addFil
 class TranscriptSessionStore:
     """A ``SessionStore`` of the Claude Agent SDK: each session is a conversation, and each of its sub-agents.
 
-    In a directory a project is a library in ``directory``: a folder that is called as the project, if that can be a name. An entry whose
-    ``uuid`` is stored already is left out, also within one call; so a batch may be tried again. When ``append`` returns, its
-    entries survive a power loss: all of them or, after a crash before that, none. Several processes may use one session; they take
-    turns, and each call sees what the others stored before it.
+    In a directory a project is a library in ``directory``: a folder with the project's name, if that is a valid name.
+    An entry whose ``uuid`` is stored already is left out, also within one call; so a batch may be tried again. When
+    ``append`` returns, its entries survive a power loss: all of them or, after a crash before that, none. Several
+    processes may use one session; they take turns, and each call sees what the others stored before it.
 
     Args:
-        directory: the folder with the projects, created if it is missing. Or a ``ConversationLibrary``, which may be on a backend: all
-            projects are in it, and the list of sessions is as late as a list of the library is.
+        directory: the folder with the projects, created if it is missing. Or a ``ConversationLibrary``, which may be on
+            a backend: all projects are in it, and the list of sessions is as late as a list of the library is.
         durability: as of ``ConversationStore``.
         lock_timeout_seconds: how long to wait for the turns of others. After 60 s the SDK gives a batch up.
-        redact: as of ``ConversationStore``: takes out of an entry what must not be stored, before it is. It gets an entry's ``message``,
-            and the rest of the entry as ``{"entry": …}``. Give the same function each time.
+        redact: as of ``ConversationStore``: takes out of an entry what must not be stored, before it is. It gets an
+            entry's ``message``, and the rest of the entry as ``{"entry": …}``. Give the same function each time.
 
     Raises:
         TypeError: ``redact`` cannot be called.
@@ -320,7 +320,7 @@ class TranscriptSessionStore:
         ]
 
     async def delete(self, key: Key) -> None:
-        """Delete a session with its sub-agents, or one sub-agent. What is not there is deleted already.
+        """Delete a session with its sub-agents, or one sub-agent. A missing one counts as deleted.
 
         After a crash before the return, some sub-agents are deleted and others are not; the session itself goes last.
 

@@ -65,8 +65,8 @@ class TranscriptSession:
 
     The call that adds items returns when they survive a power loss: all of them or, after a crash before that, none.
     Any number of objects may name one session, in any number of tasks, threads and processes, which take turns: each
-    call is one step, and sees what the others stored before it. What is taken back, cleared or compacted does not count
-    any more, and can still be read with ``conversation()``.
+    call is one step, and sees what the others stored before it. Retracted, cleared or compacted items no longer count,
+    but stay readable with ``conversation()``.
 
     Args:
         session_id: the session's key: any text.
@@ -111,7 +111,7 @@ class TranscriptSession:
         self._max_bytes = options.store(*self._place[:2]).max_line_bytes  # which checks the options
         if not (keep_cleared or is_folder(home)):
             raise ValueError(
-                "keep_cleared must be True on a backend: what is cleared stays in its slots until the session is deleted"
+                "keep_cleared must be True on a backend: cleared items stay in their slots until the session is deleted"
             )
         self._keep_cleared = keep_cleared
         self._compacted: _Sent | None = None
@@ -320,7 +320,7 @@ def _pop(found: Conversation, validate: Callable[[Any], object] | None, store: C
         known: _End | None = found.memo
         found.memo = None
         if known is None or not known.items:
-            head = store.head if known is None else known.head  # first: what came behind it is seen by the retraction
+            head = store.head if known is None else known.head  # first: the retraction detects later items
             messages = store.get_messages(last=_KNOWN_ITEMS)
             if not messages:
                 return None
@@ -408,13 +408,13 @@ def _with_end(place: str, end: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _replace_begin(sent: _Sent | _SentUpTo, store: ConversationStore, new: Sequence[EncodedMessage]) -> bool:
-    """Replace the items that were sent, in one commit; those behind them keep their times and extras.
+    """Replace the items that were sent, in one commit; those after them keep their times and extras.
 
     Raises:
-        ConversationChangedError: they are not there any more. Nothing was replaced.
+        ConversationChangedError: they were replaced meanwhile. Nothing was changed.
     """
     while True:
-        now = store.head  # first: what comes behind it is seen by the replacement
+        now = store.head  # first: the replacement detects later items
         records = _counted(store)
         count = sent.items_sent(store, records)
         if count is None:

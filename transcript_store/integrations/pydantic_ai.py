@@ -117,10 +117,11 @@ class _Run:
     is_given: bool = False
     """True if the caller gave the run a history."""
     has_more: bool = False
-    """True if that has more than what is stored."""
+    """True if it has more messages than are stored."""
     head: str = _NO_HEAD
-    """What the transcript ended in when these were its last messages. Once another run stored something it stays behind, and with it
-    nothing can be taken back: the last messages may be the other's."""
+    """The head when these were the transcript's last messages. After another run stored something it is out of date and
+    permits no retraction: the last messages may be the other run's.
+    """
     known: int = 0
     """How many messages were stored when the run began."""
     last: ModelMessage | None = None
@@ -601,7 +602,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         writing.ends = (
             _NO_HEAD,
             head if count == len(messages) else _NO_HEAD,
-        )  # else another process stored something behind it
+        )  # else another process stored something after it
 
     async def _call(self, function: Any, begin: Any = None) -> Any:
         async with conversation(*self._place) as found:
@@ -610,7 +611,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
 
 @dataclass
 class _Writing:
-    """What is written to a transcript in one go: in the store's thread, so to its end also if the run is cancelled meanwhile."""
+    """One write to a transcript, in the store's thread; so it completes even if the run is cancelled meanwhile."""
 
     new: list[EncodedMessage]
     changes: list[tuple[int, Change]] = field(default_factory=list)
@@ -626,7 +627,7 @@ class _Writing:
     """What the transcript ended in before and after; None as long as nothing was written."""
 
     def records(self) -> tuple[list[EncodedMessage | None], list[dict[str, Any] | None]]:
-        """The new records: the first one carries what is different now, and an event what waits."""
+        """The new records: the first one has the changes, and an event the open calls."""
         messages: list[EncodedMessage | None] = [*self.new]
         extras: list[dict[str, Any] | None] = [None] * len(messages)
         if self.waits or (self.changes and not messages):

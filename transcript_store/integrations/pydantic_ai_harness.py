@@ -318,7 +318,7 @@ class TranscriptStepStore:
             with suppress(ConversationChangedError):  # another process wrote since
                 head = run.head
                 if messages is not None and same < len(run.messages):
-                    # Killed behind this, the earlier snapshots are still what counted at their events.
+                    # If killed after this, the earlier snapshots still count at their events.
                     head = store.retract(len(run.messages) - same, if_head=head).head
                 new = [*(messages or ())[same:]]
                 store.append_messages([*new, None], extras=[*[None] * len(new), extra], if_head=head)

@@ -1,6 +1,6 @@
 """How is a conversation written as Markdown? With the content of a page, without its layout.
 
-What was said is Markdown again, as far as it can do nothing to the document (``_prose``); calls and results are folded,
+Messages stay Markdown where that cannot affect the document (``_rich_text``); calls and results are folded,
 in fences that they cannot close. So no page that shows the document runs a script or fetches an image, and no text can
 pass for a heading of ours.
 """
@@ -30,7 +30,7 @@ from transcript_store.view.output import shell_command_of, summary_of_call
 
 _BACKTICKS = re.compile("`+")
 _SPECIAL = re.compile(r"([\\`*_\[\]|<>&~]|(?<=\s)#+$)")
-"""What is markup in the midst of a line."""
+"""Markup within a line."""
 
 
 def markdown_document(contents: PageContents) -> Iterator[bytes]:
@@ -68,7 +68,7 @@ def _document(contents: PageContents) -> Iterator[str]:
 
 
 def _how_said(extra: dict[str, Any] | None) -> str:
-    """What is to be known of a message before it is read."""
+    """The facts about a message that precede its text."""
     if (extra or {}).get("left_branch") is True:
         return "on a branch that was left"
     return "written by the program" if typed_of(extra, "said") == "" else ""
@@ -88,7 +88,7 @@ def _messages(stretches: Iterable[PageItem], provider: str | None, heading: str)
         if each.stretch.record is None or each.turn is None:
             continue
         body = "".join(_blocks(number, each, said, answers, answered))
-        if body:  # else its results stand with their calls
+        if body:  # else its results are shown with their calls
             record = each.stretch.record
             at = record.at[:19].replace("T", " ")
             by = f" · {how}" if (how := _how_said(record.extra)) else ""

@@ -43,7 +43,7 @@ class PageItem:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What stood in an earlier generation and is not in the one behind it: a compaction or a rewind took it away."""
+    """Records of an earlier generation that the next one lacks: a compaction or a rewind removed them."""
 
     number: int
     stretches: tuple[PageItem, ...]
@@ -75,9 +75,10 @@ def contents_of_store(
     with_tail: bool = True,
     branches: bool = False,
 ) -> PageContents:
-    """What a loaded conversation has: up to the record ``through_seq`` if that is given, ``with_tail`` what is torn behind the last.
+    """The contents of a loaded conversation: up to the record ``through_seq`` if it is given, ``with_tail`` with the
+    torn tail.
 
-    With ``branches`` what stands on branches that the conversation left is messages, among the others.
+    With ``branches`` messages on abandoned branches are included among the others.
 
     Raises:
         TranscriptStoreError: as :meth:`ConversationStore.get_records`.
@@ -95,7 +96,7 @@ def contents_of_store(
 def contents_of(
     directory: str | os.PathLike[str], *, generation: int | None, redact: SecretRedactor | None, keys: Mapping[str, Any]
 ) -> PageContents:
-    """Everything that can be read; no lock is taken and nothing is changed. ``keys`` is what the store is given of them.
+    """Reads everything readable; takes no lock, changes nothing. ``keys`` are the store's key arguments.
 
     Raises:
         GenerationNotFoundError: there is no such generation.
@@ -134,7 +135,7 @@ def _of_store(
 def torn_tail_of(conversation: ConversationStore) -> str | None:
     """The bytes after the last whole record, in a sentence: a crash left them, or a writer is writing them."""
     torn = conversation.torn_tail
-    return None if torn is None else f"{many(torn.length_bytes, 'byte')} behind the last whole record: {torn.reason}"
+    return None if torn is None else f"{many(torn.length_bytes, 'byte')} after the last whole record: {torn.reason}"
 
 
 def _before(
@@ -167,7 +168,7 @@ def _before(
 
 
 def said_of_hidden(hidden: tuple[int, ...]) -> str:
-    """What a page says of the generations that it leaves out."""
+    """The note on a page about omitted generations."""
     numbers = ", ".join(map(str, hidden))
     return (
         f"{many(len(hidden), 'earlier generation')} ({numbers}) from before secrets were taken out: not shown here. "
@@ -186,7 +187,7 @@ def _fingerprint(record: Record) -> int:
 
 
 def _told(error: CorruptTranscriptError | CorruptMetadataError) -> str:
-    """What is damaged, without where it stands on this machine: a page is handed on."""
+    """The damage without local paths: a page is passed on to others."""
     name = os.path.basename(error.path)
     at = line_location(error.line_number, error.offset_bytes) if isinstance(error, CorruptTranscriptError) else ""
     return f"{name}{at}: {error.reason}"
@@ -267,7 +268,7 @@ def tokens_shown(extra: dict[str, Any]) -> str:
 
 
 def notes_of(extra: dict[str, Any]) -> Iterator[str]:
-    """What a client noted of a reply that a person should know."""
+    """A client's notes on a reply that a person should know."""
     incomplete = extra.get("incomplete")
     if isinstance(incomplete, dict) and isinstance(incomplete.get("reason"), str):
         yield f"Interrupted: {incomplete['reason']}"
@@ -278,11 +279,11 @@ def notes_of(extra: dict[str, Any]) -> Iterator[str]:
     if isinstance(lost, list):
         yield f"Interrupted: unknown outcome of {', '.join(map(str, lost))}"
     if extra.get("compaction") is True:
-        yield "This stands for what was compacted."
+        yield "This replaces compacted messages."
 
 
 def event_of(extra: dict[str, Any]) -> tuple[str, Any]:
-    """What an event is called, and what it says: of an imported line the line."""
+    """An event's name and text; for an imported line the line."""
     source = extra.get("source")
     lines = source.get("lines") if isinstance(source, dict) else None
     first = lines[0] if isinstance(lines, list) and len(lines) == 1 else None
@@ -359,7 +360,7 @@ def title_of(contents: PageContents) -> str:
 
 
 def prompts_of(contents: PageContents) -> Iterator[str]:
-    """What was asked in what is shown, each prompt's beginning on one line."""
+    """The shown prompts, the start of each on one line."""
     return _prompts(contents.stretches, contents.metadata.provider)
 
 

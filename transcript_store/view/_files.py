@@ -25,10 +25,10 @@ class PageError(TranscriptStoreError):
 def replace_page(path: str, pieces: Iterable[bytes]) -> str:
     """Write the pieces into a new file and give it the name; returns the path. Missing folders are made.
 
-    What a writer of this page left that was killed is removed.
+    Leftovers of a killed writer of this page are removed.
 
     Raises:
-        PageError: something that is no page stands there, or the system refuses.
+        PageError: the existing file is not a page, or the system refuses.
     """
     folder, name = os.path.split(path)
     try:

@@ -33,7 +33,9 @@ NOTHING = Html("")
 
 
 def text(said: str) -> Html:
-    """A text as it was said, to stand between tags. Control characters, and those that turn its direction, are shown as escapes."""
+    """A text as it was written, for use between tags. Control characters, and those that change its direction, are
+    shown as escapes.
+    """
     if _is_plain(said):  # most of what is said
         return Html(said)
     return Html(html.escape(safe(said.replace("\r\n", "\n")), quote=False))
@@ -99,7 +101,7 @@ def _spelled(key: str) -> str:
 
 
 def joined(*pieces: str | None) -> Html:
-    """Pieces one behind the other; those that are not :class:`Html` are escaped."""
+    """The parts joined; those that are not :class:`Html` are escaped."""
     return Html("".join([piece if type(piece) is Html else text(piece) for piece in pieces if piece is not None]))
 
 

@@ -228,7 +228,7 @@ class OutlineEntry(NamedTuple):
 
 @dataclass(slots=True)
 class Counts:
-    """What is counted for the head of the page."""
+    """The counts for the head of the page."""
 
     messages: int = 0
     prompts: int = 0
@@ -256,7 +256,7 @@ class Pieces:
 
 
 def render_items(stretches: Iterable[PageItem], provider: str | None, *, prefix: str = "") -> Pieces:
-    """The stretches, in their order. ``prefix`` stands before the number of a record in its anchor."""
+    """Render the items in order. ``prefix`` precedes the number of a record in its anchor."""
     growing = GrowingPieces(provider, prefix=prefix)
     growing.add(stretches)
     return growing.pieces
@@ -288,7 +288,9 @@ class GrowingPieces:
 
 
 class _Checkpoint(NamedTuple):
-    """Where the rendering of a message began, and what was known then: one in eight has a mark, as it costs as much as a message."""
+    """Where the rendering of a message started, and the state then: every eighth message has one, because it costs as
+    much as a message.
+    """
 
     number: int
     pieces: int
@@ -310,7 +312,7 @@ class _Renderer:
         self._day = ""
         self._events: list[PageItem] = []
         self._anchored: dict[int, int] = {}
-        """The records whose anchor stands within a call, and the number of the message with that call."""
+        """The records whose anchor is within a call, and the number of the message with that call."""
         self._marks: list[_Checkpoint] = []
 
     def render(
@@ -380,7 +382,7 @@ class _Renderer:
         if each.stretch.damage:
             body.insert(0, tag("p", each.stretch.damage, class_="gap"))
         if not body:
-            return  # its results stand with their calls
+            return  # its results are shown with their calls
         speaker = _SPEAKERS[turn.role]
         prompts = is_prompt(turn, record.extra)
         if turn.role == "user" and not prompts:

@@ -1,6 +1,6 @@
 """How is a page built: head, sidebar, the messages in chunks of 100, and its only script and style?
 
-The first chunks stand in the page as they are. The others are inert JSON, which the script puts in when they come near.
+The first chunks are plain HTML in the page. The others are inert JSON, which the script puts in when they come near.
 What is in the file is all there is: the policy (CSP) allows our script and style by their hashes, images from
 ``data:``, and nothing else.
 """
@@ -97,7 +97,7 @@ _CHARACTERS_A_PIXEL = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """Where a page stands that a server gives out, by addresses relative to it."""
+    """The addresses around a served page, relative to it."""
 
     home: str
     """The list of all conversations."""
@@ -124,7 +124,7 @@ def page(
         served: where it stands; None for a file.
         live: the pieces of the records, if they were made already.
         position: how far it goes, for its events; None if nothing follows.
-        tail: what is wrong behind the last record, in a sentence.
+        tail: what is wrong after the last record, in a sentence.
     """
     live = live or render_items(contents.stretches, contents.metadata.provider)
     before = [
@@ -201,7 +201,7 @@ def _top(title: str, contents: PageContents, counts: Counts, served: Served | No
 
 
 def facts(contents: PageContents, counts: Counts, served: Served | None = None) -> Html:
-    """What is known of the conversation, as names and values."""
+    """The facts about the conversation, as names and values."""
     metadata = contents.metadata
     models = list(counts.models) or ([metadata.model] if metadata.model else [])
     tokens = f"{counts.tokens_in:,} in, {counts.tokens_out:,} out" if counts.tokens_in or counts.tokens_out else ""

@@ -1,7 +1,7 @@
 """How do Markdown and code become safe HTML?
 
-Two locks, one behind the other. The parser makes no HTML of the text's own and no image, and a link only of http, https
-and mailto. What it makes is looked at again: each ``<`` has to begin one of the tags below as they are spelled there,
+Two independent safeguards. The parser makes no HTML of the text's own and no image, and a link only of http, https
+and mailto. Its output is checked again: each ``<`` must start one of the tags below, spelled as there,
 and each tag has to be closed in its turn. Whatever is not so, and every link, goes through an allow-list (nh3) that
 knows only these tags and attributes.
 """
@@ -72,7 +72,7 @@ _ENDS = {
     'pre tabindex="0"': "/pre",
     'table tabindex="0"': "/table",
 }
-"""What stands between ``<`` and ``>`` of a tag that may be here, and the same of the tag that has to close it."""
+"""The text between ``<`` and ``>`` of an allowed tag, and that of its closing tag."""
 _PARAGRAPHS = re.compile(r"\n\s*\n")
 _SHORT_CODE = 512
 """In characters. Agents give the same commands again and again, so as many of those as this are kept with their colours."""
@@ -89,7 +89,7 @@ def markdown(said: str) -> Html:
     tokens = parse_markdown(said, env)
     if tokens is None:
         return tag("pre", said, class_="wrapped")
-    # Once more behind the parser: it turns &#x202e; into the character.
+    # Again after the parser: it turns &#x202e; into the character.
     made = _RENDERER.render(tokens, PARSER.options, env)
     if is_proper(made):  # quotation marks are written as nh3 writes them, which is shorter
         return Html(safe(made.replace("&quot;", '"').replace("&#x27;", "'")))
@@ -139,7 +139,7 @@ _short_code = lru_cache(maxsize=512)(_code)
 
 
 def _link(renderer: RendererHTML, tokens: Sequence[MarkdownToken], index: int, options: Any, env: Any) -> str:
-    """Without an address, its text stands alone."""
+    """Without an address, only its text remains."""
     address = str(tokens[index].attrs.get("href") or "")
     if not address:
         return ""  # the parser never removes an end tag that has no start
@@ -246,7 +246,7 @@ def _split(url: str) -> str | None:
 
 # ---- excerpt ----
 #
-# A line of a message with what was found in it marked, as the message reads: its Markdown is meant, and not shown.
+# A line of a message with its hits highlighted, rendered: its Markdown is applied, not shown.
 #
 # The parser gets the line with two characters that no text has around each mark, and its tokens show what remains of
 # the line. So nothing needs to know what Markdown is.
@@ -324,7 +324,7 @@ def _marked(pieces: Iterable[tuple[str, str | None]]) -> Iterator[Html]:
 # installed, the text goes into a fence. Its headings are moved below those of the document, so none passes for one of them.
 
 _LONGEST = 100_000
-"""In characters. A longer text stands in a fence: some Markdown takes more than linear time."""
+"""In characters. A longer text is put into a fence: some Markdown takes more than linear time."""
 _ROUNDS = 4
 _BELOW = 4
 """The level of a text's own first heading."""
@@ -338,7 +338,7 @@ _SENTINEL = "end of what was said"
 
 
 def prose(said: str) -> str | None:
-    """The text as Markdown that is safe to stand in a document; None if it has to stand in a fence."""
+    """The text as Markdown that is safe within a document; None if it needs a fence."""
     parser = _parser()
     if parser is None or len(said) > _LONGEST:
         return None

@@ -14,7 +14,7 @@ _PATCHES = ("patch", "diff", "input", "patchText")
 _BEGINS_A_PATCH = ("*** Begin Patch", "--- ", "diff --git ", "@@ ")
 _CONTEXT = 3
 _MOST_LINES = 2_000
-"""Longer texts are shown one behind the other: the comparison takes time by the square."""
+"""Longer texts are shown one after the other: the comparison takes quadratic time."""
 _MOST_PAIRS = 50_000
 """With more pairs of equal lines, stretches are not looked for at lines that come again and again: it takes time by the third power."""
 
@@ -52,7 +52,7 @@ def diff_of(arguments: Mapping[str, Any]) -> tuple[Diff, frozenset[str]] | None:
 
 
 def _edited(arguments: Mapping[str, Any]) -> tuple[list[str], frozenset[str]]:
-    """The lines of a diff of texts and what replaces them, and the members that these stand in; nothing of other arguments."""
+    """The lines of a diff of texts and what replaces them, and the members that hold these; nothing of other arguments."""
     for name in _LISTS:
         edits = arguments.get(name)
         if isinstance(edits, list) and edits and all(_pair(edit) for edit in edits):

@@ -51,7 +51,7 @@ _PIECE = re.compile(
         (?P=stars) (?![^\ \n.,;:)?])""",
     re.VERBOSE,
 )
-"""What a line mostly is made of, where it can be read in one way only: words, an end of a line, a span of code, stressed words."""
+"""The usual content of a line, if it is unambiguous: words, an end of a line, a span of code, emphasis."""
 _ADDRESS = re.compile(r"(?:https?|mailto):", re.IGNORECASE)
 _HEAD_ENDS = re.compile(r"^[ \t>]*[|:-][-:| \t]*\|[-:| \t]*$", re.MULTILINE)
 _BLANK_LINE = re.compile(r"\n[ \t]*\n")
@@ -82,7 +82,7 @@ def parse_markdown(said: str, env: dict[str, Any]) -> list[MarkdownToken] | None
 
 
 def _tokens(said: str, env: dict[str, Any]) -> list[MarkdownToken]:
-    """What the parser makes of a text. Most of what agents say is one line, in which no block needs to be looked for."""
+    """The parser's tokens of a text. Most messages of agents are one line, which needs no search for blocks."""
     if _LINE.fullmatch(said) is None:
         return PARSER.parse(said, env)
     begin, end = MarkdownToken("paragraph_open", "p", 1), MarkdownToken("paragraph_close", "p", -1)

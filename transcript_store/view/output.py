@@ -77,7 +77,7 @@ def _change(state: dict[str, str], parameters: str) -> None:
 
 
 def _extended(codes: list[int]) -> tuple[int | None, list[int]]:
-    """The colour that ``5;n`` or ``2;r;g;b`` names, and what stands behind it."""
+    """The colour that ``5;n`` or ``2;r;g;b`` names, and the parameters after it."""
     if codes[:1] == [5] and len(codes) > 1:
         number, rest = codes[1], codes[2:]
         if number < 16:
@@ -111,7 +111,7 @@ _ABOUT = (
     *("command", "cmd", "script", "file_path", "path", "filePath", "filename", "notebook_path", "absolute_path"),
     *("pattern", "query", "url", "description", "prompt", "name", "id"),
 )
-"""What a call is about: the first of these members that is a text."""
+"""The subject of a call: the first of these members that is a text."""
 COMMANDS = ("command", "cmd", "script")
 _OF_EDITORS = frozenset({"path", "file_path", "old_str", "new_str"})
 """An editor's call may have a `command` too, which is its own."""
@@ -133,7 +133,7 @@ def typed(given: object) -> str:
 
 
 def summary_of_call(arguments: Mapping[str, Any]) -> str:
-    """What a call is about, on one line; empty if nothing says it."""
+    """The subject of a call, on one line; empty if it has none."""
     if pattern := arguments.get("pattern"):
         where = next(
             (arguments[name] for name in ("path", "glob", "include") if isinstance(arguments.get(name), str)), ""

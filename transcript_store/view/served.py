@@ -206,10 +206,10 @@ def still_page(
     served: Served,
     keys: Mapping[str, Any] | None = None,
 ) -> Iterator[bytes]:
-    """The page of a conversation that nothing is added to: of an earlier generation, or of a damaged one.
+    """The page of a conversation that does not grow: an earlier generation, or a damaged one.
 
-    ``source`` is its folder, and ``keys`` has the arguments ``encryption_key`` and ``retired_keys`` of the store, if it is sealed. Or it is
-    a store that reads and is not loaded yet: then it is closed on return, and damage is raised.
+    ``source`` is its folder, and ``keys`` has the arguments ``encryption_key`` and ``retired_keys`` of the store, if it
+    is sealed. Or it is a store that reads and is not loaded yet: then it is closed on return, and damage is raised.
 
     Raises:
         GenerationNotFoundError: there is no such generation.

@@ -468,7 +468,7 @@ def test_damage_is_shown_where_it_is(tmp_path):
         tmp_path / "c", [{"role": "user", "content": said} for said in ("first", "second", "third")]
     )
     tear(tmp_path / "c")
-    assert "behind the last whole record" in read(path).text
+    assert "after the last whole record" in read(path).text
     damage(tmp_path / "c", b"second", b"sec0nd")
     page = read(path)
     assert "This conversation is damaged. transcript.jsonl, line 3 (record 2)" in page.text

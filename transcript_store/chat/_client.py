@@ -76,7 +76,7 @@ class Requests:
         self._history = history
         self._facts = facts
         self.usage = Usage()
-        """What the replies took so far."""
+        """The tokens of the replies so far."""
 
     def reply(self, tools: Iterable[Tool], *, stream: bool, schema: JSON | None) -> Generator[StreamEvent, None, Reply]:
         """Ask for one reply. On return it is whole and on record. A reply that ended early is recorded, and the error raised.
@@ -166,7 +166,7 @@ class Requests:
         )
 
     def _extras(self, reply: Reply) -> Iterator[JSON]:
-        """What may be recorded beside a reply, the most telling first. The record may refuse it for what came of the rest."""
+        """The candidates for a reply's extra, the most complete first. The store may refuse one for its size or content."""
         if not reply.incomplete:
             yield reply.extra
             return
@@ -265,17 +265,18 @@ class ResumableChatClient:
             self._say(prompt)
 
     def chat(self, prompt: str) -> str:
-        """Run one turn and return the text of the answer. On return the whole turn is on record.
+        """Run one turn and return the text of the answer. On return the whole turn is stored.
 
-        The prompt is on record before it is sent, each reply before its tools run, each result before the next request.
+        The prompt is stored before it is sent, each reply before its tools run, each result before the next request.
 
-        After any error, and after Ctrl-C, the conversation is consistent and the next turn works. A prompt that was recorded
-        stays on record; :meth:`retry` asks it again. If the provider refused it for what it is (too long, not allowed), later
-        requests leave it out: see :attr:`is_refused`.
+        After any error, and after Ctrl-C, the conversation is consistent and the next turn works. A prompt that was
+        recorded stays on record; :meth:`retry` asks it again. If the provider refused it for what it is (too long, not
+        allowed), later requests leave it out: see :attr:`is_refused`.
 
         Raises:
             IncompleteResponseError: the reply ended early. What came of it is on record; ``retry()`` asks again.
-            MaxStepsError: the model still called tools after ``max_steps`` requests. All of it is on record; ``retry()`` continues.
+            MaxStepsError: the model still called tools after ``max_steps`` requests. All of it is on record;
+                ``retry()`` continues.
             ValueError: the prompt is empty, or white space alone.
             TypeError: the prompt is not a str.
             TranscriptStoreError: a record could not be written; as :meth:`ConversationStore.append_message`.
@@ -299,7 +300,7 @@ class ResumableChatClient:
             return _answer(self._steps(None, stream=False))
 
     def ask(self, question: str, schema: dict[str, Any]) -> Any:
-        """Run one turn whose answer is JSON, and return it parsed. On return the whole turn is on record.
+        """Run one turn whose answer is JSON, and return it parsed. On return the whole turn is stored.
 
         The provider is given the JSON schema. The answer is not checked against it.
 

@@ -188,7 +188,7 @@ class Facts:
             "tools": None,
         }
         self._given: dict[str, Any] = {}
-        """What was set last: what is on record may be less, if the store takes out secrets."""
+        """The values set last: the stored ones may have less, if the store removes secrets."""
         self.refresh()
 
     def refresh(self) -> None:

@@ -70,7 +70,7 @@ class History:
         self._seen: TranscriptPosition | None = None  # the end of the transcript that the list was read from
         self._at_start: ConversationMetadata | None = None
         self._looked: History | None = None
-        """What :meth:`now` saw last, where that is not this one."""
+        """The last result of :meth:`now`, if it differs from this one."""
         self.refresh()
 
     @property
@@ -321,7 +321,7 @@ class History:
         return None
 
     def _as_stored(self, entry: _Entry, seq: int) -> _Entry | None:
-        """What the transcript has of a record that was just appended: less than was given, if the store takes out secrets."""
+        """The stored form of a record that was just appended: it has less if the store removes secrets."""
         if self._conversation is None or not self.redacts:
             return entry
         records = self._conversation.iter_records(after_seq=seq - 1, through_seq=seq)

@@ -177,7 +177,7 @@ _LONGEST_REASON = 1_000
 
 
 def refusal_by(status: object, reason: object) -> JSON | None:
-    """What is recorded of a refusal; None if the status is not that of one."""
+    """The stored facts of a refusal; None if the status is not a refusal."""
     return {"status": status, "reason": str(reason)[:_LONGEST_REASON]} if status in _STATUS_OF_REFUSALS else None
 
 
@@ -190,7 +190,7 @@ def join_text(before: str, more: str) -> str:
 
 
 def about_reply(response_id: Any, model: Any, stop_reason: Any, usage: Any) -> JSON:
-    """What is recorded beside a reply, in its record's ``extra``. What the provider did not report is left out."""
+    """The ``extra`` of a reply's record. Members that the provider did not report are left out."""
     return without_nulls({"response_id": response_id, "model": model, "stop_reason": stop_reason, "usage": usage})
 
 

@@ -244,9 +244,9 @@ def _from_the_opening(wire: WireFormat, messages: Sequence[Message]) -> list[Mes
 def paired(wire: WireFormat, messages: Sequence[Message]) -> list[Message]:
     """The messages as a request may carry them: each call is followed directly by its result, and each result has a call.
 
-    A message that is in order is returned as the same object. Results elsewhere are moved to their call; behind a later reply
-    they are known by their id. A missing result is replaced by one that says that it is missing. Results without a call are
-    left out.
+    A message that is in order is returned as the same object. Results elsewhere are moved to their call; after a later
+    reply they are recognized by their id. A missing result is replaced by one that says that it is missing. Results
+    without a call are left out.
     """
     sections: list[_Section] = []
     for message in messages:

@@ -33,19 +33,21 @@ class Hit:
     """The conversation's id."""
     directory: str
     title: str | None
-    """What the conversation is called: its title, or its first prompt, or its program and when it began."""
+    """The conversation's name: its title, or its first prompt, or its program and start."""
     generation: int
     """The number of the live one, or of an earlier one."""
     beside: Literal["left-branch", "earlier-generation"] | None
-    """None of a message that counts. Else why it does not: it stands on a branch that the conversation left, or a compaction took it out
-    of sight. Such hits stand behind the others."""
+    """None for a live message. Else why it is not: it is on an abandoned branch, or a compaction removed it. Such hits
+    come after the others.
+    """
     seq: int
     at: str
     """When it was said: RFC 3339 in UTC."""
     role: str
     where: str
-    """What of the message matches: ``text``, ``thinking``, ``call``, ``result``, or ``scaffolding``, which a program wrote in the user's
-    name."""
+    """The part of the message that matches: ``text``, ``thinking``, ``call``, ``result``, or ``scaffolding``, which a
+    program wrote in the user's name.
+    """
     excerpt: str
     """A part of it on one line. Another program wrote it: it may contain anything."""
     highlights: tuple[Span, ...]
@@ -97,11 +99,11 @@ class ListPage:
 
     summaries: tuple[ConversationSummary, ...]
     names: tuple[str, ...]
-    """What each of them is called: its title, or its first prompt, or its program and when it began. The first two may be anything."""
+    """The name of each: its title, or its first prompt, or its program and start. The first two are untrusted."""
     total: int
     """How many conversations pass the filter, on all pages."""
     next: str | None
-    """What to give as ``after`` for the next page; None on the last one."""
+    """The value to pass as ``after`` for the next page; None on the last one."""
     as_of: str
     """The list is as the library was then, or later: RFC 3339 in UTC. On an object store, as its writers left word."""
     not_looked_at: int

@@ -72,6 +72,6 @@ else:  # a test that only needs the disk must not import the chat clients
         "_integration_contract",
         "_simulated_backend",
         "_backend_contract",
-        "_chat_contract",  # last: what is behind it can only be had with the chat clients
+        "_chat_contract",  # last: the modules after it need the chat clients
     )
     __getattr__, __dir__ = _opened(__name__, *_doors)

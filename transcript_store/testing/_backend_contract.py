@@ -38,7 +38,7 @@ def backend_and_id(open_backend: OpenPlace) -> tuple[Backend, str]:
 
 
 def slot_of(number: int, content: bytes) -> bytes:
-    """An envelope as slots have one, with a hash of its own, and any bytes behind it."""
+    """A slot's envelope with a hash of its own, and any bytes after it."""
     return b'{"slot":%d,"hash":"%032x"}\n' % (number, number * 7919 + len(content)) + content
 
 
@@ -242,7 +242,7 @@ def late(open_backend: OpenPlace) -> None:
         for late in (backend, open_backend()):
             for number, previous in enumerate([ZEROS, *map(sample_hash, data[:-1])], 1):
                 is_put = late.put(one, number, slot_of(number, b"late"), previous)
-                assert is_put is False, f"slot {number} was put behind the deletion"
+                assert is_put is False, f"slot {number} was put after the deletion"
             late.put_summary(sample_summary(one, f"{day}:02.000000Z", slot=99))
             assert slots_of(late, one) == {len(data): data[-1]}
             assert newest_of(late, day) == [], "a summary that came late is listed"

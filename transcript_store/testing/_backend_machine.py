@@ -47,7 +47,7 @@ class BackendMachine(RuleBasedStateMachine):
 
     @rule(one=_CONVERSATIONS, session=st.integers(0, 1), content=_CONTENTS)
     def put(self, one: int, session: int, content: bytes) -> None:
-        """The next slot, behind the one that stands last."""
+        """Put the next slot, after the last one."""
         number = len(self.slots[one]) + 1
         data = _slot(number, content)
         assert self.sessions[session].put(self.ids[one], number, data, self._head(one)) is True
@@ -74,7 +74,7 @@ class BackendMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(len(slots) > 2 for slots in self.slots) and hasattr(self.sessions[0], "put_pack"))
     @rule(data=st.data(), one=_CONVERSATIONS)
     def pack(self, data: st.DataObject, one: int) -> None:
-        """All slots but the last go into a pack, once more if a process was killed behind it, and are removed one by one."""
+        """All slots but the last go into a pack, again if a process was killed after it, and are removed one by one."""
         first, last = self.packed[one] + 1, len(self.slots[one]) - 1
         if first >= last:
             return
@@ -94,7 +94,7 @@ class BackendMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), one=_CONVERSATIONS, session=st.integers(0, 1))
     def read_the_end(self, data: st.DataObject, one: int, session: int) -> None:
-        """What stands behind some slot, and all of it."""
+        """Read all slots after some slot, and all slots."""
         self._insist(one, session, data.draw(st.integers(0, len(self.slots[one]) + 1), label="after"))
 
     @rule(limit=st.integers(1, 3), session=st.integers(0, 1))
@@ -140,5 +140,5 @@ class BackendMachine(RuleBasedStateMachine):
 
 
 def _slot(number: int, content: bytes) -> bytes:
-    """An envelope as slots have one, with a hash of its own, and any bytes behind it."""
+    """A slot's envelope with a hash of its own, and any bytes after it."""
     return b'{"slot":%d,"hash":"%032x"}\n' % (number, number * 7919 + len(content)) + content

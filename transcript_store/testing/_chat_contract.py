@@ -101,7 +101,7 @@ class BenchRun:
     bench: ChatBench
     disk: SimulatedFileSystem = field(default_factory=SimulatedFileSystem)
     as_sent: list[SimulatedFileSystem] = field(default_factory=list)
-    """What a power loss leaves if it comes with each request: nothing is written until the client has its reply."""
+    """The disk after a power loss at each request: nothing is written until the client has its reply."""
 
     def __post_init__(self) -> None:
         self.disk.on_call = self._look
@@ -200,7 +200,9 @@ def _one_prompt(rig: BenchRun) -> None:
 
 
 def _write_ahead(rig: BenchRun) -> None:
-    """What a request carries is on disk before it is sent; a reply before its tools run, and each result before the next step."""
+    """The messages of a request are on disk before it is sent; a reply before its tools run, and each result before the
+    next step.
+    """
     seen: list[list[Record]] = []
 
     def look(x: str) -> str:

@@ -37,7 +37,7 @@ class ChatClientMachine(RuleBasedStateMachine):
         super().__init__()
         self.disk = SimulatedFileSystem()
         self.recorded: list[dict[str, Any]] = []
-        """What was on record at the end of the last step."""
+        """The records at the end of the last step."""
         self.asked = 0
         self.ran: list[int] = []
         """The numbers of the calls that ran."""
@@ -127,7 +127,9 @@ class ChatClientMachine(RuleBasedStateMachine):
 
     @invariant()
     def keeps_its_record(self) -> None:
-        """What was on record is there, at the same place; no call ran twice; no request was one that providers refuse."""
+        """Every stored record is still stored, at the same position; no call ran twice; no request was one that
+        providers refuse.
+        """
         found = self.conversation.get_messages()
         assert found[: len(self.recorded)] == self.recorded
         self.recorded = found

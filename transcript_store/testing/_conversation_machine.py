@@ -176,7 +176,7 @@ class ConversationMachine(ModelledConversation, RuleBasedStateMachine):
         self.reader: ConversationStore | None = None
 
     def operations(self) -> dict[str, Callable[[st.DataObject], Operation]]:
-        """What can be done now, by name: each function draws its arguments. Extend it with operations of your own."""
+        """The possible operations, by name: each function draws its arguments. Extend it with operations of your own."""
         possible: dict[str, Callable[[st.DataObject], Operation]] = {
             "append": partial(an_append, self),
             "append a batch": partial(a_batch, self),
@@ -255,7 +255,7 @@ class ConversationMachine(ModelledConversation, RuleBasedStateMachine):
 
     @rule(data=st.data(), cuts=_POWER_CUTS)
     def cut_power_during(self, data: st.DataObject, cuts: list[StopPoint]) -> None:
-        """The power fails at some call of an operation, and perhaps again at some call of the load behind it."""
+        """The power fails at some call of an operation, and perhaps again at some call of the load after it."""
         self._stop_during(data, cuts)
 
     @rule(seed=st.integers(0, 2**16))
@@ -323,7 +323,7 @@ class ConversationMachine(ModelledConversation, RuleBasedStateMachine):
 
     @rule(data=st.data())
     def damage(self, data: st.DataObject) -> None:
-        """A file is damaged behind its mark, on a copy of the disk: the load refuses it, or shows all there is."""
+        """A file is damaged after its mark, on a copy of the disk: the load refuses it, or shows everything."""
         self.reopen()  # the close notes how far the file goes, so nothing of it may be cut
         copy = self.disk.copy()
         files = {

@@ -63,7 +63,7 @@ class ToolRun:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is tested: an agent, and what it is given."""
+    """The subject of the test: an agent, and its arguments."""
 
     agent: Agent
     model: Model
@@ -77,7 +77,7 @@ class BrokenInvariantError(Exception):
 
 @dataclass
 class World:
-    """What survives a process: the effects on the world outside, what was acknowledged, and the story."""
+    """The state that survives a process: the effects on the world outside, what was acknowledged, and the story."""
 
     runs: list[ToolRun] = field(default_factory=list)
     requests: list[list[Message]] = field(default_factory=list)
@@ -590,7 +590,9 @@ class _Trial:
 
 
 def _shape(messages: list[Message]) -> list[object]:
-    """What must be equal at two ends: roles, texts, calls, and which calls have results. The content of a result is left out."""
+    """The parts that must be equal at two ends: roles, texts, calls, and which calls have results. The content of a
+    result is left out.
+    """
     return [
         (
             role_of(message),

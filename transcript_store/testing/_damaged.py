@@ -29,7 +29,7 @@ class DamagedBytes(NamedTuple):
 
 
 def damaged_bytes(data: bytes, *, kinds: Sequence[DamageKind] = _KINDS) -> st.SearchStrategy[DamagedBytes]:
-    """What may have become of these bytes. They are never as they were.
+    """Damaged variants of these bytes, never the original.
 
     Args:
         data: the content of a file.

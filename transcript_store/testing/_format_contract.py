@@ -53,7 +53,7 @@ class Case:
         return list(self.reader.plans(MemoryTables(sample, name)))
 
     def read_anything(self, sample: bytes | Rows) -> list[SessionPlan]:
-        """What a damaged source gives. An error that we raise on purpose is an answer too."""
+        """The result of reading a damaged source. An error that we raise on purpose counts too."""
         try:
             self.reader.recognizes(sample_head(sample))
             return self.read(sample)
@@ -143,9 +143,9 @@ class _OpenCall(NamedTuple):
 
 
 def items_of(messages: Iterable[dict[str, Any]]) -> list[Item]:
-    """What is said, called and answered, in order. A reply's texts stand before its calls, and a result behind its call.
+    """What is said, called and answered, in order. A reply's texts come before its calls, and a result after its call.
 
-    Some forms have no other order, and a result that stood elsewhere is moved there without a word.
+    Some forms have no other order, and a result from elsewhere is silently moved there.
     """
     found: list[Item | _OpenCall] = []
     open_calls: list[_OpenCall] = []
@@ -182,7 +182,7 @@ def missing_of(said: Sequence[Item], found: Sequence[Item], most: int) -> list[I
         places[line].append(place)
 
     def behind(lines: tuple[tuple[str, str, str], ...], after: int) -> int | None:
-        """Where these lines end, if they stand together somewhere behind a place."""
+        """Where these lines end, if they follow each other somewhere after a position."""
         begins = places.get(lines[0], [])
         for begin in begins[bisect_left(begins, after) :]:
             if tuple(stream[begin : begin + len(lines)]) == lines:
@@ -331,7 +331,7 @@ def _left_out(plan: SessionPlan) -> bool:
 
 
 def _storable(case: Case) -> None:
-    """What is planned can be stored: JSON, with texts for times and labels."""
+    """The plan can be stored: JSON, with texts for times and labels."""
     for plan in case.read(case.sample):
         check_storable(plan)
 
@@ -376,7 +376,7 @@ def _heads(case: Case) -> None:
 
 
 def _damaged(case: Case) -> None:
-    """Whatever stands in a source, nothing is raised, every line is accounted for, and what is planned can be stored."""
+    """Whatever a source contains, no error is raised, every line is accounted for, and the plan can be stored."""
     for seed in range(case.seeds):
         case.where = f", made wrong by seed {seed}"
         choose = random.Random(seed)
@@ -391,7 +391,9 @@ def _damaged(case: Case) -> None:
 
 
 def _round_trip(case: Case) -> None:
-    """What is written is read again and says the same: who says, calls and answers what, in which order; less what the losses count."""
+    """A written session is read again with the same content: who says, calls and answers what, in which order; less
+    what the losses count.
+    """
     if case.writer is None:
         return
     assert case.writer.name == case.reader.name, f"the writer's name is {case.writer.name!r}"

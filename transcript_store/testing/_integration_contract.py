@@ -220,7 +220,7 @@ def check_integration(
 
 
 async def _nothing(bench: Underneath) -> None:
-    """What was never written is empty, and asking for it makes nothing."""
+    """A key that was never written is empty, and reading it creates nothing."""
     assert await bench.values("nobody") == []
     assert list(Path(bench.directory).iterdir()) == []
     assert not bench.is_there("nobody")
@@ -295,7 +295,7 @@ async def _refused(bench: Underneath) -> None:
 
 
 async def _copied(bench: Underneath) -> None:
-    """What is stored is what was given when the call was made, and what is read is the reader's own."""
+    """The store keeps a copy of the arguments, and a read returns the reader's own copy."""
     value = {"n": [1]}
     await bench.add("k", value)
     value["n"].append(2)

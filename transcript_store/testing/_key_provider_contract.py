@@ -68,15 +68,15 @@ def _whole(make: MakeProvider, _: MakeProvider | None) -> None:
 
 
 def _hidden(make: MakeProvider, _: MakeProvider | None) -> None:
-    """The data key does not stand in what it is wrapped in, nor in the provider's repr: neither as it is, nor in hex or base64."""
+    """Neither the wrapped key nor the provider's repr contains the data key: not raw, nor in hex or base64."""
     provider, data_key = make(), secrets.token_bytes(32)
     for seen in (provider.wrap(data_key), repr(provider).encode()):
         named = [form for form, spelled in _spellings(data_key) if spelled in seen or spelled in b"".join(seen.split())]
-        assert not named, f"the data key stands there: {named[0]}"
+        assert not named, f"it contains the data key: {named[0]}"
 
 
 def _spellings(data_key: bytes) -> list[tuple[str, bytes]]:
-    """How a key may stand somewhere in the open; of base64 what is the same whatever stands before and behind it."""
+    """The spellings of a key in plaintext; for base64 the part that does not depend on the bytes before and after it."""
     found = [("as it is", data_key), ("in hex", data_key.hex().encode()), ("in hex", data_key.hex().upper().encode())]
     for before in range(3):
         begin, end = -(-before * 8 // 6), (before + len(data_key)) * 8 // 6
@@ -86,7 +86,7 @@ def _spellings(data_key: bytes) -> list[tuple[str, bytes]]:
 
 
 def _changed(make: MakeProvider, _: MakeProvider | None) -> None:
-    """What was changed, cut or extended is refused with an error, and never unwrapped to anything."""
+    """A changed, cut or extended wrapped key is refused with an error, and never unwrapped."""
     provider, data_key = make(), secrets.token_bytes(32)
     wrapped = provider.wrap(data_key)
     others = [

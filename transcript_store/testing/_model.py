@@ -53,7 +53,7 @@ class ExpectedConversation(NamedTuple):
     """The records of the other conversations in the library, in the order of their texts."""
 
     def with_records(self, *entries: tuple[Any, Any]) -> ExpectedConversation:
-        """With these records behind the others, each a message and an extra."""
+        """With these records after the others, each a message and an extra."""
         return self._replace(records=_marked([*_unmarked(self.records), *map(list, entries)]))
 
     def with_metadata(self, changes: Mapping[str, Any]) -> ExpectedConversation:
@@ -149,7 +149,7 @@ def _unmarked(records: Records) -> list[list[Any]]:
 
 
 def _marked(entries: Iterable[list[Any]]) -> Records:
-    """Records as they stand in a :class:`ExpectedConversation`."""
+    """Records in the form of :class:`ExpectedConversation`."""
     found: list[list[Any]] = []
     for entry in entries:
         found.append(entry)
@@ -230,7 +230,7 @@ class ModelledConversation:
     id: ClassVar[str] = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
     """That of the conversation."""
     features: ClassVar[Sequence[Literal["retract"]]] = ("retract",)
-    """What the conversation can besides."""
+    """The optional features of the conversation."""
     messages: ClassVar[st.SearchStrategy[Message]] = _SIZES.map(lambda size: {"role": "user", "content": "y" * size})
     """What is appended. The machine numbers the records, in their extras."""
 
@@ -313,7 +313,7 @@ class ModelledConversation:
         return [self.synced, *self.steps, *may_be] if self.durability == "process-crash" else may_be
 
     def lose_power(self, may_be: list[ExpectedConversation]) -> list[ExpectedConversation]:
-        """What may be true after a power cut that happens now, in the place of what may be true before it."""
+        """Cut the power now: replaces the possible states by those after the power cut."""
         forks, self.may_return = self.may_return, []
         subsets = [chosen for count in range(len(forks) + 1) for chosen in combinations(forks, count)]
         return [history.with_forks(chosen) for history in self.after_power_cut(may_be) for chosen in subsets]
@@ -340,7 +340,7 @@ def close_after_kill(conversation: ConversationStore) -> None:
 
 
 def difference(found: ExpectedConversation, may_be: list[ExpectedConversation]) -> str:
-    """What is wrong, member by member: a history is long."""
+    """The differences, member by member: a history is long."""
     lines = [f"what was found matches no allowed history ({len(may_be)} allowed)"]
     for name, value in found._asdict().items():
         allowed = [getattr(history, name) for history in may_be]

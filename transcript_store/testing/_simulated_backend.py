@@ -60,11 +60,11 @@ class SimulatedCells(KeyValueStore):
 
     @property
     def contents(self) -> dict[str, bytes]:
-        """What stands under each name."""
+        """The value under each name."""
         return {name: kept.cell.data for name, kept in self._there.items()}
 
     def set(self, name: str, data: bytes | None) -> None:
-        """Change what stands under a name, as no writer may; None removes it."""
+        """Change the value under a name, as no writer may; None removes it."""
         if data is None:
             self._there.pop(name, None)
         else:
@@ -75,7 +75,7 @@ class SimulatedCells(KeyValueStore):
     # ---- Cells -----------------------------------------------------------------------------------------------------------
 
     def get(self, name: str) -> StoredValue | None:
-        """What stands under a name."""
+        """The value under a name."""
 
         def act() -> StoredValue | None:
             kept = self._there.get(name)
@@ -150,7 +150,7 @@ class SimulatedCells(KeyValueStore):
 
 
 class Fate(Enum):
-    """What becomes of one request. Each but the first three is for a request that changes something."""
+    """The outcome of one request. Each but the first three is for a request that changes something."""
 
     DONE = "it is done, and answered"
     REFUSED = "it is not done, and the caller gets no answer"
@@ -222,7 +222,7 @@ class SimulatedBackend(Backend):
         self.late.pop(index)()
 
     def names(self, id: str) -> list[str]:
-        """What there is of a conversation: ``s/<slot>`` and ``p/<first>-<last>``."""
+        """The objects of a conversation: ``s/<slot>`` and ``p/<first>-<last>``."""
         return sorted(name for of, name in self._objects if of == id)
 
     def object(self, id: str, name: str) -> bytes:
@@ -237,7 +237,7 @@ class SimulatedBackend(Backend):
             self._keys[id] = data
 
     def set_object(self, id: str, name: str, data: bytes | None) -> None:
-        """Change what stands under a name, as no writer may; None removes it. So does a server that lost a commit."""
+        """Change the value under a name, as no writer may; None removes it. So does a server that lost a commit."""
         if data is None:
             self._objects.pop((id, name), None)
         else:
@@ -292,7 +292,7 @@ class SimulatedBackend(Backend):
     def summaries(
         self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
     ) -> list[StoredSummary]:
-        """The newest summaries behind ``before``."""
+        """The newest summaries after ``before``."""
         return self._request("summaries", "m", lambda: self._newest(before, label)[:limit])
 
     def _newest(self, before: tuple[str, str] | None, label: str | None) -> list[StoredSummary]:
@@ -394,7 +394,7 @@ class SimulatedObjectStore(SimulatedBackend):
                 return [piece for piece in found if piece.data]  # what was expunged has a name and no more
 
     def get(self, id: str, name: str, tag: int) -> SlotRange | None:
-        """One object, if it is still the one that was listed; None if it is gone, or if another stands there."""
+        """One object, if it is still the one that was listed; None if it was removed or replaced."""
 
         def act() -> SlotRange | None:
             there = self._objects.get((id, name))

@@ -61,7 +61,7 @@ def _nothing(store: SnapshotStore) -> None:
 
 
 def _whole(store: SnapshotStore) -> None:
-    """What was saved is loaded equal, in every member."""
+    """A saved snapshot is loaded equal, in every member."""
     snapshot = _snapshot(
         system_prompt="Be \u201cbrief\u201d <&>\u2028",
         tools=(ToolSnapshot("search", "finds", {"type": "object", "x-own": [1.5, None]}), ToolSnapshot("stop")),
@@ -85,7 +85,7 @@ def _opaque_messages(store: SnapshotStore) -> None:
 
 
 def _no_messages(store: SnapshotStore) -> None:
-    """No messages, and ``null``, stay what they are; both are an empty list to who reads them."""
+    """No messages, and ``null``, stay what they are; both are an empty list to a reader."""
     for text in (b"null", b"[]"):
         snapshot = _snapshot(messages_json=text)
         store.save(snapshot)
@@ -113,7 +113,7 @@ def _not_found(store: SnapshotStore) -> None:
 
 
 def _bad_id(store: SnapshotStore) -> None:
-    """What is not an id is ``InvalidSnapshotIdError``, a ``ValueError`` that shows at most 32 characters of it."""
+    """An invalid id raises ``InvalidSnapshotIdError``, a ``ValueError`` that shows at most 32 characters of it."""
     for id in _NOT_IDS:  # noqa: A001
         for call in (store.load, store.delete):
             error = _error(call, id)
@@ -182,7 +182,7 @@ def _media(store: SnapshotStore) -> None:
 
 
 def _own_copies(store: SnapshotStore) -> None:
-    """What a caller does with the messages that were loaded changes nothing that is stored."""
+    """A caller's changes of loaded messages change nothing that is stored."""
     snapshot = _snapshot(messages=[{"role": "user", "content": "kept"}])
     store.save(snapshot)
     messages = store.load(snapshot.id).messages

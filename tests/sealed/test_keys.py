@@ -124,7 +124,7 @@ SPELLINGS = {
 def test_a_key_that_is_only_spelled_otherwise_is_not_wrapped(spelling, before):
     """Whatever stands before it: that moves it within the letters of base64."""
     one = Spelled(*SPELLINGS[spelling], bytes(range(before)))
-    with pytest.raises(AssertionError, match=r"^K3, .*the data key stands there: in (hex|base64)"):
+    with pytest.raises(AssertionError, match=r"^K3, .*it contains the data key: in (hex|base64)"):
         check_key_provider(lambda: one)
 
 

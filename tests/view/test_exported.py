@@ -32,7 +32,7 @@ def test_the_page_is_that_of_view(tmp_path):
     """Byte for byte. It is a new file: what stands there is not replaced."""
     path = conversations.showcase(tmp_path / "c")
     assert exported(path, "html", tmp_path / "page.html") == b"".join(render_page(path)).decode()
-    with pytest.raises(ExportError, match="something is there already"):
+    with pytest.raises(ExportError, match="the path is taken"):
         exported(path, "html", tmp_path / "page.html")
     page = exported(path, "html", tmp_path / "short.html", through_seq=4)
     assert 'id="4"' in page

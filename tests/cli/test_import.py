@@ -326,7 +326,7 @@ def test_export_writes_new_files_and_never_over_one(cli: Cli, tmp_path: Path) ->
         assert cli("export", str(tmp_path / "chats/last"), "--to", to, "--output", str(output)).out == f"{output}\n"
         assert output.stat().st_mode & 0o777 == 0o600
         again = cli("export", str(tmp_path / "chats"), "last", "--to", to, "--output", str(output))
-        assert (again.code, "something is there already" in again.err) == (1, True)
+        assert (again.code, "the path is taken" in again.err) == (1, True)
     assert (tmp_path / "out/original").read_bytes() == source.read_bytes()
     assert len((tmp_path / "out/jsonl").read_bytes().splitlines()) == 3
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["jsonl", "markdown", "original"]

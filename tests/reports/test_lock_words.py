@@ -106,7 +106,7 @@ def test_threads_that_race(conversation):
     try:
         assert at_the_sign.wait(60)
         patched.sign = sign
-        assert "this process" in refused(conversation.directory).what
+        assert "this process" in refused(conversation.directory).problem
     finally:
         patched.sign = sign
         go_on.set()

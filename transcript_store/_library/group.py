@@ -235,7 +235,7 @@ class ConversationGroup:
         def put(contents: NewConversation) -> None:
             fields, entries, features = new_conversation(contents, DEFAULT_MAX_LINE_BYTES)
             if self._redact is not None:
-                from transcript_store._conversation.arguments import Redacting  # here, as in `conversation`
+                from transcript_store._conversation.redacting import Redacting  # here, as in `conversation`
 
                 redacting = Redacting(self._redact, f"{self._library.rstrip('/')}/{id}", DEFAULT_MAX_LINE_BYTES)
                 fields, entries = redacting.fields(fields), redacting.entries(entries)

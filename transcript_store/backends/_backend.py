@@ -261,7 +261,7 @@ class BackendError(StorageError):
         consequence = nothing if outcome == "not stored" else _UNKNOWN
         super().__init__(errno=_errno.EIO, strerror=safe(reason), path=path, doing=doing, consequence=consequence)
 
-    def _what(self) -> str:
+    def _problem(self) -> str:
         """Without the name of an errno: no local disk refused anything."""
         return f"{self.path}: cannot {self.doing}: {self.strerror}. {self.consequence}"
 

@@ -9,18 +9,10 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 
 from transcript_store import TranscriptStoreError
-from transcript_store.cli._shared.arguments import (
-    NAMES,
-    add_conversation,
-    add_redact,
-    add_through,
-    path,
-    redaction_counts,
-    redactor_of,
-    whole_number,
-)
+from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_through, path, whole_number
 from transcript_store.cli._shared.keys import add_keys, command_keys
 from transcript_store.cli._shared.names import conversation_at
+from transcript_store.cli._shared.redaction import add_redact, redaction_counts, redactor_of
 from transcript_store.cli._shared.terminal import (
     Misuse,
     RawOutput,

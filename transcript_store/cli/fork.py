@@ -6,17 +6,10 @@ import os
 from argparse import ArgumentParser, Namespace
 
 from transcript_store import TranscriptStoreError
-from transcript_store.cli._shared.arguments import (
-    NAMES,
-    PROVIDERS,
-    add_conversation,
-    add_json,
-    add_through,
-    fork_for_provider,
-    path,
-)
+from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json, add_through, path
 from transcript_store.cli._shared.keys import add_keys, command_keys
 from transcript_store.cli._shared.names import destination, fork_of, is_backend_address, library_at, with_id
+from transcript_store.cli._shared.providers import PROVIDERS, fork_for_provider
 from transcript_store.cli._shared.terminal import Misuse, Working, say, say_json
 
 DESCRIPTION = f"""\

@@ -9,10 +9,11 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from datetime import datetime
 
 from transcript_store import ConversationLibrary, ConversationNotFoundError
-from transcript_store.cli._shared.arguments import add_json, add_redact, path, positive, redactor_of, since
+from transcript_store.cli._shared.arguments import add_json, path, positive, since
 from transcript_store.cli._shared.folders import import_cache, why_not_imported
 from transcript_store.cli._shared.keys import add_keys, command_keys
 from transcript_store.cli._shared.names import import_destination, is_backend_address, library_at
+from transcript_store.cli._shared.redaction import add_redact, redactor_of
 from transcript_store.cli._shared.tally import ImportTally
 from transcript_store.cli._shared.terminal import (
     Misuse,

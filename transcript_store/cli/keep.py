@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from transcript_store import ConversationLibrary
-from transcript_store.cli._shared.arguments import add_json, add_redact, path, redactor_of
+from transcript_store.cli._shared.arguments import add_json, path
 from transcript_store.cli._shared.folders import import_cache
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, command_keys
 from transcript_store.cli._shared.names import (
@@ -25,6 +25,7 @@ from transcript_store.cli._shared.names import (
     printable_name,
     taken_apart,
 )
+from transcript_store.cli._shared.redaction import add_redact, redactor_of
 from transcript_store.cli._shared.retention import say_outlooks
 from transcript_store.cli._shared.tally import ImportTally
 from transcript_store.cli._shared.terminal import (

@@ -6,9 +6,10 @@ import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
 from transcript_store import ConversationNotFoundError
-from transcript_store.cli._shared.arguments import add_redact_pattern, path
+from transcript_store.cli._shared.arguments import path
 from transcript_store.cli._shared.keys import add_keys, command_keys, say_what_does_not_open
 from transcript_store.cli._shared.names import is_backend_address, libraries, library_at
+from transcript_store.cli._shared.redaction import add_redact_pattern
 from transcript_store.mcp import LibraryTools, Scope, make_server
 from transcript_store.redaction import SecretRedactor
 

@@ -9,18 +9,11 @@ from errno import errorcode
 from typing import Any
 
 from transcript_store import ConversationStore, Hint, InvalidMessageError, PoisonedError, StorageError
-from transcript_store.cli._shared.arguments import (
-    add_directory,
-    add_redact,
-    lines,
-    redaction_counts,
-    redactor_of,
-    seconds,
-    standard_input,
-)
+from transcript_store.cli._shared.arguments import add_directory, lines, seconds, standard_input
 from transcript_store.cli._shared.hints import in_the_shell
 from transcript_store.cli._shared.keys import add_keys, command_keys
 from transcript_store.cli._shared.names import LAST, conversation_at, find_in, is_backend_address
+from transcript_store.cli._shared.redaction import add_redact, redaction_counts, redactor_of
 from transcript_store.cli._shared.terminal import Misuse, complain, for_shell, give_up_output, many, say
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
 from transcript_store.file_names import absolute_path

@@ -8,9 +8,10 @@ from itertools import chain
 from typing import Any
 
 from transcript_store import ConversationLibrary, ConversationNotFoundError
-from transcript_store.cli._shared.arguments import add_json, add_redact_pattern, path
+from transcript_store.cli._shared.arguments import add_json, path
 from transcript_store.cli._shared.keys import add_keys, command_keys
 from transcript_store.cli._shared.names import is_backend_address, libraries, library_at, printable_name, snapshots_at
+from transcript_store.cli._shared.redaction import add_redact_pattern
 from transcript_store.cli._shared.secrets import SecretsReport, forget
 from transcript_store.cli._shared.terminal import (
     Misuse,

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from transcript_store import ConversationStore
-from transcript_store.cli._shared.arguments import NAMES, add_redact, path, redaction_counts, redactor_of, whole_number
+from transcript_store.cli._shared.arguments import NAMES, path, whole_number
 from transcript_store.cli._shared.filters import say_not_read
 from transcript_store.cli._shared.keys import add_keys, command_keys
 from transcript_store.cli._shared.names import (
@@ -23,6 +23,7 @@ from transcript_store.cli._shared.names import (
     the_library,
     with_id,
 )
+from transcript_store.cli._shared.redaction import add_redact, redaction_counts, redactor_of
 from transcript_store.cli._shared.terminal import Misuse, RawOutput, Working, complain, many, one_line, say
 from transcript_store.naming import file_name_of
 from transcript_store.view import write_page, write_site

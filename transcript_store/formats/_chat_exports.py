@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from transcript_store.formats._arranging import Attached, AttachedFiles
+from transcript_store.formats._attached import Attached, AttachedFiles
 from transcript_store.formats._document import (
     LONGEST_BYTES,
     TOO_DEEP,

@@ -27,7 +27,7 @@ class AlreadyKeptError(TranscriptStoreError):
     path: str
     holder_pid: int | None
 
-    def _what(self) -> str:
+    def _problem(self) -> str:
         holder = "another process" if self.holder_pid is None else f"process {self.holder_pid}"
         return f"{self.path}: {holder} keeps this library already"
 

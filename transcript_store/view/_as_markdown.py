@@ -25,8 +25,8 @@ from transcript_store.view._contents import (
     title_of,
 )
 from transcript_store.view._html import readable_json
-from transcript_store.view._rich_text import prose
-from transcript_store.view.output import shell_command_of, summary_of_call
+from transcript_store.view._prose import prose
+from transcript_store.view.calls import shell_command_of, summary_of_call
 
 _BACKTICKS = re.compile("`+")
 _SPECIAL = re.compile(r"([\\`*_\[\]|<>&~]|(?<=\s)#+$)")

@@ -42,8 +42,9 @@ from transcript_store.view._html import (
     time_of_day,
 )
 from transcript_store.view._rich_text import code, markdown, media
+from transcript_store.view.calls import COMMANDS, summary_of_call, typed
 from transcript_store.view.diffs import Diff, diff_of
-from transcript_store.view.output import COMMANDS, summary_of_call, terminal, typed, without_colours
+from transcript_store.view.output import terminal, without_colours
 
 # ---- tools ----
 # A call together with its result: its name, its subject, the first lines of its result, and all of it folded.

@@ -279,7 +279,7 @@ class Person(terminal.PromptReader):
 def person(monkeypatch: pytest.MonkeyPatch) -> Person:
     person = Person()
     monkeypatch.setattr(session, "is_at_a_terminal", lambda: True)
-    monkeypatch.setattr(terminal, "Prompt", lambda: person)
+    monkeypatch.setattr(terminal, "PromptReader", lambda: person)
     return person
 
 

@@ -6,20 +6,16 @@ import io
 import os
 import re
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from itertools import groupby
 from textwrap import fill, wrap
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from transcript_store import ConversationLibrary
-from transcript_store.cli._shared.names import conversation_at
-from transcript_store.cli._shared.terminal import Working, complain, count_lines, terminal_columns
+from transcript_store.cli._shared.terminal import terminal_columns
 from transcript_store.display import MOMENTS, moment
-from transcript_store.redaction import Redacted, SecretRedactor
 
 NAMES = """\
 A conversation is named by its folder, or in a directory of conversations by its id, the beginning of its id (at least four
@@ -168,90 +164,3 @@ def lines(source: BinaryIO, *, max_bytes: int) -> Iterator[tuple[int, bytes]]:
         number += 1
         if len(line) > max_bytes or line.strip(b" \t\r\n"):
             yield number, line
-
-
-# ---- redaction ----
-#
-# ``--redact`` and ``--redact-pattern``, which several commands have.
-
-
-def add_redact(parser: ArgumentParser) -> None:
-    """Add the two options. The command finds its redactor by :func:`redactor_of`."""
-    parser.add_argument(
-        "--redact", action="store_true", help="take out secrets that show what they are by their form: keys, tokens, …"
-    )
-    add_redact_pattern(parser, "the same, and what matches this")
-
-
-def add_redact_pattern(parser: ArgumentParser, what: str) -> None:
-    """Add the second one; ``what`` it does, for the help."""
-    parser.add_argument(
-        "--redact-pattern", metavar="REGEX", action="append", type=_pattern, help=f"{what} (may be repeated)"
-    )
-
-
-class CountingRedactor(SecretRedactor):
-    """A redactor that knows what it has taken out so far."""
-
-    def __init__(self, *, patterns: Sequence[str] = ()) -> None:
-        super().__init__(patterns=patterns)
-        self.counts: Counter[str] = Counter()
-
-    def redact(self, value: Any) -> Redacted:
-        """As ``SecretRedactor.redact``, and counted."""
-        found = super().redact(value)
-        self.counts.update(found.counts)
-        return found
-
-
-def redactor_of(arguments: Namespace) -> CountingRedactor | None:
-    """What takes the secrets out; None if that was not asked for."""
-    if not arguments.redact and arguments.redact_pattern is None:
-        return None
-    return CountingRedactor(patterns=arguments.redact_pattern or ())
-
-
-def redaction_counts(counts: Mapping[str, int]) -> str:
-    """How many there were of each kind. Never what they were."""
-    found = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items())) or "nothing was found"
-    return f"redacted: {found}"
-
-
-def _pattern(text: str) -> str:
-    try:
-        SecretRedactor(patterns=[text])
-    except ValueError as error:
-        raise ArgumentTypeError(str(error).removeprefix("pattern 1 ")) from None
-    return text
-
-
-# ---- providers ----
-#
-# Copies that another provider can go on with.
-
-PROVIDERS = ("claude", "openai", "openai-compatible", "gemini", "local")
-LOCAL = "local"
-
-
-def wire_of(name: str) -> str:
-    """Whose form the messages of a provider have: those of the local model are an OpenAI-compatible server's."""
-    return "openai-compatible" if name == LOCAL else name
-
-
-def fork_for_provider(
-    directory: str, provider: str, into: ConversationLibrary, working: Working | None = None, **options: Any
-) -> str:
-    """Copy a conversation for a provider, and say what its form cannot hold; returns the id of the copy."""
-    from transcript_store.exporting import fork_for
-
-    def say_losses(losses: Iterable[Any]) -> None:
-        counts: Counter[str] = Counter()
-        for loss in losses:
-            counts[loss.message] += loss.count
-        if counts and working is not None:
-            with working.paused():
-                complain("the copy does not have all of it (the conversation here keeps it):", count_lines(counts))
-
-    with conversation_at(directory, read_only=True, **options) as conversation:
-        conversation.load()
-        return fork_for(conversation, wire_of(provider), into, before_writing=say_losses)

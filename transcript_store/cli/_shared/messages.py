@@ -146,7 +146,7 @@ def as_typed(arguments: str) -> tuple[str, str]:
 
 def _command(given: dict[str, Any]) -> str | None:
     """The command of a call of a shell, with its description and its other arguments as a comment behind it."""
-    from transcript_store.view.output import COMMANDS, shell_command_of  # a conversation without calls needs no page
+    from transcript_store.view.calls import COMMANDS, shell_command_of
 
     if not (command := shell_command_of(given)).strip():
         return None

@@ -10,11 +10,11 @@ from dataclasses import asdict, replace
 from transcript_store import (
     ConversationLibrary,
 )
-from transcript_store.cli._shared.arguments import redaction_counts
 from transcript_store.cli._shared.hints import error_sentence
 from transcript_store.cli._shared.names import (
     command_name,
 )
+from transcript_store.cli._shared.redaction import redaction_counts
 from transcript_store.cli._shared.terminal import (
     columns,
     complain,

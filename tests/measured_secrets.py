@@ -233,7 +233,7 @@ FORMLESS: dict[str, Callable[[Draw], tuple[str, str]]] = {
 }
 """Secrets that have no form of their own: what is missed, on purpose. A pattern of one's own finds those that one knows."""
 
-PLACES: dict[str, Callable[[str], str]] = {
+SESSION_FOLDERS: dict[str, Callable[[str], str]] = {
     "in prose": lambda text: f" {text}, ",
     "quoted": lambda text: f" '{text}' ",
     "in a shell": lambda text: f"\nexport THE_KEY={text}\n",
@@ -366,16 +366,17 @@ def corpora() -> Iterator[tuple[str, Iterator[str]]]:
 
 
 def main() -> None:
-    found = misses(KNOWN, PLACES, 25)
+    found = misses(KNOWN, SESSION_FOLDERS, 25)
     print("kind | missed of planted")
     for kind in KNOWN:
-        print(kind, "|", *(sum(found[kind, place][n] for place in PLACES) for n in (0, 1)))
+        print(kind, "|", *(sum(found[kind, place][n] for place in SESSION_FOLDERS) for n in (0, 1)))
     print(
-        *(f"{place}: {sum(found[kind, place][0] for kind in KNOWN)} of {25 * len(KNOWN)}" for place in PLACES), sep="\n"
+        *(f"{place}: {sum(found[kind, place][0] for kind in KNOWN)} of {25 * len(KNOWN)}" for place in SESSION_FOLDERS),
+        sep="\n",
     )
     hidden = misses(KNOWN, HIDING, 25)
     print(*(f"{p}: {sum(hidden[k, p][0] for k in KNOWN)} of {25 * len(KNOWN)}" for p in HIDING), sep="\n")
-    for (kind, _), (missed, of) in misses(FORMLESS, {"in prose": PLACES["in prose"]}, 25).items():
+    for (kind, _), (missed, of) in misses(FORMLESS, {"in prose": SESSION_FOLDERS["in prose"]}, 25).items():
         print(kind, "|", missed, of)
     for name, texts in corpora():
         number, length, counts = alarms(texts)

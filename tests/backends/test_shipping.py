@@ -72,7 +72,7 @@ from transcript_store.testing import (
     SimulatedStop,
 )
 
-PLACES = pytest.mark.parametrize("new_place", [SimulatedBackend, SimulatedObjectStore])
+BACKENDS = pytest.mark.parametrize("new_place", [SimulatedBackend, SimulatedObjectStore])
 KEYS = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
 NewPlace = type[SimulatedBackend]
 
@@ -85,7 +85,7 @@ def on_place(place: SimulatedBackend, key: bytes | None = None) -> BackendLibrar
 # ---- to the byte -----------------------------------------------------------------------------------------------------------
 
 
-@PLACES
+@BACKENDS
 @KEYS
 def test_what_comes_back_is_the_folder_file_for_file(new_place: NewPlace, key: bytes | None) -> None:
     """Transcript, archive, metadata and key, over two places: each byte is that of the folder."""
@@ -103,7 +103,7 @@ def test_what_comes_back_is_the_folder_file_for_file(new_place: NewPlace, key: b
     assert on_place(second).verify(ID).findings == ()
 
 
-@PLACES
+@BACKENDS
 @KEYS
 def test_a_run_with_nothing_to_send_writes_nothing(new_place: NewPlace, key: bytes | None) -> None:
     """What is there is not sent again, not claimed, and has no slot more."""
@@ -115,7 +115,7 @@ def test_a_run_with_nothing_to_send_writes_nothing(new_place: NewPlace, key: byt
     assert place.names(ID) == names
 
 
-@PLACES
+@BACKENDS
 @KEYS
 def test_what_is_new_goes_behind_what_is_there(new_place: NewPlace, key: bytes | None) -> None:
     """Beside a writer at work: each run sends what came, also of generations that ended since; a dry run says it and sends nothing."""
@@ -160,7 +160,7 @@ def test_a_conversation_that_is_followed_is_read_from_where_it_was_read() -> Non
 
 
 @pytest.mark.sampled(every=5)
-@PLACES
+@BACKENDS
 @KEYS
 @pytest.mark.parametrize("is_begun", [False, True], ids=["nothing-there", "some-there"])
 @pytest.mark.parametrize("fate", [fate for fate in Fate if fate is not Fate.DONE], ids=lambda fate: fate.name)
@@ -205,7 +205,7 @@ def test_a_run_that_is_cut_off_anywhere_is_gone_on_with(
         assert back(place) == expected
 
 
-@PLACES
+@BACKENDS
 def test_a_place_that_is_silent_is_asked_until_the_attempts_are_over(new_place: NewPlace) -> None:
     """Nobody answers: an error that says so, at whichever request that begins. Somebody answers again: the next run goes on."""
     disk = with_a_history()
@@ -256,13 +256,13 @@ def whoever_comes_between(new_place: NewPlace, key: bytes | None = None) -> int:
     return stories
 
 
-@PLACES
+@BACKENDS
 def test_what_somebody_else_wrote_there_is_never_written_over(new_place: NewPlace) -> None:
     """S1: at every request of a run; the run is told, and so is the next one, with both heads."""
     assert whoever_comes_between(new_place) > 3
 
 
-@PLACES
+@BACKENDS
 def test_two_that_ship_the_same_folder_do_not_harm_it(new_place: NewPlace) -> None:
     """Another one ships everything between any two requests of a run: the one may be told, and the copy is whole."""
     disk = with_a_history()

@@ -28,7 +28,7 @@ from transcript_store.testing import SimulatedBackend, SimulatedObjectStore
 
 SHORT = (one_reads,)
 """With one request that goes wrong, it fits into the plain suite."""
-PLACES = {"database": SimulatedBackend, "objects": SimulatedObjectStore}
+BACKENDS = {"database": SimulatedBackend, "objects": SimulatedObjectStore}
 
 
 def each_of(stories: Iterable[Story]) -> pytest.MarkDecorator:
@@ -36,7 +36,7 @@ def each_of(stories: Iterable[Story]) -> pytest.MarkDecorator:
     pairs = [
         pytest.param(story, place, id=f"{story.__name__}-{name}")
         for story in stories
-        for name, place in PLACES.items()
+        for name, place in BACKENDS.items()
         if (story, name) != (one_collects, "objects")
     ]
     return pytest.mark.parametrize(("story", "place"), pairs)

@@ -20,7 +20,7 @@ PAGE = (Path(__file__).parents[2] / "docs/import.md").read_text()
 SECTION = PAGE[PAGE.index("## Add a format") : PAGE.index("## What others wrote is data")]
 MODULE = re.findall(r"```python\n(.*?)```\n", SECTION, re.DOTALL)[0]
 ENTRY_POINTS = re.findall(r"```toml\n(.*?)```", SECTION, re.DOTALL)[0]
-SAID = [("system", "You are gptme."), ("user", "What is here?"), ("assistant", "```shell\nls\n```")]
+SAID = [("system", "You are parley."), ("user", "What is here?"), ("assistant", "```shell\nls\n```")]
 LOG = "".join(
     json.dumps({"role": role, "content": text, "timestamp": f"2026-11-23T10:00:0{n}+00:00"}) + "\n"
     for n, (role, text) in enumerate(SAID)
@@ -50,17 +50,17 @@ def install(site: Path, name: str, entry_points: str, **modules: str) -> None:
 
 
 @pytest.fixture
-def gptme(site):
-    install(site, "gptme-format", ENTRY_POINTS.partition("\n")[2].replace('"', ""), gptme_format=MODULE)
+def parley(site):
+    install(site, "parley-format", ENTRY_POINTS.partition("\n")[2].replace('"', ""), parley_format=MODULE)
 
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """A home directory in which gptme keeps a conversation."""
+    """A home directory in which parley keeps a conversation."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
-    folder = tmp_path / ".local/share/gptme/logs/2026-11-23-a-walk"
+    folder = tmp_path / ".local/share/parley/logs/2026-11-23-a-walk"
     folder.mkdir(parents=True)
     (folder / "conversation.jsonl").write_text(LOG)
     return tmp_path
@@ -71,11 +71,11 @@ def library(tmp_path):
     return ConversationLibrary(tmp_path / "library")
 
 
-def test_what_a_package_adds_is_found_read_and_written(gptme, home, library):
+def test_what_a_package_adds_is_found_read_and_written(parley, home, library):
     """Its places are looked at, its reader is asked before the generic one, its writer writes into its place."""
-    (found,) = [one for one in discover() if one.program == "gptme"]
+    (found,) = [one for one in discover() if one.program == "parley"]
     (report,) = import_conversations([found], library)
-    assert (report.action, report.format, report.messages, report.findings) == ("created", "gptme", 3, ())
+    assert (report.action, report.format, report.messages, report.findings) == ("created", "parley", 3, ())
     assert report.id is not None
     assert [one.action for one in import_conversations([found], library)] == ["unchanged"]
     with library.open(report.id, read_only=True) as store:
@@ -83,31 +83,31 @@ def test_what_a_package_adds_is_found_read_and_written(gptme, home, library):
         assert store.get_records()[0].at == "2026-11-23T10:00:00.000000Z"
     export(library, report.id, to="original", output=home / "again.jsonl")
     assert (home / "again.jsonl").read_text() == LOG
-    assert "gptme" in targets()
-    done = export(library, report.id, to="gptme")
-    assert done.command == f"gptme --name {done.session}"
-    assert [Path(path) for path in done.paths] == [home / f".local/share/gptme/logs/{done.session}/conversation.jsonl"]
+    assert "parley" in targets()
+    done = export(library, report.id, to="parley")
+    assert done.command == f"parley --name {done.session}"
+    assert [Path(path) for path in done.paths] == [home / f".local/share/parley/logs/{done.session}/conversation.jsonl"]
     (again,) = import_conversations(done.paths, ConversationLibrary(home / "other"))
-    assert (again.format, again.messages) == ("gptme", 3)
+    assert (again.format, again.messages) == ("parley", 3)
 
 
-def test_the_commands_know_it(gptme, home, cli: Cli):
+def test_the_commands_know_it(parley, home, cli: Cli):
     """--format and --to take its name, --all finds its places."""
     into = ("--into", str(home / "chats"))
-    assert "gptme" in cli("import", *into).out
+    assert "parley" in cli("import", *into).out
     assert "1 created" in cli("import", "--all", *into).out
-    log = str(next(home.glob(".local/share/gptme/logs/*/conversation.jsonl")))
-    assert "unchanged" in cli("import", log, "--format", "gptme", *into).out
-    code, out, _ = cli("export", f"{home}/chats/last", "--to", "gptme", "--output", str(home / "theirs"))
-    assert (code, "gptme --name" in out) == (0, True)
-    code, _, err = cli("import", log, "--format", "gptmee", *into)
-    assert (code, "gptmee" in err, "claude-code" in err) == (2, True, True)
+    log = str(next(home.glob(".local/share/parley/logs/*/conversation.jsonl")))
+    assert "unchanged" in cli("import", log, "--format", "parley", *into).out
+    code, out, _ = cli("export", f"{home}/chats/last", "--to", "parley", "--output", str(home / "theirs"))
+    assert (code, "parley --name" in out) == (0, True)
+    code, _, err = cli("import", log, "--format", "parleye", *into)
+    assert (code, "parleye" in err, "claude-code" in err) == (2, True, True)
 
 
 def test_a_package_is_imported_only_when_its_format_may_be_meant(site, home, library):
     """Not with ours, not by a name alone, and never by the import of this library."""
     install(site, "loud", "loud = loud_format:loud", loud_format="raise SystemError('imported')")
-    log = next(home.glob(".local/share/gptme/logs/*/conversation.jsonl"))
+    log = next(home.glob(".local/share/parley/logs/*/conversation.jsonl"))
     code = "import sys, transcript_store, transcript_store.formats; assert 'loud_format' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(site)})
     assert added_names() == ("loud",)
@@ -119,35 +119,40 @@ def test_a_package_is_imported_only_when_its_format_may_be_meant(site, home, lib
     assert "loud_format" not in sys.modules
 
 
-GOOD = "from transcript_store.formats import Format\nfrom gptme_format import *\n"
+GOOD = "from transcript_store.formats import Format\nfrom parley_format import *\n"
 BROKEN = {
     "a_syntax_error": ("a = broken:a", "def (", "SyntaxError"),
     "a_module_that_is_not_there": ("a = nowhere:a", "", "ModuleNotFoundError"),
     "a_member_that_is_not_there": ("a = broken:a", "", "AttributeError"),
     "no_format": ("a = broken:a", "a = 7", "no transcript_store.formats.Format, but int"),
     "an_empty_one": ("a = broken:a", GOOD + "a = Format()", "neither a reader nor a writer"),
-    "another_name": ("a = broken:a", GOOD + "a = Format(reader=GptmeReader())", "its reader has another name, 'gptme'"),
-    "a_place_of_another": (
-        "gptme2 = broken:a",
-        GOOD + "class R(GptmeReader):\n    name = 'gptme2'\na = Format(reader=R(), places=gptme.places)",
-        "its place has another name, 'gptme'",
+    "another_name": (
+        "a = broken:a",
+        GOOD + "a = Format(reader=ParleyReader())",
+        "its reader has another name, 'parley'",
     ),
-    "a_name_of_ours": ("codex = broken:a", GOOD + "a = gptme", "taken"),
-    "a_path_for_a_name": ("../a = broken:a", GOOD + "a = gptme", "small letters"),
+    "a_place_of_another": (
+        "parley2 = broken:a",
+        GOOD
+        + "class R(ParleyReader):\n    name = 'parley2'\na = Format(reader=R(), session_folders=parley.session_folders)",
+        "its place has another name, 'parley'",
+    ),
+    "a_name_of_ours": ("codex = broken:a", GOOD + "a = parley", "taken"),
+    "a_path_for_a_name": ("../a = broken:a", GOOD + "a = parley", "small letters"),
 }
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_package_is_named_and_the_rest_goes_on(case, site, gptme, home, library):
+def test_a_broken_package_is_named_and_the_rest_goes_on(case, site, parley, home, library):
     """Import goes on with the others, its report says who and why."""
     entry_point, module, why = BROKEN[case]
     install(site, "broken-format", entry_point, broken=module)
-    first, second = import_conversations(home.glob(".local/share/gptme/logs/*/*"), library)
+    first, second = import_conversations(home.glob(".local/share/parley/logs/*/*"), library)
     assert (first.action, first.source) == ("refused", "broken-format 1.2")
     assert why in str(first.reason)
-    assert (second.action, second.format) == ("created", "gptme")
+    assert (second.action, second.format) == ("created", "parley")
     assert [place.program for place in session_folders() if "a" in (place.program, place.folder)] == []
-    assert [one for one in discover() if one.program == "gptme"]
+    assert [one for one in discover() if one.program == "parley"]
 
 
 def test_a_broken_format_that_was_named_is_an_error(site, home, library, cli: Cli):
@@ -163,43 +168,43 @@ def test_a_broken_format_that_was_named_is_an_error(site, home, library, cli: Cl
     assert (code, "broken-format 1.2" in err) == (1, True)
 
 
-def test_two_packages_with_one_name_are_both_refused(site, gptme, home, library):
+def test_two_packages_with_one_name_are_both_refused(site, parley, home, library):
     """Which one came first would decide what the sessions are."""
-    install(site, "second-format", "gptme = gptme_format:gptme")
+    install(site, "second-format", "parley = parley_format:parley")
     formats, unusable = added_formats()
     assert formats == {}
-    assert all("gptme-format 1.2, second-format 1.2" in str(error) for error in unusable)
+    assert all("parley-format 1.2, second-format 1.2" in str(error) for error in unusable)
 
 
-def test_a_reader_that_takes_the_ids_of_another_format_is_refused(site, gptme, home, library):
+def test_a_reader_that_takes_the_ids_of_another_format_is_refused(site, parley, home, library):
     """Its plans say whose they are; a plan of another's name would meet that one's conversations."""
     module = GOOD + (
         "from dataclasses import replace\n"
-        "class A(GptmeReader):\n    name = 'a'\n"
-        "    def plans(self, source):\n        return [replace(p, format='codex') for p in GptmeReader.plans(self, source)]\n"
+        "class A(ParleyReader):\n    name = 'a'\n"
+        "    def plans(self, source):\n        return [replace(p, format='codex') for p in ParleyReader.plans(self, source)]\n"
         "a = Format(reader=A())\n"
     )
     install(site, "broken-format", "a = broken:a", broken=module)
-    (report,) = import_conversations(home.glob(".local/share/gptme/logs/*/*"), library, format="a")
+    (report,) = import_conversations(home.glob(".local/share/parley/logs/*/*"), library, format="a")
     assert (report.action, "the format 'codex'" in str(report.reason)) == ("refused", True)
 
 
-def test_a_reader_that_cannot_even_say_whether_it_is_one(site, gptme, home, library):
+def test_a_reader_that_cannot_even_say_whether_it_is_one(site, parley, home, library):
     """It is passed over, and reported."""
     module = GOOD + (
-        "class A(GptmeReader):\n    name = 'a'\n    def recognizes(self, head):\n        raise KeyError('x')\n"
+        "class A(ParleyReader):\n    name = 'a'\n    def recognizes(self, head):\n        raise KeyError('x')\n"
         "a = Format(reader=A())\n"
     )
     install(site, "broken-format", "a = broken:a", broken=module)
-    failed, read = import_conversations(home.glob(".local/share/gptme/logs/*/*"), library)
+    failed, read = import_conversations(home.glob(".local/share/parley/logs/*/*"), library)
     assert (failed.action, "was not looked at as a (KeyError" in str(failed.reason)) == ("refused", True)
-    assert (read.action, read.format) == ("created", "gptme")
+    assert (read.action, read.format) == ("created", "parley")
 
 
-def test_a_format_that_is_only_read_or_only_written(site, gptme, home, library):
+def test_a_format_that_is_only_read_or_only_written(site, parley, home, library):
     """What it does not do is said."""
     module = GOOD + (
-        "class R(GptmeReader):\n    name = 'r'\nclass W(GptmeWriter):\n    name = 'w'\n"
+        "class R(ParleyReader):\n    name = 'r'\nclass W(ParleyWriter):\n    name = 'w'\n"
         "r, w = Format(reader=R()), Format(writer=W())\n"
     )
     install(site, "half-formats", "r = half:r\nw = half:w", half=module)

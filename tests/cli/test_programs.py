@@ -9,7 +9,7 @@ from tests.cli.helpers import Cli
 from tests.program_list import DOCUMENT, program_list
 from tests.programs.lab import PROGRAMS as RUN
 from transcript_store.formats import READERS, WRITERS
-from transcript_store.sources import PLACES, PROGRAMS, program_table
+from transcript_store.sources import PROGRAMS, SESSION_FOLDERS, program_table
 
 TOP = Path(__file__).parent.parent.parent
 READ_BY_ANOTHER = {"openclaw": "pi", "roo": "cline"}
@@ -32,7 +32,7 @@ def test_what_can_be_resumed_has_a_writer() -> None:
 
 
 def test_each_folder_is_of_a_program_in_the_table() -> None:
-    assert {place.program for place in PLACES} <= {one.program for one in PROGRAMS}
+    assert {place.program for place in SESSION_FOLDERS} <= {one.program for one in PROGRAMS}
 
 
 def test_the_versions_are_those_that_the_tests_install() -> None:

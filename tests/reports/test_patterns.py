@@ -177,7 +177,7 @@ def test_an_ordinary_message_is_rendered() -> None:
     """The message that never ended."""
     markup = pytest.importorskip("transcript_store.view.markup")
     said = "Why does the **socket** time out? See [the docs](https://example.com/a) and *wait* in `client.py`, ~~once~~ twice."
-    (inline,) = (token for token in markup.parsed(said, {}) if token.type == "inline")
+    (inline,) = (token for token in markup.parse_markdown(said, {}) if token.type == "inline")
     assert [child.type for child in inline.children if child.type.endswith("_open")] == [
         "strong_open", "link_open", "em_open", "s_open",
     ]  # fmt: skip

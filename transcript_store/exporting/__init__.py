@@ -265,17 +265,17 @@ class _Target(NamedTuple):
 
 def _target(to: str) -> _Target:
     from transcript_store.formats import WRITERS
-    from transcript_store.sources import PLACES, added_formats
+    from transcript_store.sources import SESSION_FOLDERS, added_formats
 
     for writer in WRITERS:
         if writer.name == to:
-            return _Target(writer, next(place for place in PLACES if place.program == to))
+            return _Target(writer, next(place for place in SESSION_FOLDERS if place.program == to))
     added, unusable = added_formats(to)
     if unusable:
         raise unusable[0]
     if to not in added or (found := added[to].writer) is None:
         raise ValueError(f"there is no target {to!r}; there are {', '.join(targets())}")
-    return _Target(found, next(iter(added[to].places), None))
+    return _Target(found, next(iter(added[to].session_folders), None))
 
 
 def _to_program(

@@ -259,10 +259,10 @@ class SessionFolder:
 class Format:
     """What a package adds: a reader, a writer, or both, and where the program keeps its sessions.
 
-    The name of the entry point is the name of the format. The reader, the writer and the places have it too.
+    The name of the entry point is the name of the format. The reader, the writer and the session folders have it too.
     """
 
     reader: SessionReader | None = None
     writer: SessionWriter | None = None
-    places: tuple[SessionFolder, ...] = ()
+    session_folders: tuple[SessionFolder, ...] = ()
     """Where ``import`` looks without a PATH. A session is written into the folder of the first."""

@@ -60,7 +60,7 @@ from transcript_store.importing._report import (
 )
 from transcript_store.library import ConversationGroup, ConversationLibrary
 from transcript_store.messages import encode_message
-from transcript_store.sources import PLACES, FileSource, Rows, folder_of
+from transcript_store.sources import SESSION_FOLDERS, FileSource, Rows, folder_of
 
 _WAIT_SECONDS = 10.0
 """For another import of the same session, which is done soon."""
@@ -100,7 +100,7 @@ class Importer:
         self._forks = diverged == "fork"
         self._dry_run = dry_run
         self._takes_deleted = takes_deleted
-        self._of_programs = tuple(f"{folder_of(place)}/" for place in PLACES)
+        self._of_programs = tuple(f"{folder_of(place)}/" for place in SESSION_FOLDERS)
         self._deleted = frozenset() if takes_deleted else library.deleted_ids()
 
     def put(self, plan: SessionPlan, source: FileSource | Rows, *, is_alone: bool) -> ImportReport:

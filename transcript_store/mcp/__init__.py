@@ -3,11 +3,11 @@
 .. code-block:: python
 
     from transcript_store import ConversationLibrary
-    from transcript_store.mcp import Past, Scope, make_server
+    from transcript_store.mcp import LibraryTools, Scope, make_server
 
     with ConversationLibrary("chats").create(labels={"project": "x"}) as conversation:
         conversation.append_message({"role": "user", "content": "Why is the socket closed?"})
-    with Past("chats", scope=Scope(["project=x"])) as past:
+    with LibraryTools("chats", scope=Scope(["project=x"])) as past:
         print(past.search_conversations("socket")["hits"])  # what an agent would get
         server = make_server(past)  # server.run() answers on standard input and output
 

@@ -7,6 +7,8 @@ what a kill interrupts is undone by the next call (J1–J5 in ``_journal``).
 
     from transcript_store.sessions import repair_file
 
+    with open("events.jsonl", "w") as torn:
+        torn.write('{"type": "user"}{"type": "assistant"}')
     found = repair_file("events.jsonl")  # apply=True writes
     print(found.mends)
 """

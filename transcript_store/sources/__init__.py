@@ -16,7 +16,7 @@ from transcript_store.sources import _files, _folders, _json_rows
 from transcript_store.sources._files import FileSource, Rows, Stamp, UnreadableSourceError, how_it_looks, open_source
 from transcript_store.sources._program_table import PROGRAMS, KnownProgram, Retention, program_table
 from transcript_store.sources._programs import (
-    PLACES,
+    SESSION_FOLDERS,
     FoundSource,
     UnusableFormatError,
     added_formats,
@@ -29,8 +29,8 @@ from transcript_store.sources._programs import (
 )
 
 __all__ = [
-    "PLACES",
     "PROGRAMS",
+    "SESSION_FOLDERS",
     "FileSource",
     "FoundSource",
     "KnownProgram",

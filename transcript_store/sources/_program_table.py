@@ -1,7 +1,7 @@
 """The table of programs: what is read of each, what is lost, where it keeps sessions, and when it deletes them.
 
 ``transcript-store programs`` and docs/programs.md are printed from it (``python -m tests.program_list``). A new reader adds its row
-here, its folders to ``PLACES`` and itself to ``READERS``; a test holds the three to one another.
+here, its folders to ``SESSION_FOLDERS`` and itself to ``READERS``; a test holds the three to one another.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from transcript_store.formats import SessionFolder
-from transcript_store.sources._programs import PLACES
+from transcript_store.sources._programs import SESSION_FOLDERS
 
 SCHEMA = "transcript-store/programs"
 VERSION = 1
@@ -59,7 +59,7 @@ class KnownProgram:
     @property
     def session_folders(self) -> tuple[SessionFolder, ...]:
         """Where it keeps its sessions; empty for a site whose exports are named."""
-        return tuple(place for place in PLACES if place.program == self.program)
+        return tuple(place for place in SESSION_FOLDERS if place.program == self.program)
 
 
 PROGRAMS: tuple[KnownProgram, ...] = (

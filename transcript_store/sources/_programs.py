@@ -89,7 +89,7 @@ def _loaded(point: EntryPoint) -> Format:
         raise _WrongError(f"{point.value} has neither a reader nor a writer")
     parts: list[tuple[str, Any]] = [("reader", found.reader), ("writer", found.writer)]
     names = [(kind, part.name) for kind, part in parts if part is not None]
-    for place in found.places:
+    for place in found.session_folders:
         if isinstance(place.patterns, str):  # its letters would be patterns
             raise _WrongError("the patterns of a place are a tuple of texts")
         names.append(("place", place.program))
@@ -125,7 +125,7 @@ _OF_VSCODE = tuple(
 )
 
 
-PLACES: tuple[SessionFolder, ...] = (
+SESSION_FOLDERS: tuple[SessionFolder, ...] = (
     SessionFolder(
         "claude-code",
         ".claude",
@@ -299,7 +299,7 @@ class FoundSource:
 
 def session_folders() -> tuple[SessionFolder, ...]:
     """Where the programs that are known keep their sessions, and those whose formats installed packages add."""
-    return (*PLACES, *(place for added in added_formats()[0].values() for place in added.places))
+    return (*SESSION_FOLDERS, *(place for added in added_formats()[0].values() for place in added.session_folders))
 
 
 def discover(
@@ -310,7 +310,7 @@ def discover(
 ) -> list[FoundSource]:
     """The sessions of other programs on this machine, those of a program together, the newest last.
 
-    Programs are those of ``PLACES``, and those whose formats installed packages add. Only directories are read, and regular files
+    Programs are those of ``SESSION_FOLDERS``, and those whose formats installed packages add. Only directories are read, and regular files
     are looked at; nothing is opened. A link is followed only where it stands for a program's own folder. A folder that cannot be
     read is among what is found, with ``why_not``.
 
@@ -418,7 +418,7 @@ def _may_hold_sessions(path: str) -> bool:
 def _sessions_around(top: str) -> frozenset[str]:
     """Where programs of this user keep sessions, in a folder, or above it: the paths of those."""
     found: set[str] = set()
-    for place in PLACES:
+    for place in SESSION_FOLDERS:
         folder = folder_of(place)
         if os.path.commonpath((folder, top)) in (folder, top):
             for pattern in place.patterns:

@@ -86,7 +86,7 @@ def test_what_is_no_transcript_is_told_when_it_is_opened(scratch: Path) -> None:
     ):
         pass
     (scratch / "c/transcript.jsonl").mkdir()
-    with pytest.raises(CorruptTranscriptError, match="a directory stands"), open_transcript(scratch / "c"):
+    with pytest.raises(CorruptTranscriptError, match="a directory is in the place"), open_transcript(scratch / "c"):
         pass
     (scratch / "c/transcript.jsonl").rmdir()
     (scratch / "c/transcript.jsonl").write_bytes(b"mine\n")

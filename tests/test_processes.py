@@ -534,7 +534,7 @@ def test_a_writer_never_writes_into_another_file(scratch, swap, durability):
         lambda: store.update_metadata(model="m"),
         lambda: store.replace_transcript([]),
     ):
-        with pytest.raises(CorruptTranscriptError, match=r"load\(\) anew") as caught:
+        with pytest.raises(CorruptTranscriptError, match=r"load\(\) again") as caught:
             call()
         assert caught.value.kind == "replaced"
     assert content() == before
@@ -557,7 +557,7 @@ def test_a_writer_never_writes_into_a_file_of_another_disk(scratch, monkeypatch)
     with ConversationStore(scratch / "c") as store:
         store.initialize(messages=[{"n": 1}])
         monkeypatch.setattr(PosixFileSystem, "status", status)
-        with pytest.raises(CorruptTranscriptError, match=r"another file stands .* load\(\) anew") as caught:
+        with pytest.raises(CorruptTranscriptError, match=r"another file replaced .* load\(\) again") as caught:
             store.append_message({"n": 2})
     assert caught.value.kind == "replaced"
 
@@ -598,7 +598,7 @@ def test_a_lock_file_that_is_removed_under_a_writer(scratch, first_appends):
     second.append_message({"second": 1})
     expected.append({"second": 1})
     for _ in range(2):
-        with pytest.raises(ConversationLockedError, match=r"load\(\) anew"):
+        with pytest.raises(ConversationLockedError, match=r"load\(\) again"):
             first.append_message({"first": 2})
         second.append_message({"second": 2})
         expected.append({"second": 2})

@@ -287,7 +287,7 @@ def test_a_pattern_that_is_none_or_matches_nothing_is_refused(pattern):
 
 def test_one_pattern_in_the_place_of_a_list_is_refused():
     """Each of its letters would be one."""
-    with pytest.raises(TypeError, match=r"give \[pattern\]"):
+    with pytest.raises(TypeError, match=r"pass \[pattern\]"):
         SecretRedactor(patterns="ACME")
     for other in (b"ACME", 5, re.compile(b"ACME")):
         with pytest.raises(TypeError, match="pattern 2 must be text"):

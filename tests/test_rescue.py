@@ -194,4 +194,4 @@ def test_what_is_no_transcript_is_said(tmp_path: Path, what: str) -> None:
         os.mkfifo(path)
     done = subprocess.run([sys.executable, PROGRAM, path], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "give the folder of one conversation, or its transcript.jsonl" in done.stderr
+    assert "pass the folder of one conversation, or its transcript.jsonl" in done.stderr

@@ -313,7 +313,7 @@ def test_who_is_kept_out_is_told_of_turns(scratch):
         holder.load()
         with pytest.raises(ConversationLockedError, match="open both with hold_lock=False"):
             ConversationStore(directory).load()
-        with holder.frozen(), pytest.raises(RuntimeError, match=r"held\(\) block"):
+        with holder.frozen(), pytest.raises(RuntimeError, match=r"frozen\(\) block"):
             holder.append_message({"n": 1})
 
 

@@ -78,9 +78,7 @@ def main(path: Path) -> int:
         for record in (record for at, line in enumerate(lines, 1) for record in transcript.records(line, at)):
             if (match := RECORD.match(record)) and not match[2] and not any(transcript.seq in part for part in gone):
                 value, end = json.JSONDecoder().raw_decode(text := record[match.end() :].decode())
-                shown = (
-                    json.dumps(value) if sys.stdout.isatty() else text[:end]
-                )  # JSON allows characters that a terminal acts on
+                shown = json.dumps(value) if sys.stdout.isatty() else text[:end]  # a terminal obeys what JSON allows
                 sys.stdout.buffer.write(f"{shown}\n".encode())  # UTF-8, whatever the system's own encoding is
     if re.search(rb',"batch":\[(\d+),(?!\1\])\d+\]' + END.pattern + b"$", transcript.last):
         transcript.missing.append("the end: the last append was interrupted and never acknowledged")

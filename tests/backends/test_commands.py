@@ -364,7 +364,7 @@ def test_what_is_left_of_a_damaged_one(cli: Cli, place: str, tmp_path: Path) -> 
 
 def damage_on(address: str, id: str, what: bytes, by: bytes) -> None:
     """Change a slot in memory, as no writer may."""
-    bucket = library_at(address)._place._bucket  # type: ignore[attr-defined]
+    bucket = library_at(address)._backend._bucket  # type: ignore[attr-defined]
     slots = [f"c/{id}/s/{number:012}" for number in range(1, 9)]
     key, data = next((key, found.data) for key in slots if (found := bucket.get(key)) and what in found.data)
     bucket.replace(key, data.replace(what, by))

@@ -128,7 +128,7 @@ def test_a_bucket_that_does_not_do(broken, name, monkeypatch):
 
 
 def test_nobody_answers():
-    with pytest.raises(BackendError, match="look at the"):
+    with pytest.raises(BackendError, match="examine the"):
         examine(PostgresBackend("postgresql://127.0.0.1:1/none", timeout_seconds=2))
     assert examine(SimulatedBackend()).checks == ()
 

@@ -79,7 +79,7 @@ def test_it_is_sealed_from_here_on(place: SimulatedBackend) -> None:
 def test_what_is_plain_before_is_said_to_stay(place: SimulatedBackend) -> None:
     """Nobody is made to believe that it is gone: without ``keep_plain`` nothing is changed, and a shred names what can be read."""
     plain(place)
-    with library_on(place).store(ID) as store, pytest.raises(UnsupportedByBackendError, match="remove what is plain"):
+    with library_on(place).store(ID) as store, pytest.raises(UnsupportedByBackendError, match="remove the plaintext"):
         store.seal()
     with library_on(place, None).open(ID, read_only=True) as store:
         assert len(store.get_messages()) == 3

@@ -180,7 +180,7 @@ def test_nobody_answers(tmp_path: Path) -> None:
     library.create(messages=[said("needle")]).close()
     with SearchIndex(library, cache=tmp_path) as index:
         place.on_request = lambda _: Fate.REFUSED
-        with pytest.raises(StorageError, match="look at the conversations"):
+        with pytest.raises(StorageError, match="list the conversations"):
             index.search("needle")
         place.on_request = None
         assert found(index, "needle") == ["needle"]

@@ -95,7 +95,7 @@ def test_every_sync_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
         for mutant in made:
             if run(lambda site, mutant=mutant: site != mutant) != whole:  # type: ignore[misc]
                 killed.add((mutant.module, mutant.line))
-    assert {mutant for mutant in killed if mutant[0].startswith("places.")} == in_the_source(in_places=True)
+    assert {mutant for mutant in killed if mutant[0].startswith("backends.")} == in_the_source(in_backends=True)
 
 
 def test_every_sync_of_a_folder_that_goes_on_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:

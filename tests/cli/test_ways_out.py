@@ -59,7 +59,7 @@ def test_every_way_out_has_words_of_the_shell() -> None:
 
 OF_A_ROOM = {
     "chat": {Hint.ALLOW_INSECURE},
-    "places": {
+    "backends": {
         Hint.TAKE_OVER,
         Hint.FORK_AND_DELETE,
         Hint.SEAL_A_COPY,
@@ -78,7 +78,7 @@ def test_every_way_out_is_one_of_an_error() -> None:
     """None is left over: each is named where an error is raised, or follows from what it is."""
     package = Path(transcript_store.__file__).parent
     raised = "".join(path.read_text() for path in package.rglob("*.py") if "cli" not in path.parts)
-    named = set(re.findall(r"\bWayOut\.(\w+)", raised))
+    named = set(re.findall(r"\bHint\.(\w+)", raised))
     assert {hint.name for hint in Hint if hint not in GONE} - named == set()
 
 

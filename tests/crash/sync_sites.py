@@ -52,12 +52,12 @@ def site() -> Site:
     raise AssertionError("a sync from nowhere")
 
 
-def in_the_source(*, in_places: bool = False) -> set[tuple[str, int]]:
-    """Every call of a sync in the package, as module and line: of the core, or of ``places``, which the core stands without."""
+def in_the_source(*, in_backends: bool = False) -> set[tuple[str, int]]:
+    """Every call of a sync in the package, as module and line: of the core, or of ``backends``, which the core stands without."""
     found = set()
     for path in PACKAGE.rglob("*.py"):
         module = _dotted(path)
-        if not _is_of_the_store(module) or module.startswith("places.") != in_places:
+        if not _is_of_the_store(module) or module.startswith("backends.") != in_backends:
             continue
         tree = ast.parse(path.read_text())
         for function in ast.walk(tree):
@@ -73,7 +73,7 @@ def _dotted(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
 
 
-_NOT_OF_A_STORE = ("_os.filesystem", "_os.whole", "_sealing.user_key_file")
+_NOT_OF_A_STORE = ("_os.filesystem", "_os.syncfs", "_sealing.key_file")
 """The machine itself, and a file that is made once and read back by whoever made it."""
 
 

@@ -13,9 +13,7 @@ import pytest
 
 from tests.importing.helpers import imported, line
 from transcript_store import ConversationLibrary
-from transcript_store.formats._forms import (
-    Responses,  # what reads more than it did: the earlier one is made of it
-)
+from transcript_store.formats._forms import Responses
 from transcript_store.formats._neutral import NeutralMessage, Other
 
 ITEMS: list[dict[str, Any]] = [

@@ -76,7 +76,7 @@ def test_a_directory_in_the_locks_place_is_an_error(library, root):
     chat = make(library, "a")
     (root / chat / "lock").unlink()
     (root / chat / "lock").mkdir()
-    with pytest.raises(StorageError, match=r"lock: cannot take .* a directory stands"):
+    with pytest.raises(StorageError, match=r"lock: cannot take .* a directory is in the place"):
         library.delete(chat)
     assert (root / chat / "transcript.jsonl").exists()
 
@@ -91,7 +91,7 @@ def test_delete_takes_nothing_along_that_is_not_of_the_conversation(library, roo
     with ConversationStore(root / "sub") as inner:
         inner.initialize(messages=[{"n": 1}])
         (root / "sub").rename(root / chat / "sub")
-        with pytest.raises(CorruptTranscriptError, match=r"holds 'sub', 'transcript\.jsonl\.bak' beside") as caught:
+        with pytest.raises(CorruptTranscriptError, match=r"holds 'sub', 'transcript\.jsonl\.bak'") as caught:
             library.delete(chat)
         assert caught.value.kind == "foreign"
         inner.append_message({"n": 2})
@@ -114,7 +114,7 @@ def test_delete_takes_nothing_along_from_the_archive_and_the_quarantine(library,
         transcript.write(b'{"seq":1,')
     library.open(chat).close()  # keeps that in quarantine
     (root / chat / folder / "notes.txt").write_text("mine")
-    with pytest.raises(CorruptTranscriptError, match=rf"holds '{folder}/notes\.txt' beside"):
+    with pytest.raises(CorruptTranscriptError, match=rf"holds '{folder}/notes\.txt'"):
         library.delete(chat)
     (root / chat / folder / "notes.txt").unlink()
     library.delete(chat)

@@ -194,7 +194,7 @@ def test_a_fork_into_what_is_no_library(library, root, tmp_path):
     chat = make(library, "a")
     (tmp_path / "file").write_bytes(b"")
     before = tree(tmp_path)
-    with pytest.raises(ConversationExistsError, match="a file stands"):
+    with pytest.raises(ConversationExistsError, match="a file is in the place"):
         library.fork(chat, into=tmp_path / "file")
     with pytest.raises(ConversationExistsError, match="inside"):
         library.fork(chat, into=root / chat)

@@ -137,6 +137,11 @@ ASKED: dict[str, list[str]] = {
     "view": ["view {c} --output {o}/page.html", "view {c} --output {o}/plain.html --plain", "view {c} --generation 5 --output {o}/5.html"],
     "serve": [],  # below, as a process
     "export": [],  # below, each form
+    "usage": ["usage {l}", "usage {l} --by session --json"],
+    "keep": [],  # it imports, as import does
+    "session": [],  # of other programs' files
+    "backup": [],  # as ship: a copy, archive and all
+    "restore": [],
     "ship": [],  # a copy, byte for byte, archive and all, as a copy of the folder is: docs/secrets.md says so
     "bisect": ["bisect {c} -- sh -c 'cat $0/transcript.jsonl >>{o}/seen; exit 1'"],
     "fork": ["fork {c} --into {o}/forks", "fork {c} --into {o}/forks --json"],

@@ -233,7 +233,7 @@ def test_what_was_never_imported_needs_a_program(home: Path) -> None:
     assert "--to names the program" in changed_by("restore", own, code=1)
     done = json.loads(changed_by("restore", own, "--to", "claude", "--apply", "--json"))
     assert b"hello" in Path(done["files"][0]["path"]).read_bytes()
-    assert "already_current" in changed_by("restore", own, "--to", "claude-code")
+    assert "already" in changed_by("restore", own, "--to", "claude-code")
 
 
 def test_it_is_refused_while_the_program_runs(home: Path) -> None:

@@ -105,7 +105,7 @@ class ClaimedLog:
     ) -> None:
         if isinstance(backend, str | PathLike):
             raise TypeError(
-                f"place must be a place, not {type(backend).__name__}: backends.open_backend(address) makes one"
+                f"expected a backend, not {type(backend).__name__}: backends.open_backend(address) opens one"
             )
         self.backend = backend
         self.id = id

@@ -26,12 +26,12 @@ from typing import Any
 
 from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.formats._document import Json, count_member, first_text, labels, obj, text_member
-from transcript_store.formats._forms import Items
 from transcript_store.formats._lines import SourceLine, SourceLines
 from transcript_store.formats._neutral import Losses, objects
 from transcript_store.formats._outgoing import handed, json_line
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead, WrittenSession
 from transcript_store.formats._replay import Draft, Restart, Steps, replayed
+from transcript_store.formats._responses_items import Items
 from transcript_store.formats._rows import lines_beside
 from transcript_store.formats._scaffolding import CODEX, marked, texts_in
 from transcript_store.messages import typed_of

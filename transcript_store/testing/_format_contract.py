@@ -391,9 +391,7 @@ def _damaged(case: Case) -> None:
 
 
 def _round_trip(case: Case) -> None:
-    """A written session is read again with the same content: who says, calls and answers what, in which order; less
-    what the losses count.
-    """
+    """A written session is read again with the same content in the same order, less what the losses count."""
     if case.writer is None:
         return
     assert case.writer.name == case.reader.name, f"the writer's name is {case.writer.name!r}"

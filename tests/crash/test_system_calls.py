@@ -26,7 +26,7 @@ ON_THE_KERNEL = [*CONVERSATIONS, *snapshot_stores.CASES]
 """A sync that fails by injection loses nothing here; tests/crash/test_failing_disk.py has disks on which it does."""
 
 
-BESIDE_A_WRITER = {("_conversation.reader", "sync_before_copy")}
+BESIDE_A_WRITER = {("_conversation.storage", "sync_before_copy")}
 """Syncs that matter only while another process is between two of its calls, which a trace of one process never is: those
 cases run on a disk in memory, and tests/crash/test_sync_mutants.py notices these mutants there."""
 

@@ -95,7 +95,9 @@ class Ci:
         names = ["@anthropic-ai/claude-code@2.1.330", "@openai/codex@0.169.0", "@google/gemini-cli@0.61.0"]
         names += ["@mariozechner/pi-coding-agent@0.73.1", "opencode-ai@1.18.33", "@kilocode/cli@7.7.7"]
         npm(folder, *names, "@github/copilot@1.0.102")
-        run("node", folder / "node_modules/@anthropic-ai/claude-code/install.cjs")  # puts the program in place
+        # What npm's scripts do, which are not run for all: each puts its own program in place.
+        run("node", folder / "node_modules/@anthropic-ai/claude-code/install.cjs")
+        run("node", "postinstall.mjs", cwd=folder / "node_modules/opencode-ai")
         os.environ["TRANSCRIPT_STORE_PROGRAMS"] = str(folder)
         self.__dict__.pop("tools", None)
 

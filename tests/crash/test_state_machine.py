@@ -147,11 +147,12 @@ def test_the_machine_notices_a_message_in_sight() -> None:
 
 @pytest.mark.long
 def test_the_machine_notices_a_lost_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that does not sync must fail here, or the machine proves nothing. The story is two steps."""
+    """A store that does not sync must fail here, or the machine proves nothing. The story is short."""
     monkeypatch.setattr(SimulatedFileSystem, "sync_data", lambda self, handle: None)
     with pytest.raises((AssertionError, CorruptTranscriptError)) as caught:
         live(LongLife, 60, (Phase.generate, Phase.shrink))
-    assert steps_of(caught.value) <= 2
+    # Two steps are enough, and most seeds end there. Hypothesis does not promise the least example.
+    assert steps_of(caught.value) <= 8
 
 
 NOTICED = {

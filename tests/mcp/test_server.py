@@ -40,7 +40,8 @@ async def asked(library: ConversationLibrary, *options: str, mode: str = "auto")
         args=[*COMMAND[1:], "mcp", library.directory, *options],
         env={**os.environ, "XDG_CACHE_HOME": cache},
     )
-    async with Client(stdio_client(process), mode=mode) as client:
+    # The default is what was standard error when the SDK was imported: of another test, perhaps, and closed since.
+    async with Client(stdio_client(process, errlog=sys.__stderr__), mode=mode) as client:
         yield client
 
 

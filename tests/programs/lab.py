@@ -239,6 +239,8 @@ def _handler(lab: Lab) -> type[BaseHTTPRequestHandler]:
                 if self.path.split("?")[0].endswith(end):
                     if end != "/v1/chat/completions" or body.get("tools"):  # a title is asked for without any tool
                         lab.requests.append((self.path, body))
+                    lab.has_asked.set()
+                    lab.may_answer.wait()
                     return self._send(answer(body, lab.work / "note.txt"), "text/event-stream")
             if ":generateContent" in self.path:  # Gemini CLI asks a small model which model to ask
                 text = {"role": "model", "parts": [{"text": '{"model_choice":"pro","reasoning":""}'}]}

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.programs.lab import ANSWER, NOTE, PROGRAMS, Lab, command
+from tests.programs.lab import ANSWER, NOTE, PROGRAMS, WITH_IMPORT, Lab, command
 from transcript_store import ConversationLibrary
 from transcript_store.importing import discover, import_conversations
 from transcript_store.sessions import (
@@ -31,6 +31,9 @@ from transcript_store.sessions import (
 )
 
 pytestmark = pytest.mark.long
+
+IN_FILES = [program for program in PROGRAMS if program not in WITH_IMPORT]
+"""Those whose sessions are put back as files; the others take a file by a command of their own."""
 
 QUESTION = "READ the note, please."
 LISTED = ("codex", "gemini-cli")
@@ -115,7 +118,7 @@ def forget(lab: Lab, program: str) -> None:
 
 
 @pytest.mark.usefixtures("home")
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", IN_FILES)
 def test_a_lost_session_is_listed_and_resumed_again(lab: Lab, program: str, tmp_path: Path) -> None:
     """openai/codex#40426, google-gemini/gemini-cli#27877, anthropics/claude-code#12908: byte for byte, and what the list needs."""
     lab.ask(program, QUESTION)
@@ -141,7 +144,7 @@ def test_a_lost_session_is_listed_and_resumed_again(lab: Lab, program: str, tmp_
 
 
 @pytest.mark.usefixtures("home")
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", IN_FILES)
 def test_a_session_of_another_program_is_put_back_as_a_new_one(lab: Lab, program: str, tmp_path: Path) -> None:
     """``--to``: what Claude Code said (or pi, for Claude Code) is listed and resumed by the other program."""
     source = "pi" if program == "claude-code" else "claude-code"
@@ -162,7 +165,7 @@ def test_a_session_of_another_program_is_put_back_as_a_new_one(lab: Lab, program
 
 
 @pytest.mark.usefixtures("home")
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", IN_FILES)
 def test_sessions_follow_a_folder_that_was_renamed(lab: Lab, program: str, tmp_path: Path) -> None:
     """anthropics/claude-code#86713, #81603: the program lists and resumes them in the new folder; undone, all is as it was."""
     lab.ask(program, QUESTION)
@@ -217,7 +220,7 @@ TEARS: dict[str, Callable[[bytes, int], bytes]] = {
 
 
 @pytest.mark.usefixtures("home")
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", IN_FILES)
 def test_a_torn_session_is_resumed_with_all_that_was_said(lab: Lab, program: str) -> None:
     """anthropics/claude-code#49876, can1357/oh-my-pi#8596, google-gemini/gemini-cli#27276: torn in seven ways, one after the other."""
     lab.ask(program, QUESTION)
@@ -237,7 +240,7 @@ def test_a_torn_session_is_resumed_with_all_that_was_said(lab: Lab, program: str
 
 
 @pytest.mark.usefixtures("home")
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", IN_FILES)
 def test_nothing_is_written_while_the_program_runs(lab: Lab, program: str, tmp_path: Path) -> None:
     """The program waits for its model: repair and restore name its process, and change nothing. Afterwards they do it."""
     lab.ask(program, QUESTION)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import os
 import shutil
 import signal
@@ -380,7 +381,7 @@ def _behind(found: list[Any], library: ConversationLibrary | None) -> dict[str, 
 def _late(state: KeepState) -> float | None:
     """For how long a keeper that runs has not looked at the folders, if that is longer than it takes; None if it keeps up."""
     try:
-        looked = time.mktime(time.strptime(state.looked_at or "", "%Y-%m-%dT%H:%M:%SZ")) - time.timezone
+        looked = calendar.timegm(time.strptime(state.looked_at or "", "%Y-%m-%dT%H:%M:%SZ"))
     except ValueError:
         return None
     since = time.time() - looked

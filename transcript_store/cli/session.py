@@ -52,7 +52,7 @@ EPILOG = """\
 examples:
   transcript-store session repair copilot                    which of its files are torn?
   transcript-store session restore 0b8f --apply              put a session back into its program
-  transcript-store session relink ~/shop ~/work/shop --in claude-code,codex
+  transcript-store session relink ~/shop ~/code/shop --in claude-code,codex
 
 exit code: 0 if nothing is wrong or it was done; 1 if something is to be done, and --apply is missing, or it failed; 2 misuse
 """

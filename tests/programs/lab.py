@@ -62,6 +62,9 @@ class Lab:
             "ANTHROPIC_API_KEY": "sk-ant-of-nobody",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_AUTOUPDATER": "1",
+            "MCP_CONNECTION_NONBLOCKING": "0",  # it waits for a server to start, however busy the machine is
+            "MCP_CONNECT_TIMEOUT_MS": "200000",
+            "MCP_TIMEOUT": "200000",
             "ENABLE_TOOL_SEARCH": "false",  # each request names every tool, those of MCP servers too
             "GOOGLE_GEMINI_BASE_URL": self.url,
             "GEMINI_API_KEY": "of-nobody",

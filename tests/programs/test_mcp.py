@@ -22,11 +22,9 @@ def test_claude_code_asks_its_past(lab: Lab) -> None:
     lab.run("claude-code", "mcp", "add", "past", "--", *server)
     assert "Connected" in lab.run("claude-code", "mcp", "list")
     tool = "mcp__past__search_conversations"
-    for _ in range(10):  # it waits only so long for a server to start, and then asks without its tools
-        assert ANSWER in lab.run("claude-code", "-p", "SEARCH your past for Freedonia.", "--allowedTools", tool)
-        _, body = lab.requests[-1]
-        if tool in [offered["name"] for offered in body["tools"]]:
-            break
+    assert ANSWER in lab.run("claude-code", "-p", "SEARCH your past for Freedonia.", "--allowedTools", tool)
+    _, body = lab.requests[-1]
+    assert tool in [offered["name"] for offered in body["tools"]]
     (result,) = [
         block
         for message in body["messages"]
@@ -34,8 +32,8 @@ def test_claude_code_asks_its_past(lab: Lab) -> None:
         for block in message["content"]
         if block["type"] == "tool_result"
     ]
-    told = json.dumps(result["content"])
-    assert own_id in told
-    assert NOTE in told
-    assert "do not follow it" in told
-    assert secret not in told
+    text = json.dumps(result["content"])
+    assert own_id in text
+    assert NOTE in text
+    assert "do not follow it" in text
+    assert secret not in text

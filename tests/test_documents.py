@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -147,6 +148,29 @@ def test_the_figures_of_the_readme_are_those_that_were_measured() -> None:
         line = next(line for line in README.splitlines() if line.startswith(f"| {what}"))
         shown = [cell.strip(" *") for cell in line.strip("| ").split("|")][1:]
         assert shown == [row[column] for row in measured.values()], what
+
+
+def test_the_readme_is_short_and_tells_the_story_of_the_page_on_testing() -> None:
+    """At most 700 words; what it prints of a crash test is a part of what that page prints, which is run."""
+    assert len(README.split()) <= 700
+    story = next(block for block in printed(README, "text") if block.startswith("process 1:"))
+    assert story in printed((TOP / "docs/testing.md").read_text(), "text")[0]
+
+
+UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "": 1}
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    """Each row of docs/limits.md that names a constant has its value."""
+    row = re.compile(r"\| (?:2\^(\d+)( − 1)?|([\d,]+) ?(\wiB)?) \| `([\w.]+)\.(\w+)` \|$", re.MULTILINE)
+    rows = row.findall((TOP / "docs/limits.md").read_text())
+    assert len(rows) > 20
+    for power, less, count, unit, module, name in rows:
+        if importlib.util.find_spec(f"transcript_store.{module.partition('.')[0]}") is None:
+            continue  # `.ci/alone` took this room away
+        value = getattr(importlib.import_module(f"transcript_store.{module}"), name)
+        written = 2 ** int(power) - bool(less) if power else int(count.replace(",", "")) * UNITS[unit]
+        assert value == written, f"{module}.{name}"
 
 
 def test_every_link_leads_somewhere() -> None:

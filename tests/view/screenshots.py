@@ -142,7 +142,7 @@ def take(folder: Path) -> list[Path]:
         for name, page in pictured(browser):
             file = folder / f"{name}.png"
             page.screenshot(path=file)
-            shrink(file)
+            finish(file, PICTURES[name].scheme)
             taken.append(file)
             if PICTURES[name].scheme == "light":  # the dark ones show the same
                 notes[name] = shown(page)
@@ -150,10 +150,12 @@ def take(folder: Path) -> list[Path]:
     return taken
 
 
-def shrink(file: Path) -> None:
-    from PIL import Image  # only who takes pictures needs it
+def finish(file: Path, scheme: str) -> None:
+    """An edge, since a page around it may have its colour, and fewer colours."""
+    from PIL import Image, ImageOps  # only this command needs it
 
-    Image.open(file).convert("RGB").quantize(192, Image.Quantize.MAXCOVERAGE).save(file, optimize=True)
+    framed = ImageOps.expand(Image.open(file).convert("RGB"), 2, "#d8d4cc" if scheme == "light" else "#3c3c40")
+    framed.quantize(192, Image.Quantize.MAXCOVERAGE).save(file, optimize=True)
 
 
 if __name__ == "__main__":

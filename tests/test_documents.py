@@ -173,6 +173,24 @@ def test_the_limits_are_those_of_the_code() -> None:
         assert value == written, f"{module}.{name}"
 
 
+WIDE = {"benchmarks", "modules", "programs", "import", "keep", "secrets", "session", "usage", "view"}
+"""Pages whose text may be wider: the first three are written by programs."""
+
+
+def test_text_is_at_most_120_columns_wide() -> None:
+    """Tables and code aside: a diff of a sentence shows that sentence, and a terminal shows all of it."""
+    wide = [
+        f"{path.name}: {line}"
+        for path in [TOP / "DECISIONS.md", TOP / "SECURITY.md", *(TOP / "docs").glob("*.md")]
+        if path.stem not in WIDE
+        for line in re.sub(
+            r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+        ).splitlines()
+        if len(line) > 120 and not line.lstrip().startswith(("|", "!", "#"))
+    ]
+    assert wide == []
+
+
 def test_every_link_leads_somewhere() -> None:
     """A link from one document to another names a file that is there, and a heading of it."""
     for document in [TOP / "README.md", TOP / "CONTRIBUTING.md", *(TOP / "docs").glob("*.md")]:

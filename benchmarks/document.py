@@ -112,7 +112,7 @@ def _growth(results: Results) -> Iterator[str]:
         return
     yield "## As a conversation grows"
     yield ""
-    yield "Messages of 200 bytes. Whoever needed seconds for one append, or for writing the conversation that is measured, went no further."
+    yield "Messages of 200 bytes. A contender that needed seconds for one append, or to write the conversation, is not measured further."
     yield ""
     for name in operations:
         yield f"![{plots.TITLES[name]}](benchmarks/{name}.svg)"
@@ -220,7 +220,7 @@ def _method() -> Iterator[str]:
     yield "- In each round everybody has a turn, beginning with another one each time; a ratio is taken within its round, and the result"
     yield "  is the median of the rounds, and between which two the middle half of them lies. The garbage collector is on."
     yield "- Each contender runs in a process of its own, each peer in a virtual environment of its own, in the version below. It does what"
-    yield "  its users write; what it is to store is first given the form that it takes, which is not timed. Whoever cannot be installed or"
+    yield "  its users write; what it is to store is first given the form that it takes, which is not timed. One that is not installed or"
     yield "  fails is reported as such."
     yield "- The messages are the same in every run (fixed seed): sizes are log-normal, four in ten are tool calls, four in ten their"
     yield "  results, one in a thousand is large, every second of those an image, one in five is not plain ASCII. Appends are of text"

@@ -6,6 +6,7 @@ clock on a busy machine had shown it. What makes a way shorter sets its bound an
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,3 +56,10 @@ def test_the_way_of_a_call_is_as_short_as_it_was(name: str, ways: dict[str, Call
     """No more calls, modules and changes of module than when its bound was set."""
     found = min(counted(walked(ways[name])) for _ in range(3))  # the first call in another second makes its time anew
     assert all(now <= bound for now, bound in zip(found, BOUNDS[name], strict=True)), (found, BOUNDS[name])
+
+
+def test_the_bounds_are_those_that_the_architecture_has() -> None:
+    """docs/architecture.md shows the walk of each call with its bound."""
+    page = (Path(__file__).parent.parent / "docs/architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)`( in a turn)? \| (\d+) \| (\d+) \| (\d+) \|", page, re.MULTILINE)
+    assert {name + turn: (int(a), int(b), int(c)) for name, turn, a, b, c in rows} == BOUNDS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -149,6 +150,47 @@ def test_the_figures_of_the_readme_are_those_that_were_measured() -> None:
         assert shown == [row[column] for row in measured.values()], what
 
 
+def test_the_readme_is_short_and_tells_the_story_of_the_page_on_testing() -> None:
+    """At most 700 words; what it prints of a crash test is a part of what that page prints, which is run."""
+    assert len(README.split()) <= 700
+    story = next(block for block in printed(README, "text") if block.startswith("process 1:"))
+    assert story in printed((TOP / "docs/testing.md").read_text(), "text")[0]
+
+
+UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "": 1}
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    """Each row of docs/limits.md that names a constant has its value."""
+    row = re.compile(r"\| (?:2\^(\d+)( − 1)?|([\d,]+) ?(\wiB)?) \| `([\w.]+)\.(\w+)` \|$", re.MULTILINE)
+    rows = row.findall((TOP / "docs/limits.md").read_text())
+    assert len(rows) > 20
+    for power, less, count, unit, module, name in rows:
+        if importlib.util.find_spec(f"transcript_store.{module.partition('.')[0]}") is None:
+            continue  # `.ci/alone` took this room away
+        value = getattr(importlib.import_module(f"transcript_store.{module}"), name)
+        written = 2 ** int(power) - bool(less) if power else int(count.replace(",", "")) * UNITS[unit]
+        assert value == written, f"{module}.{name}"
+
+
+WIDE = {"benchmarks", "modules", "programs", "import", "keep", "secrets", "session", "usage", "view"}
+"""Pages whose text may be wider: the first three are written by programs."""
+
+
+def test_text_is_at_most_120_columns_wide() -> None:
+    """Tables and code aside: a diff of a sentence shows that sentence, and a terminal shows all of it."""
+    wide = [
+        f"{path.name}: {line}"
+        for path in [TOP / "DECISIONS.md", TOP / "SECURITY.md", *(TOP / "docs").glob("*.md")]
+        if path.stem not in WIDE
+        for line in re.sub(
+            r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+        ).splitlines()
+        if len(line) > 120 and not line.lstrip().startswith(("|", "!", "#"))
+    ]
+    assert wide == []
+
+
 def test_every_link_leads_somewhere() -> None:
     """A link from one document to another names a file that is there, and a heading of it."""
     for document in [TOP / "README.md", TOP / "CONTRIBUTING.md", *(TOP / "docs").glob("*.md")]:
@@ -165,10 +207,18 @@ def test_every_link_leads_somewhere() -> None:
 
 
 def test_every_room_and_module_is_on_the_map() -> None:
-    """docs/architecture.md has a row for each folder, and docs/modules.md a line for each module: ``python -m tests.module_list``."""
-    rows = (TOP / "docs/architecture.md").read_text().splitlines()
-    folders = {path.parent.name for path in (TOP / "transcript_store").glob("*/__init__.py")}
+    """docs/architecture.md has a row for each folder with its size, and names no module that is gone; docs/modules.md has a line for
+    each module: ``python -m tests.module_list``.
+    """
+    package, page = TOP / "transcript_store", (TOP / "docs/architecture.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)/` \|.*\| ([\d,]+) \| ", page, re.MULTILINE))
+    folders = {path.parent for path in package.glob("*/__init__.py")}
     assert len(folders) > 5
     for folder in folders:
-        assert len([row for row in rows if row.startswith(f"| `{folder}/`")]) == 1, folder
+        lines = sum(path.read_text(encoding="utf-8").count("\n") for path in folder.rglob("*.py"))
+        assert 0.6 < lines / int(rows[folder.name].replace(",", "")) < 1.6, folder.name
+    named = {path.partition(".")[0] for path in re.findall(r"`(_?[a-z]+/[\w/.]+?)/?`", page)}
+    there = {folder.name for folder in folders}
+    gone = [path for path in named if path.partition("/")[0] in there and not [*package.glob(f"{path}*")]]
+    assert gone == []
     assert DOCUMENT.read_text(encoding="utf-8") == module_list()

@@ -11,6 +11,36 @@ from benchmarks.results import Comparison, Figure, Results, Row
 from benchmarks.timing import Middle, in_unit
 
 _FIGURES = "benchmarks/figures.json"
+_EVERY_ROW = "benchmarks/every-row.md"
+SHOWN = frozenset(
+    {
+        "append, power-loss, 1 KB",
+        "append, process-crash, 1 KB",
+        "64 durable appends, by 8 threads",
+        "load(), 100,000 messages, 177 MB, as writer",
+        'load(verify="tail"), the last 50 of 100,000',
+        "get_messages(), 100,000 messages, beyond it",
+        "memory of load(), as writer, beside the file",
+        "verify(), 100,000 messages",
+        "list(), 10,000 conversations",
+        "replace_transcript(), 10,000 messages",
+        "transcript-store --help, ms in all",
+        "sealed append, power-loss, 1 KB",
+        "sealed get_messages(), 5,000 messages",
+        "append in a turn, power-loss, 1 KB",
+        "PostgreSQL: append, 1 KB",
+        "objects: append, 1 KB",
+        "import, first, 10,000 sessions: ms a session",
+        "search: build, 10,000 conversations",
+        "search: size of the index",
+        "search: a rare word",
+        "search: a common word",
+        "view, 10,000 messages: the page made",
+        "openai-agents: add_items, 2 items, 1,000 items",
+        "claude-agent-sdk: append, 4 entries, 1,000 there",
+    }
+)
+"""The rows that a user would ask for. The others, and what each is held to, are in ``_EVERY_ROW``."""
 _COLUMNS = {
     "syncs": "syncs",
     "append": "append 1 KB",
@@ -32,6 +62,7 @@ def write(folder: Path, results: Results) -> None:
         if curves := [curve for curve in stored.curves if curve.operation == operation]:
             plots.draw(operation, curves, folder / "benchmarks" / f"{operation}.svg")
     (folder / "benchmarks.md").write_text(render(stored), encoding="utf-8")
+    (folder / _EVERY_ROW).write_text(render_every_row(stored), encoding="utf-8")
 
 
 def read(folder: Path) -> Results:
@@ -40,28 +71,64 @@ def read(folder: Path) -> Results:
 
 
 def render(results: Results) -> str:
-    """The document."""
+    """The document: what a user would ask for."""
     return "\n".join(_lines(results)) + "\n"
 
 
+def render_every_row(results: Results) -> str:
+    """Every row with its target, and every comparison with its middle half."""
+    return "\n".join(_every_line(results)) + "\n"
+
+
 def _lines(results: Results) -> Iterator[str]:
-    yield "# What it costs"
-    yield ""
-    yield "What everybody waits for, measured beside two others in the same run: the plainest way to do the same work (the bare system"
-    yield "calls, the bare decoder), and what agents keep their history with today, each through its own public API. On your disk:"
-    yield ""
-    yield "```sh"
-    yield "pip install -e '.[bench]' && python -m benchmarks --write     # 20 minutes; --quick: 3, to 1,000 messages"
-    yield "```"
-    yield ""
-    yield "Times depend on the disk and on who else is at work; believe the ratios. " + _machine(results)
+    yield """# What it costs
+
+Each operation beside two others in the same run: the plainest way to do the same work (the bare system calls, the bare
+decoder), and the stores that agents use today, each through its own public API. On your disk:
+
+```sh
+pip install -e '.[bench]'
+python -m benchmarks --quick     # 3 minutes, to 1,000 messages
+python -m benchmarks --write     # 20 minutes, and this document again
+```
+
+Times depend on the disk and on what else runs; trust the ratios.
+"""
+    yield _machine(results)
     yield ""
     yield from _overview(results)
     yield from _growth(results)
+    yield "## Beside the plainest way"
+    yield ""
+    yield "Ours, and a loop that does only the work itself on the same bytes, in one process, in turns. Every row with its target:"
+    yield f"[{_EVERY_ROW}]({_EVERY_ROW})."
+    yield ""
+    yield from _table([row for row in results.rows if row.what in SHOWN])
+    if beyond := [row for row in results.beyond if row.what in SHOWN]:
+        yield "## What is built on the log"
+        yield ""
+        yield from _table(beyond)
+    yield from _method()
+
+
+def _table(rows: list[Row]) -> Iterator[str]:
+    yield _line("", "ours", "the plain way", "ratio, or as named", "")
+    yield _line("---", "---:", "---:", "---:", "---")
+    for row in rows:
+        yield _line(row.what, row.ours, row.beside, row.shown, row.note)
+    yield ""
+
+
+def _every_line(results: Results) -> Iterator[str]:
+    yield "# Every row"
+    yield ""
+    yield "What [benchmarks.md](../benchmarks.md) leaves out: each row with its target, and each comparison with its middle half."
+    yield ""
+    yield _machine(results)
+    yield ""
     yield from _rows(results)
     yield from _beyond(results)
     yield from _comparisons(results)
-    yield from _method()
 
 
 def _machine(results: Results) -> str:
@@ -126,11 +193,11 @@ def _rows(results: Results) -> Iterator[str]:
     yield ""
     yield "Ours, and a loop that does no more than the work itself on the same bytes; in one process, in turn, round by round."
     yield ""
-    yield from _table(results.rows)
+    yield from _targets(results.rows)
     yield _FLOORS
 
 
-def _table(rows: list[Row]) -> Iterator[str]:
+def _targets(rows: list[Row]) -> Iterator[str]:
     yield _line("", "ours", "the plain way", "ratio, or as named", "middle half", "target", "")
     yield _line("---", "---:", "---:", "---:", "---", "---", "---")
     for row in rows:
@@ -147,7 +214,7 @@ def _beyond(results: Results) -> Iterator[str]:
     described = ", ".join(f"{name} {value}" for name, value in results.beyond_machine.items())
     yield "`python -m benchmarks --beyond` measures these alone. Their run: " + described + "."
     yield ""
-    yield from _table(results.beyond)
+    yield from _targets(results.beyond)
     yield _BEYOND_FLOORS
 
 
@@ -155,21 +222,21 @@ _BEYOND_FLOORS = """\
 Why a target is missed:
 
 - Sealed `get_messages()`: base64, AES-GCM and decoding alone, in a bare loop over the same records, take more than twice what plain reading
-  takes ([encryption.md](encryption.md) has the loop).
+  takes ([encryption.md](../encryption.md) has the loop).
 - Sealed append, synced: the middle half lies around the target; what is added to a plain one is 5 µs of processor time.
 - PostgreSQL: client and server share two cores and one disk. An append is one statement and one commit, as the bare INSERT is; what it
   has besides, 0.15 ms, is two hashes, the slot, its verification, and psycopg's binding of five values instead of three. With 32
   processes on two cores that processor time is all there is to share. Where a commit takes milliseconds the ratio was 1.07 to 1.12
-  ([engines.md](engines.md)).
+  ([engines.md](../engines.md)).
 - Objects: a server on the same machine answers a GET in 3 ms. Beside the gets a load has three lists; then each slot and each line of 1,000
   is verified, which takes 20 ms of Python.
-- Import: [import.md](import.md) says what a session costs. Search: [search.md](search.md) has the floors of a build, of one message
-  more, and of a common word under a title. The frameworks: [integrations.md](integrations.md) says what a turn asks the system for.
+- Import: [import.md](../import.md) says what a session costs. Search: [search.md](../search.md) has the floors of a build, of one message
+  more, and of a common word under a title. The frameworks: [integrations.md](../integrations.md) says what a turn asks the system for.
 - **The machine of 2026-11-25 is slower than that of the day before**: a sealed and a plain read of the same 5,000 messages take twice as
   long (42.9 and 10.3 ms; 20.3 and 5.4 ms before). Beside claude-code-log the page took 1/5 on the machine before.
 """
 _FLOORS = """\
-Why a target is missed, what was tried, and where the floor is ([DECISIONS.md](../DECISIONS.md) has more under the number):
+Why a target is missed, what was tried, and where the floor is ([DECISIONS.md](../../DECISIONS.md) has more under the number):
 
 - **The machine of 2026-11-24 is slower than that of the run before**, by a fifth (start of Python) to a half, so ratios in which Python
   stands beside bare system calls grew. The code of the run before was measured on it too, in turns: `process-crash` append 13.0 µs

@@ -114,17 +114,25 @@ def test_results_are_kept() -> None:
 
 def test_the_document_says_what_was_found() -> None:
     """A target that was missed, somebody who could not be measured: both are there to read."""
-    text = document.render(results())
+    text = document.render_every_row(results())
     assert "| append | 1 ms | 1 ms | 1.25 | 1.0–1.5 | ≤ 1.1, **missed** |  |" in text
     assert "Their run: date 2026-11-24." in text
     assert "| sealed append | 2 ms | 1 ms | 2.00 | 1.0–2.5 | ≤ 1.08, **missed** |  |" in text
     assert "| another | – |  |  |  | could not be installed |" in text
-    assert all(contender.package in text for contender in CONTENDERS)
+    assert all(contender.package in document.render(results()) for contender in CONTENDERS)
+
+
+def test_what_a_user_would_ask_for_was_measured() -> None:
+    """Each row that the document shows is in the figures."""
+    figures = document.read(DOCUMENTS)
+    assert {row.what for row in (*figures.rows, *figures.beyond)} >= document.SHOWN
 
 
 def test_no_figure_in_the_document_is_typed_by_hand() -> None:
     """docs/benchmarks.md is what is written of the figures beside it."""
     assert (DOCUMENTS / "benchmarks.md").read_text(encoding="utf-8") == document.render(document.read(DOCUMENTS))
+    every_row = (DOCUMENTS / "benchmarks/every-row.md").read_text(encoding="utf-8")
+    assert every_row == document.render_every_row(document.read(DOCUMENTS))
 
 
 @pytest.mark.long

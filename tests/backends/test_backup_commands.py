@@ -91,6 +91,44 @@ def _contents(path: Path) -> list[bytes]:
     return [path.read_bytes()] if path.is_file() else [each.read_bytes() for each in path.rglob("*") if each.is_file()]
 
 
+def test_a_key_that_is_missing_comes_and_one_that_is_there_stays(cli: Cli, tmp_path: Path) -> None:
+    """A library whose key files are lost gets them back, also if it went on; one that was rotated since keeps its own."""
+    old, new = key_file(tmp_path), str(tmp_path / "new.key")
+    chats, copy, without = (str(tmp_path / name) for name in ("chats", "copy", "without"))
+    key = Path(old).read_bytes()
+    with ConversationLibrary(chats, encryption_key=key).create(messages=[said("a")]) as conversation:
+        own_id = str(conversation.id)
+    assert cli("backup", chats, copy).code == 0
+    assert "came without key.json" in cli("backup", chats, without, "--without-keys").err
+    for _ in range(2):
+        code, _, err = cli("restore", copy, without)
+        assert (code, "key.json" in err) == (0, False)
+        assert cli("verify", without, "--key-file", old).code == 0
+    assert files_in(without) == files_in(copy)
+
+    with ConversationLibrary(chats, encryption_key=key).open(own_id) as conversation:
+        conversation.append_message(said("b"))
+    whole = files_in(chats)
+    (Path(chats) / own_id / "key.json").unlink()
+    assert "1 grew" in cli("restore", copy, chats).out
+    assert files_in(chats) == whole
+
+    assert cli("new-key", new).code == 0
+    assert cli("rotate-key", chats, "--key-file", old, "--new-key-file", new).code == 0
+    rotated = files_in(chats)
+    assert "1 unchanged" in cli("restore", copy, chats).out
+    assert files_in(chats) == rotated
+
+
+def test_a_backup_of_an_address_in_a_folder(cli: Cli, library: ConversationLibrary, tmp_path: Path) -> None:
+    """What is on a backend is copied into a folder as into a file."""
+    at, to = f"memory:///{uuid.uuid4().hex}", str(tmp_path / "copy")
+    assert cli("backup", library.directory, at).code == 0
+    assert "3 new" in cli("backup", at, to).out
+    assert "3 unchanged" in cli("backup", at, to).out
+    assert cli("verify", to).code == 0
+
+
 def test_chosen_ones_and_their_folders_here(cli: Cli, library: ConversationLibrary, tmp_path: Path) -> None:
     """A query chooses; `--cwd` names the folder that a project has here, also when it is given later, and restored twice is once."""
     to, back = str(tmp_path / "web.backup"), str(tmp_path / "back")

@@ -146,7 +146,7 @@ def list_all(directory: str) -> None:
 def _list(arguments: Namespace, directory: str, query: str, keys: CommandKeys) -> int:
     """Print the conversations that the query leaves, and say how many they are."""
     if is_backend_address(directory) and not query and arguments.sort is None:
-        return _list_a_place(arguments, directory)
+        return _list_a_place(arguments, directory, keys)
     if arguments.sort in _BY_USAGE:
         return _list_by_usage(arguments, directory, query, keys)
     return _list_from_the_index(arguments, directory, query, keys)
@@ -158,12 +158,13 @@ def _limit(arguments: Namespace) -> int | None:
     return limit
 
 
-def _list_a_place(arguments: Namespace, directory: str) -> int:
+def _list_a_place(arguments: Namespace, directory: str, keys: CommandKeys) -> int:
     """Print what the writers on a place left for lists, the newest first: by page, without an index."""
     library, limit, count = library_at(directory), _limit(arguments), 0
     summaries = library.iter_list()
     while page := [*islice(summaries, min(_AT_A_TIME, limit - count) if limit else _AT_A_TIME)]:
-        _say(arguments, directory, [ListedConversation(one, called(one)) for one in page], with_headings=not count)
+        named = [ListedConversation(one, called(one)) for one in with_titles(page, keys, directory)]
+        _say(arguments, directory, named, with_headings=not count)
         count += len(page)
         if count == limit:
             break
@@ -187,7 +188,7 @@ def _list_from_the_index(arguments: Namespace, directory: str, query: str, keys:
                 filter=query,
                 wait=after is None,
             )
-            summaries = with_titles(list(page), keys)
+            summaries = with_titles(list(page), keys, directory)
             names = (one.title or name for one, name in zip(summaries, page.names, strict=True))
             _say(arguments, directory, [*map(ListedConversation, summaries, names)], with_headings=not shown_so_far)
             if not shown_so_far:
@@ -214,7 +215,7 @@ def _list_by_usage(arguments: Namespace, directory: str, query: str, keys: Comma
         after, is_first = None, True
         while is_first or after is not None:
             page = index.list(limit=_AT_A_TIME, after=after, filter=query, wait=is_first)
-            for summary, name in zip(with_titles(list(page), keys), page.names, strict=True):
+            for summary, name in zip(with_titles(list(page), keys, directory), page.names, strict=True):
                 try:
                     with library.open(summary.id or "", read_only=True, verify="tail") as conversation:
                         usage = conversation_usage(conversation)

@@ -96,7 +96,7 @@ def _facts(report: Restored) -> str:
         return f"{many(report.added_records, 'record')}: a copy{where}, because {one_line(report.copy_of)} went on otherwise there"
     if report.is_new:
         return f"{many(report.added_records, 'record')}"
-    return f"{many(report.added_records, 'record')} added" if report.added_records else "metadata"
+    return f"{many(report.added_records, 'record')} added" if report.added_records else "metadata or key"
 
 
 @contextmanager

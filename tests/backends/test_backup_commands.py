@@ -190,7 +190,12 @@ def test_what_makes_no_sense_is_refused(cli: Cli, library: ConversationLibrary, 
     ):
         found = cli(*words)
         assert (found.code, found.out) == (code, ""), (words, found)
+        assert not (tmp_path / "new").exists(), words
     assert (tmp_path / "notes.txt").read_text() == "of nobody's\n"
+    (tmp_path / "empty").mkdir()
+    for code, command in ((1, "restore"), (0, "backup")):  # a new library is backed up, and has nothing to give back
+        found = cli(command, str(tmp_path / "empty"), str(tmp_path / "new"))
+        assert (found.code, "there is no conversation in it" in found.err) == (code, True), found
 
 
 @pytest.mark.long

@@ -15,6 +15,7 @@ from transcript_store.cli._shared.health import StatusFile, add_status_file
 from transcript_store.cli._shared.keys import CommandKeys, add_keys, command_keys
 from transcript_store.cli._shared.names import backend_at, is_backend_address, library_at, printable_name, taken_apart
 from transcript_store.cli._shared.terminal import Misuse, Working, complain, one_line
+from transcript_store.errors import ConversationNotFoundError
 from transcript_store.file_names import absolute_path
 
 if TYPE_CHECKING:
@@ -68,7 +69,9 @@ def run(arguments: Namespace) -> int:
 
     keys = command_keys(arguments)
     name = arguments.library if is_backend_address(arguments.library) else absolute_path(arguments.library)
-    if not is_backend_address(name) and is_file(name) and os.path.exists(name):
+    if not is_backend_address(name) and not os.path.exists(name):  # before the backup's folder is made
+        raise ConversationNotFoundError(path=name, reason="there is no such directory")
+    if not is_backend_address(name) and is_file(name):
         raise Misuse(
             f"{printable_name(name)}: name a library; `restore` brings a backup into one, from which another can be made"
         )
@@ -101,7 +104,10 @@ def run(arguments: Namespace) -> int:
                 raise Misuse(str(error)) from None
             raise
     status.end_round(failing=tally.failed, records=tally.records)
-    return tally.end("copied, and verified")
+    code = tally.end("copied, and verified")
+    if not tally.total and chosen is None:
+        tally.nothing_in(name)  # a library may be new, so this is no error; or its disk is not mounted
+    return code
 
 
 def _target(arguments: Namespace, keys: CommandKeys, stack: ExitStack) -> tuple[Any, str]:

@@ -89,6 +89,12 @@ class CopyTally:
             complain(f"{one} sealed, and came without key.json: put it back from where your keys are kept")
         return 1 if self.failed or self.half_done else 0
 
+    @staticmethod
+    def nothing_in(source: str) -> int:
+        """Say that there was nothing to copy, because another folder may be meant; returns the exit code of a failure."""
+        complain(f"{one_line(printable_name(source))}: there is no conversation in it; check the path")
+        return 1
+
 
 def _facts(report: Restored) -> str:
     if report.copy_of is not None and report.is_new:

@@ -39,7 +39,7 @@ from transcript_store.cli._shared.terminal import (
     say_marked,
     size,
 )
-from transcript_store.errors import TranscriptStoreError
+from transcript_store.errors import ConversationNotFoundError, TranscriptStoreError
 
 if TYPE_CHECKING:
     from transcript_store import ConversationSummary
@@ -121,12 +121,15 @@ def run(arguments: Namespace) -> int:
     if len(named) > 1:
         raise Misuse(f"a list is of one library, and these are {len(named)}: {', '.join(map(printable_name, named))}")
     arguments.directory = named[0] if named else None
-    (directory,) = libraries(named, on_backends=True)
+    try:
+        (directory,) = libraries(named, on_backends=True)
+    except ConversationNotFoundError:
+        _say_no_library(words, named)
+        raise
     query = " ".join(filter(None, (words, filters_of(arguments), arguments.filter)))
     if _list(arguments, directory, query, keys):
         return 0
-    if words:
-        complain(f"looked for in names: {words} (no library of this name is here)")
+    _say_no_library(words, named)
     if arguments.json:
         return 0
     what = "no conversation is like that" if query else "there is no conversation yet"
@@ -134,6 +137,13 @@ def run(arguments: Namespace) -> int:
         what = none_in(directory) or what
     say(f"{one_line(printable_name(directory))}: {one_line(what)}")
     return 0
+
+
+def _say_no_library(words: str, named: Sequence[str]) -> None:
+    """Say how words were taken of which the last may be meant as a library."""
+    if words:
+        where = "" if named else " (no library of this name is here)"
+        complain(f"looked for in names: {words}{where}")
 
 
 def list_all(directory: str) -> None:

@@ -14,6 +14,7 @@ from transcript_store.cli._shared.arguments import add_json, path
 from transcript_store.cli._shared.keys import add_keys, command_keys
 from transcript_store.cli._shared.names import libraries, library_at, printable_name
 from transcript_store.cli._shared.terminal import (
+    Misuse,
     Working,
     columns,
     columns_of,
@@ -94,6 +95,8 @@ def run(arguments: Namespace) -> int:
     if arguments.show_prices:
         say_json({"date": prices.date, "currency": "USD", "per_tokens": 1_000_000, "models": prices.models})
         return 0
+    if others := [word for word in arguments.libraries if word.removesuffix("s") in _BY and not os.path.lexists(word)]:
+        raise Misuse(f"--by takes several names with a comma between them: --by {','.join((*arguments.by, *others))}")
     worst = 0
     for directory in libraries(arguments.libraries, on_backends=True):
         with Working("counting tokens"):
@@ -119,7 +122,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _dimensions(text: str) -> tuple[Dimension, ...]:
-    words: Any = tuple(word.strip() for word in text.split(","))
+    words: Any = tuple(word.strip().removesuffix("s") for word in text.split(","))
     if not set(words) <= set(_BY) or len(set(words)) < len(words):
         raise ArgumentTypeError(f"{text!r}: give some of {','.join(_BY)}, with a comma between them")
     return words  # type: ignore[no-any-return]

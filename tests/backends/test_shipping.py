@@ -351,7 +351,7 @@ def test_a_conversation_that_was_deleted_there_is_not_made_again() -> None:
     place, disk = SimulatedBackend(), with_a_history()
     shipped(disk, place)
     on_place(place).delete(ID)
-    with pytest.raises(ConversationNotFoundError, match="deleted"):
+    with pytest.raises(ConversationNotFoundError, match="deleted; an id is not used again: fork"):
         shipped(disk, place)
 
 

@@ -18,6 +18,8 @@ from tests.backends.shipped import said
 from tests.cli.conftest import a_cache_of_its_own, cli
 from tests.cli.helpers import Cli, damage
 from transcript_store import ConversationLibrary, ConversationStore
+from transcript_store.cli._shared.health import StatusFile
+from transcript_store.cli._shared.names import printable_name
 
 __all__ = ["a_cache_of_its_own", "cli"]
 COMMAND = [sys.executable, "-m", "transcript_store"]
@@ -222,12 +224,30 @@ def test_the_status_file_is_what_prometheus_reads(cli: Cli, library: Conversatio
     assert values["failing_conversations"] == 0
     assert values["last_success_timestamp_seconds"] == values["last_round_timestamp_seconds"] > 1e9
     assert status.stat().st_mode & 0o777 == 0o644
+    for _ in range(2):  # one in which nothing is new is a success, too
+        before = values["last_success_timestamp_seconds"]
+        assert cli("backup", library.directory, str(tmp_path / "copy"), "--status-file", str(status)).code == 0
+        values = _values(status)
+        assert values["last_success_timestamp_seconds"] > before
     damage(Path(library.directory) / (library.list()[0].id or ""), b"a question", b"a quostion")
     cli("backup", library.directory, str(tmp_path / "copy"), "--status-file", str(status))
     after = _values(status)
     assert after["failing_conversations"] == 1
     assert after["last_success_timestamp_seconds"] == values["last_success_timestamp_seconds"]
     assert after["last_round_timestamp_seconds"] > after["last_success_timestamp_seconds"]
+    # An error that ends a command is a failed round, too, and a later start does not hide it.
+    for command, source, target in (
+        ("backup", str(tmp_path / "nowhere"), str(tmp_path / "copy")),
+        ("backup", library.directory, str(tmp_path / "copy/key.json/x")),
+        ("ship", str(tmp_path / "nowhere"), f"memory:///{uuid.uuid4().hex}"),
+    ):
+        ended = tmp_path / "ended.prom"
+        assert cli(command, source, target, "--status-file", str(ended)).code == 1, command
+        values = _values(ended)
+        assert (values["failing_conversations"], values["last_success_timestamp_seconds"]) == (1, 0), command
+        StatusFile(str(ended), command, source=printable_name(source), target=printable_name(target))
+        assert _values(ended)["failing_conversations"] == 1
+        ended.unlink()
     assert [path.name for path in tmp_path.iterdir() if "prom" in path.name] == ["backup.prom"]
     assert cli("backup", library.directory, str(tmp_path / "copy"), "--status-file", "/nowhere/x.prom").code == 1
 

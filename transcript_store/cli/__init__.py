@@ -185,8 +185,8 @@ class _Parser(argparse.ArgumentParser):
         super().print_help(file)
 
     def error(self, message: str) -> NoReturn:
-        if message.startswith("the following arguments are required") and (unknown := self._unknown_option()):
-            message = f"unrecognized arguments: {unknown}"  # argparse would not look at it
+        if message.startswith("the following arguments are required") and (mistyped := self._unknown_option()):
+            message = f"unrecognized arguments: {mistyped}"  # argparse would not look at it
         if names := self._names_like_options():  # it was taken for an option, -home-ada for -h
             message += f"; a name that begins with a dash is written ./{names[0]}"
         if meant := _meant(message) or self._option_meant(message):

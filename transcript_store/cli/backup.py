@@ -65,6 +65,17 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Copy what is new."""
+    status = StatusFile(
+        arguments.status_file,
+        "backup",
+        source=printable_name(arguments.library),
+        target=printable_name(arguments.target),
+    )
+    with status.failing_if_it_raises():
+        return _backup(arguments, status)
+
+
+def _backup(arguments: Namespace, status: StatusFile) -> int:
     from transcript_store.backends import backup_library
 
     keys = command_keys(arguments)
@@ -82,12 +93,6 @@ def run(arguments: Namespace) -> int:
         options["redact"] = SecretRedactor()
     query = " ".join(filter(None, (filters_of(arguments), arguments.filter)))
     chosen = _chosen(name, query) if query else None
-    status = StatusFile(
-        arguments.status_file,
-        "backup",
-        source=printable_name(arguments.library),
-        target=printable_name(arguments.target),
-    )
     tally = CopyTally(arguments, to_stderr=arguments.target == STREAM)
     with ExitStack() as stack:
         source, only = stack.enter_context(open_copy(name, {}, ""))

@@ -114,6 +114,11 @@ _OTHER_NAMES = {
     "--continue": ("--resume",),
     "--name": ("--title",),
     "--force": ("--yes", "--apply"),
+    "--fix": ("--apply",),
+    "--today": ("--since",),
+    "--reverse": ("--sort",),
+    "-E": ("--regex",),
+    "-r": ("--regex",),
 }
 """What options of these names are called here, by what they do elsewhere; of those that a command has the first."""
 

@@ -61,6 +61,8 @@ _COUNTS = {
     "total_tokens": "TOTAL",
 }
 _SESSION_COLUMNS, _LEAST_KEY = 40, 8
+_MOST_OF_A_REASON = 3
+"""Of more conversations that were not counted for one reason, only the first has a line."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -116,9 +118,20 @@ def run(arguments: Namespace) -> int:
             if len(arguments.libraries) > 1:
                 say(one_line(printable_name(directory)))
             _say(arguments.by, found, prices)
-        for sentence in found.skipped:
-            complain(f"not counted: {sentence}")
+        _say_skipped(found.skipped)
     return worst
+
+
+def _say_skipped(sentences: Sequence[str]) -> None:
+    """Say what was not counted: of many for one reason, such as a missing key, the first and their number."""
+    by_reason: dict[str, list[str]] = {}
+    for sentence in sentences:
+        by_reason.setdefault(sentence.partition(": ")[2], []).append(sentence)
+    for same in by_reason.values():
+        for sentence in same if len(same) <= _MOST_OF_A_REASON else same[:1]:
+            complain(f"not counted: {sentence}")
+        if len(same) > _MOST_OF_A_REASON:
+            complain(f"not counted: {len(same) - 1:,} more for the same reason")
 
 
 def _dimensions(text: str) -> tuple[Dimension, ...]:

@@ -14,6 +14,7 @@ import pytest
 
 from transcript_store import ConversationStore
 from transcript_store.testing import Aftermath, CrashTestError, crash_test
+from transcript_store.testing._crash_test import story_of
 
 Message = dict[str, Any]
 QUESTION = {"role": "user", "content": "Pay the two bills."}
@@ -409,3 +410,10 @@ def test_tools_of_each_provider(messages: list[Message]) -> None:
                 store.append_message(messages[2])
 
     crash_test(agent, model=model, tools={"look": lambda at: f"seen at {at}"}, examples=120)
+
+
+def test_a_story_has_the_text_of_blocks() -> None:
+    """Claude's replies are lists of blocks: the story has what they say, and other content as JSON."""
+    blocks = [{"type": "text", "text": "Fine, "}, {"type": "text", "text": "thanks."}]
+    assert story_of([{"role": "assistant", "content": blocks}]) == "assistant: 'Fine, thanks.'"
+    assert story_of([{"role": "assistant", "content": [{"type": "image"}]}]) == """assistant: '[{"type": "image"}]'"""

@@ -18,7 +18,7 @@ UNSAFE = re.compile(
 
 MOMENTS = "24h, 7d, 2w, today, yesterday, last week, last month, november, 2026-01, 2026-01-31, or 2026-01-31T12:00"
 """What :func:`moment` accepts, for a person."""
-_AGO = re.compile(r"([0-9]{1,6})([hdw])")
+_AGO = re.compile(r"([0-9]{1,6}) ?(h|d|w|hours?|days?|weeks?)(?: ago)?")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _DAYS_AGO = {"today": 0, "yesterday": 1}
 _MONTH = re.compile(r"([0-9]{4})-([0-9]{2})")
@@ -26,7 +26,7 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _MONTHS = (
     "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december",
 )  # fmt: skip
-_LEAST_OF_A_MONTH = 3
+_NAMED_MONTH = re.compile(r"([a-z]{3,})(?: ([0-9]{4}))?")
 
 
 def moment(text: str) -> datetime | None:
@@ -41,11 +41,11 @@ def period(text: str) -> tuple[datetime, datetime] | None:
     A month by its name is the latest one of that name that has started. All of it is UTC unless the text names another
     zone: so are all times that the commands print.
     """
-    now, word = datetime.now(UTC), " ".join(text.lower().split())
+    now, word = datetime.now(UTC), " ".join(re.sub("(?<=[a-z])-", " ", text.lower()).split())
     day = now.replace(hour=0, minute=0, second=0, microsecond=0)
     try:
         if ago := _AGO.fullmatch(word):
-            return _moment(now - int(ago[1]) * _UNITS[ago[2]])
+            return _moment(now - int(ago[1]) * _UNITS[ago[2][0]])
         if word in _DAYS_AGO:
             begin = day - timedelta(days=_DAYS_AGO[word])
             return begin, begin + timedelta(days=1)
@@ -54,9 +54,11 @@ def period(text: str) -> tuple[datetime, datetime] | None:
             return begin, begin + timedelta(weeks=1)
         if word in ("this month", "last month"):
             return _month(now.year, now.month - word.startswith("last"))
-        if len(word) >= _LEAST_OF_A_MONTH and (named := [month for month in _MONTHS if month.startswith(word)]):
+        if (said := _NAMED_MONTH.fullmatch(word)) and (
+            named := [month for month in _MONTHS if month.startswith(said[1])]
+        ):
             number = _MONTHS.index(named[0]) + 1
-            return _month(now.year - (number > now.month), number)
+            return _month(int(said[2] or now.year - (number > now.month)), number)
         if month := _MONTH.fullmatch(word):
             return _month(int(month[1]), int(month[2])) if 1 <= int(month[2]) <= len(_MONTHS) else None
         at = datetime.fromisoformat(text.strip())

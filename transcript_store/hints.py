@@ -54,6 +54,7 @@ class Hint(Enum):
         "delete() this one"
     )
     COLLECT_A_COPY = "copy the objects below snapshots/ into a directory; there a FileStore collects"
+    FORK_WHAT_IS_LEFT = "an id is not used again: fork() a copy that is left elsewhere, or delete() that one too"
     SAVE_AND_FORK = "copy it into a folder with fork(id, into=…), and do it there"
     FIX_REDACT = (
         "fix the redact function: it gets messages, extras and metadata, each a JSON object, and must return one"

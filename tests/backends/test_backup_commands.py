@@ -18,6 +18,8 @@ from tests.backends.shipped import said
 from tests.cli.conftest import a_cache_of_its_own, cli
 from tests.cli.helpers import Cli, damage
 from transcript_store import ConversationLibrary, ConversationStore
+from transcript_store.cli._shared.health import StatusFile
+from transcript_store.cli._shared.names import printable_name
 
 __all__ = ["a_cache_of_its_own", "cli"]
 COMMAND = [sys.executable, "-m", "transcript_store"]
@@ -91,6 +93,44 @@ def _contents(path: Path) -> list[bytes]:
     return [path.read_bytes()] if path.is_file() else [each.read_bytes() for each in path.rglob("*") if each.is_file()]
 
 
+def test_a_key_that_is_missing_comes_and_one_that_is_there_stays(cli: Cli, tmp_path: Path) -> None:
+    """A library whose key files are lost gets them back, also if it went on; one that was rotated since keeps its own."""
+    old, new = key_file(tmp_path), str(tmp_path / "new.key")
+    chats, copy, without = (str(tmp_path / name) for name in ("chats", "copy", "without"))
+    key = Path(old).read_bytes()
+    with ConversationLibrary(chats, encryption_key=key).create(messages=[said("a")]) as conversation:
+        own_id = str(conversation.id)
+    assert cli("backup", chats, copy).code == 0
+    assert "came without key.json" in cli("backup", chats, without, "--without-keys").err
+    for _ in range(2):
+        code, _, err = cli("restore", copy, without)
+        assert (code, "key.json" in err) == (0, False)
+        assert cli("verify", without, "--key-file", old).code == 0
+    assert files_in(without) == files_in(copy)
+
+    with ConversationLibrary(chats, encryption_key=key).open(own_id) as conversation:
+        conversation.append_message(said("b"))
+    whole = files_in(chats)
+    (Path(chats) / own_id / "key.json").unlink()
+    assert "1 grew" in cli("restore", copy, chats).out
+    assert files_in(chats) == whole
+
+    assert cli("new-key", new).code == 0
+    assert cli("rotate-key", chats, "--key-file", old, "--new-key-file", new).code == 0
+    rotated = files_in(chats)
+    assert "1 unchanged" in cli("restore", copy, chats).out
+    assert files_in(chats) == rotated
+
+
+def test_a_backup_of_an_address_in_a_folder(cli: Cli, library: ConversationLibrary, tmp_path: Path) -> None:
+    """What is on a backend is copied into a folder as into a file."""
+    at, to = f"memory:///{uuid.uuid4().hex}", str(tmp_path / "copy")
+    assert cli("backup", library.directory, at).code == 0
+    assert "3 new" in cli("backup", at, to).out
+    assert "3 unchanged" in cli("backup", at, to).out
+    assert cli("verify", to).code == 0
+
+
 def test_chosen_ones_and_their_folders_here(cli: Cli, library: ConversationLibrary, tmp_path: Path) -> None:
     """A query chooses; `--cwd` names the folder that a project has here, also when it is given later, and restored twice is once."""
     to, back = str(tmp_path / "web.backup"), str(tmp_path / "back")
@@ -152,7 +192,12 @@ def test_what_makes_no_sense_is_refused(cli: Cli, library: ConversationLibrary, 
     ):
         found = cli(*words)
         assert (found.code, found.out) == (code, ""), (words, found)
+        assert not (tmp_path / "new").exists(), words
     assert (tmp_path / "notes.txt").read_text() == "of nobody's\n"
+    (tmp_path / "empty").mkdir()
+    for code, command in ((1, "restore"), (0, "backup")):  # a new library is backed up, and has nothing to give back
+        found = cli(command, str(tmp_path / "empty"), str(tmp_path / "new"))
+        assert (found.code, "there is no conversation in it" in found.err) == (code, True), found
 
 
 @pytest.mark.long
@@ -179,12 +224,30 @@ def test_the_status_file_is_what_prometheus_reads(cli: Cli, library: Conversatio
     assert values["failing_conversations"] == 0
     assert values["last_success_timestamp_seconds"] == values["last_round_timestamp_seconds"] > 1e9
     assert status.stat().st_mode & 0o777 == 0o644
+    for _ in range(2):  # one in which nothing is new is a success, too
+        before = values["last_success_timestamp_seconds"]
+        assert cli("backup", library.directory, str(tmp_path / "copy"), "--status-file", str(status)).code == 0
+        values = _values(status)
+        assert values["last_success_timestamp_seconds"] > before
     damage(Path(library.directory) / (library.list()[0].id or ""), b"a question", b"a quostion")
     cli("backup", library.directory, str(tmp_path / "copy"), "--status-file", str(status))
     after = _values(status)
     assert after["failing_conversations"] == 1
     assert after["last_success_timestamp_seconds"] == values["last_success_timestamp_seconds"]
     assert after["last_round_timestamp_seconds"] > after["last_success_timestamp_seconds"]
+    # An error that ends a command is a failed round, too, and a later start does not hide it.
+    for command, source, target in (
+        ("backup", str(tmp_path / "nowhere"), str(tmp_path / "copy")),
+        ("backup", library.directory, str(tmp_path / "copy/key.json/x")),
+        ("ship", str(tmp_path / "nowhere"), f"memory:///{uuid.uuid4().hex}"),
+    ):
+        ended = tmp_path / "ended.prom"
+        assert cli(command, source, target, "--status-file", str(ended)).code == 1, command
+        values = _values(ended)
+        assert (values["failing_conversations"], values["last_success_timestamp_seconds"]) == (1, 0), command
+        StatusFile(str(ended), command, source=printable_name(source), target=printable_name(target))
+        assert _values(ended)["failing_conversations"] == 1
+        ended.unlink()
     assert [path.name for path in tmp_path.iterdir() if "prom" in path.name] == ["backup.prom"]
     assert cli("backup", library.directory, str(tmp_path / "copy"), "--status-file", "/nowhere/x.prom").code == 1
 

@@ -138,6 +138,19 @@ def test_what_stands_there_is_shown_as_in_a_folder(cli: Cli, begun: str) -> None
     assert "Good evening" in cli("export", f"{begun}/last", "--to", "markdown").out
 
 
+def test_a_list_has_the_titles_that_a_key_opens(cli: Cli, place: str, tmp_path: Path, a_cache_of_its_own: None) -> None:
+    """As in a folder, whether or not a query chooses; a key that opens nothing is reported."""
+    keys = [str(tmp_path / name) for name in ("right", "wrong")]
+    assert [cli("new-key", key).code for key in keys] == [0, 0]
+    assert cli("record", f"{place}/{ONE}", "--provider", "claude", "--key-file", keys[0], stdin=HELLO).code == 0
+    assert cli("rename", f"{place}/{ONE}", "Moving house", "--key-file", keys[0]).code == 0
+    for query in ([], ["--model", ""], ["--filter", "id:0b8f"]):
+        assert "Moving house" not in cli("list", place, *query).out
+        assert "Moving house" in cli("list", place, *query, "--key-file", keys[0]).out
+        code, out, err = cli("list", place, *query, "--key-file", keys[1])
+        assert (code, "Moving house" in out, "not opened by the key" in err) == (0, False, True)
+
+
 def test_a_list_has_pages(cli: Cli, begun: str, a_cache_of_its_own: None) -> None:
     """The newest first, as many as are asked for; what only an index can do comes from the index."""
     for _ in range(3):

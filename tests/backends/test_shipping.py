@@ -11,6 +11,7 @@ import errno
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -346,12 +347,31 @@ def test_a_writer_at_work_there_is_not_deposed() -> None:
         assert told.value.holder["name"] == "transcript-store ship"
 
 
+def test_a_key_that_was_lost_is_put_back(tmp_path: Path) -> None:
+    """A restore into the folder that has all else; a key that is there stays."""
+    place = SimulatedBackend()
+    with ConversationLibrary(tmp_path, encryption_key=KEY).create(messages=[said("a")]) as conversation:
+        directory, own_id = conversation.directory, conversation.id
+    key_file = Path(directory) / "key.json"
+    ship(directory, place, with_key=True)
+    wrapped = key_file.read_bytes()
+    key_file.unlink()
+    assert restore(place, own_id, directory).key_is_missing
+    assert not restore(place, own_id, directory, with_key=True).key_is_missing
+    assert key_file.read_bytes() == wrapped
+    ConversationLibrary(tmp_path, encryption_key=bytes(32), retired_keys=[KEY]).rotate_key()
+    rotated = key_file.read_bytes()
+    assert rotated != wrapped
+    restore(place, own_id, directory, with_key=True)
+    assert key_file.read_bytes() == rotated
+
+
 def test_a_conversation_that_was_deleted_there_is_not_made_again() -> None:
     """The slot `deleted` stays, and says so."""
     place, disk = SimulatedBackend(), with_a_history()
     shipped(disk, place)
     on_place(place).delete(ID)
-    with pytest.raises(ConversationNotFoundError, match="deleted"):
+    with pytest.raises(ConversationNotFoundError, match="deleted; an id is not used again: fork"):
         shipped(disk, place)
 
 

@@ -109,6 +109,17 @@ def test_what_cannot_be_read_is_named(cli: Cli, chats: Path) -> None:
     assert f"not counted: {transcript}" in err
 
 
+def test_many_that_cannot_be_read_for_one_reason_are_counted(cli: Cli, tmp_path: Path) -> None:
+    """Not a line for each of 200 sealed conversations."""
+    library = ConversationLibrary(tmp_path / "sealed", encryption_key=bytes(32))
+    for number, lines in ((3, 3), (5, 2)):
+        while len(library.list()) < number:
+            library.create(messages=[{"role": "user", "content": "Hello"}]).close()
+        code, _, err = cli("usage", library.directory)
+        assert (code, err.count("not counted: "), "2 more" in err) == (1, lines, False)
+        assert ("4 more for the same reason" in err) == (number == 5)
+
+
 @pytest.mark.parametrize("sort", ["tokens", "cost"])
 def test_a_list_by_what_they_took(cli: Cli, chats: Path, sort: str) -> None:
     rows = [json.loads(line) for line in cli("list", str(chats), "--sort", sort, "--json").out.splitlines()]

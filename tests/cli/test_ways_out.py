@@ -63,6 +63,7 @@ OF_A_ROOM = {
         Hint.TAKE_OVER,
         Hint.FORK_AND_DELETE,
         Hint.SEAL_A_COPY,
+        Hint.FORK_WHAT_IS_LEFT,
         Hint.SAVE_AND_FORK,
         Hint.COLLECT_A_COPY,
         Hint.SHIP_ELSEWHERE,

@@ -231,4 +231,7 @@ def test_a_time_is_a_day_a_month_or_a_moment():
     for month in ("january", "feb", "March", "december"):
         begin, end = period(month) or (now, now)
         assert (begin.day, end.day, begin <= now, (now - begin).days < 366) == (1, 1, True, True), month
-    assert [period(text) for text in ("", "m", "7m", "2026-13", "2026-00", "soon", "last", "may be")] == [None] * 8
+    assert [
+        period(text)
+        for text in ("", "m", "7m", "2026-13", "2026-00", "soon", "last", "may be", "may 1", "7 hays", "d ago")
+    ] == [None] * 11

@@ -274,7 +274,8 @@ def backup_library(
         yield from _into_file(histories, target, only, redact)
     elif isinstance(target, str | PathLike):
         path = filesystem.absolute_path(target)
-        if filesystem.real_path(path) == filesystem.real_path(histories.name):
+        is_of_folders = isinstance(histories, _FolderHistories)  # the name of another source is no path
+        if is_of_folders and filesystem.real_path(path) == filesystem.real_path(histories.name):
             raise ValueError(f"{path} is the library itself: name another folder for its backup")
         yield from _into_folders(histories, files, path, only, mirrors=True, redact=redact)
     elif not isinstance(histories, _FolderHistories) or redact is not None:

@@ -68,7 +68,7 @@ def latency(what: str, times: Sequence[float]) -> Check:
     """How long a write takes, for a person."""
     found = percentiles(times)
     if found is None:
-        return Check(name=what, result="skipped", found="nothing could be written")
+        return Check(name=what, result="skipped", found="not measured, because nothing could be written")
     return Check(
         name=what, result="ok", found=f"p50 {found[0] / 1000:.1f} ms, p99 {found[1] / 1000:.1f} ms of {len(times)}"
     )

@@ -221,7 +221,7 @@ class ClaimedLog:
     def _refuse_deleted(self, slot: int) -> NoReturn:
         self.deleted_in = slot
         reason = "the conversation was deleted"
-        raise ConversationNotFoundError(path=self.path, reason=reason, hint=Hint.LIST_CONVERSATIONS)
+        raise ConversationNotFoundError(path=self.path, reason=reason, hint=Hint.FORK_WHAT_IS_LEFT)
 
     def _accept(self, state: LogState, taken: Sequence[Slot]) -> None:
         """Adopt verified slots. Nothing here can fail."""

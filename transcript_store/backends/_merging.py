@@ -8,7 +8,7 @@ M2  What is more of one history makes the folder grow. Where two histories part,
     What is sealed cannot be written again without its key: it keeps its id, in a folder of another name (``ID-<8 hex>``).
 M3  A copy says of what it is one (``forked_from``), and its lines are those of the original but for id and hashes. So it is the original
     again when it is merged elsewhere, and no history is there twice.
-M4  Merged twice is merged once: where nothing is new, nothing is written.
+M4  Merged twice is merged once: where nothing is new, nothing is written. A key.json that is missing is new, one that differs is not.
 
 Every write is that of a restore (S5, S6: ``_restoring``): asked once more with the lock, and one commit a generation.
 """
@@ -328,8 +328,8 @@ def merge_history(files: FileSystem, library: str, incoming: RemoteState, *, mir
                 raise ConversationExistsError(path=path, reason=f"it is there, and is {there.state.conversation}")
             found = compare(there, incoming, path)
             if found.origin is None:
-                has_news = _document(there, incoming, found.way, path, mirrors) is not None or (
-                    mirrors and _lacks_key(reader.folder, incoming)
+                has_news = _document(there, incoming, found.way, path, mirrors) is not None or _takes_key(
+                    reader.folder, incoming, mirrors
                 )
                 if not has_news:
                     return _report(files, path, there, copied_from)
@@ -385,8 +385,8 @@ def _grow(files: FileSystem, path: str, incoming: RemoteState, mirrors: bool) ->
             if found.origin is not None:
                 return None
             document = _document(there, incoming, found.way, path, mirrors)
-            if mirrors and incoming.key is not None and _lacks_key(writer.folder, incoming):
-                writer.folder.replace_file(KEY, [incoming.key])  # wrapped again, or destroyed
+            if incoming.key is not None and _takes_key(writer.folder, incoming, mirrors):
+                writer.folder.replace_file(KEY, [incoming.key])
         if document is None:
             return there, 0
         live, end = there.state.generation, there.state.end
@@ -399,8 +399,12 @@ def _grow(files: FileSystem, path: str, incoming: RemoteState, mirrors: bool) ->
         return incoming if found.way is Way.BEHIND else there, added
 
 
-def _lacks_key(folder: Folder, incoming: RemoteState) -> bool:
-    return incoming.key is not None and folder.read_file(KEY) != incoming.key
+def _takes_key(folder: Folder, incoming: RemoteState, mirrors: bool) -> bool:
+    """Whether the key file that comes is put there: in a library only if it has none. A copy takes every later one, too."""
+    if incoming.key is None:
+        return False
+    # A library may have rotated or destroyed its key since the backup, so what it has stays.
+    return folder.read_file(KEY) != incoming.key if mirrors else folder.status(KEY) is None
 
 
 def _document(there: RemoteState, incoming: RemoteState, way: Way, path: str, mirrors: bool) -> bytes | None:

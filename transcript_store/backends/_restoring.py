@@ -260,7 +260,7 @@ def restore(
         id: of the conversation.
         directory: the folder to make. Its parents are made if they are missing.
         with_key: of a sealed conversation, put its wrapped key beside it, if it is on the backend. Otherwise put key.json there yourself.
-            A key.json that is there stays as it is.
+            A key.json that is there stays as it is; a missing one is put there, under the lock of its folder.
         waits_seconds: how long to wait between two attempts of a call without an answer.
         file_system: for tests.
 
@@ -288,8 +288,10 @@ def restore(
         added = sum(transcript.end.seq for transcript in standing.transcripts.values())
     elif _is_behind(files, path, standing, reason):
         added = catch_up(files, path, standing, key)
-    with refusals(path, "look for its key", _IS_WHOLE), Folder.open(files, path) as folder:
-        key_is_missing = state.is_sealed and folder.status(KEY) is None
+    key_is_missing = not _has_key(files, path) and state.is_sealed
+    if key_is_missing and key is not None:
+        _put_key(files, path, key)
+        key_is_missing = False
     return Restored(
         id=id,
         directory=path,
@@ -300,6 +302,20 @@ def restore(
         added_records=added,
         key_is_missing=key_is_missing,
     )
+
+
+def _has_key(files: FileSystem, path: str) -> bool:
+    with refusals(path, "look for its key", _IS_WHOLE), Folder.open(files, path) as folder:
+        return folder.status(KEY) is not None
+
+
+def _put_key(files: FileSystem, path: str, key: bytes) -> None:
+    """Put the wrapped key beside a conversation that lacks only that."""
+    writer = Writer(files, path, StorageOptions(max_line_bytes=0))
+    with writer.let_go_at_the_end(), refusals(path, "restore its key", _IS_WHOLE):
+        writer.load()
+        if writer.folder.status(KEY) is None:
+            writer.folder.replace_file(KEY, [key])
 
 
 def _is_behind(files: FileSystem, path: str, standing: RemoteState, reason: str | None) -> bool:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import takewhile
 from typing import Any, NoReturn
 
 from transcript_store import (
@@ -102,6 +103,8 @@ _OTHER_NAMES = {
     "--tail": ("--last",),
     "--max": ("--limit",),
     "--count": ("--limit", "--last"),
+    "--limit": ("--last",),
+    "--format": ("--to", "--json"),
     "--cwd": ("--project",),
     "--program": ("--source",),
     "--before": ("--until",),
@@ -111,13 +114,18 @@ _OTHER_NAMES = {
     "--continue": ("--resume",),
     "--name": ("--title",),
     "--force": ("--yes", "--apply"),
+    "--fix": ("--apply",),
+    "--today": ("--since",),
+    "--reverse": ("--sort",),
+    "-E": ("--regex",),
+    "-r": ("--regex",),
 }
 """What options of these names are called here, by what they do elsewhere; of those that a command has the first."""
 
 
 _OTHER_COMMANDS = {
     "search": ("find", "grep", "rg", "query"),
-    "list": ("ls", "ll", "history", "projects", "stats", "du"),
+    "list": ("ls", "ll", "history", "projects", "conversations", "stats", "du"),
     "show": ("cat", "less", "more", "print", "read", "open", "info", "tail", "head-of", "get"),
     "delete": ("rm", "remove", "del", "erase", "drop"),
     "rename": ("mv", "title", "name", "tag", "label"),
@@ -182,6 +190,8 @@ class _Parser(argparse.ArgumentParser):
         super().print_help(file)
 
     def error(self, message: str) -> NoReturn:
+        if message.startswith("the following arguments are required") and (mistyped := self._unknown_option()):
+            message = f"unrecognized arguments: {mistyped}"  # argparse would not look at it
         if names := self._names_like_options():  # it was taken for an option, -home-ada for -h
             message += f"; a name that begins with a dash is written ./{names[0]}"
         if meant := _meant(message) or self._option_meant(message):
@@ -202,13 +212,19 @@ class _Parser(argparse.ArgumentParser):
         others = [name for name in _OTHER_NAMES.get(said[1], ()) if name in ours]
         return next(iter(others or _nearest(said[1], ours)), None)
 
+    def _unknown_option(self) -> str | None:
+        """The first long option that was given and that this command does not have."""
+        given = (word.partition("=")[0] for word in takewhile("--".__ne__, self._given) if word.startswith("--"))
+        ours = list(self._option_string_actions)
+        return next((name for name in given if not any(option.startswith(name) for option in ours)), None)
+
     def _names_like_options(self) -> list[str]:
         return [name for name in self._given if name.startswith("-") and os.path.exists(name)]
 
 
 def _meant(message: str) -> str | None:
     """Which of argparse's choices a mistyped one nearly is. (From Python 3.12 on its sentence has them without quotes.)"""
-    said = re.search(r"invalid choice: '([^']*)' \(choose from ([^()]*)\)", message)
+    said = re.search(r"(?:invalid choice: |there is no \w+ )'([^']*)'(?: \(choose from |; there are )([^()]*)", message)
     if said is None:
         return None
     choices = [choice.strip(" '") for choice in said[2].split(",")]

@@ -15,6 +15,7 @@ from transcript_store.cli._shared.health import StatusFile, add_status_file
 from transcript_store.cli._shared.keys import CommandKeys, add_keys, command_keys
 from transcript_store.cli._shared.names import backend_at, is_backend_address, library_at, printable_name, taken_apart
 from transcript_store.cli._shared.terminal import Misuse, Working, complain, one_line
+from transcript_store.errors import ConversationNotFoundError
 from transcript_store.file_names import absolute_path
 
 if TYPE_CHECKING:
@@ -64,11 +65,24 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Copy what is new."""
+    status = StatusFile(
+        arguments.status_file,
+        "backup",
+        source=printable_name(arguments.library),
+        target=printable_name(arguments.target),
+    )
+    with status.failing_if_it_raises():
+        return _backup(arguments, status)
+
+
+def _backup(arguments: Namespace, status: StatusFile) -> int:
     from transcript_store.backends import backup_library
 
     keys = command_keys(arguments)
     name = arguments.library if is_backend_address(arguments.library) else absolute_path(arguments.library)
-    if not is_backend_address(name) and is_file(name) and os.path.exists(name):
+    if not is_backend_address(name) and not os.path.exists(name):  # before the backup's folder is made
+        raise ConversationNotFoundError(path=name, reason="there is no such directory")
+    if not is_backend_address(name) and is_file(name):
         raise Misuse(
             f"{printable_name(name)}: name a library; `restore` brings a backup into one, from which another can be made"
         )
@@ -79,12 +93,6 @@ def run(arguments: Namespace) -> int:
         options["redact"] = SecretRedactor()
     query = " ".join(filter(None, (filters_of(arguments), arguments.filter)))
     chosen = _chosen(name, query) if query else None
-    status = StatusFile(
-        arguments.status_file,
-        "backup",
-        source=printable_name(arguments.library),
-        target=printable_name(arguments.target),
-    )
     tally = CopyTally(arguments, to_stderr=arguments.target == STREAM)
     with ExitStack() as stack:
         source, only = stack.enter_context(open_copy(name, {}, ""))
@@ -101,7 +109,10 @@ def run(arguments: Namespace) -> int:
                 raise Misuse(str(error)) from None
             raise
     status.end_round(failing=tally.failed, records=tally.records)
-    return tally.end("copied, and verified")
+    code = tally.end("copied, and verified")
+    if not tally.total and chosen is None:
+        tally.nothing_in(name)  # a library may be new, so this is no error; or its disk is not mounted
+    return code
 
 
 def _target(arguments: Namespace, keys: CommandKeys, stack: ExitStack) -> tuple[Any, str]:

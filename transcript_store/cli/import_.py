@@ -13,6 +13,7 @@ from transcript_store.cli._shared.arguments import add_json, path, positive, sin
 from transcript_store.cli._shared.folders import import_cache, why_not_imported
 from transcript_store.cli._shared.keys import add_keys, command_keys
 from transcript_store.cli._shared.names import import_destination, is_backend_address, library_at
+from transcript_store.cli._shared.programs import programs_meant
 from transcript_store.cli._shared.redaction import add_redact, redactor_of
 from transcript_store.cli._shared.tally import ImportTally
 from transcript_store.cli._shared.terminal import (
@@ -68,7 +69,6 @@ examples:
 
 _MOST_JOBS = 8
 """Without ``--jobs``. More of them wait for the disk, and each takes memory."""
-_LEAST_NAME = 2
 _FEW = 5
 """Of so many files that were named each has a line."""
 _POLL_SECONDS = 2.0
@@ -135,8 +135,9 @@ def run(arguments: Namespace) -> int:
         raise Misuse("--dry-run writes nothing, so there is nothing to --follow: give one of them")
     if arguments.forget and (redactor_of(arguments) is None or arguments.dry_run or arguments.follow):
         raise Misuse("--forget removes what --redact takes out: give it with --redact, without --dry-run and --follow")
-    programs = frozenset(program for named in arguments.paths if (program := _program(named)) is not None)
-    arguments.paths = [named for named in arguments.paths if _program(named) is None]
+    meant = {named: _programs(named) for named in arguments.paths}
+    programs = frozenset(program for its in meant.values() for program in its)
+    arguments.paths = [named for named in arguments.paths if not meant[named]]
     for named in arguments.paths:
         if (why_not := why_not_imported(os.path.abspath(os.path.expanduser(named)))) is not None:
             raise Misuse(f"{named}: {why_not}")
@@ -235,14 +236,13 @@ def _are_files(paths: list[str]) -> bool:
     return bool(paths) and all(os.path.isfile(os.path.expanduser(path)) for path in paths)
 
 
-def _program(named: str) -> str | None:
-    """The program that a word on the command line means, by its name or the beginning of it; None if it is a path."""
-    if os.path.lexists(os.path.expanduser(named)) or is_backend_address(named) or len(named) < _LEAST_NAME:
-        return None
-    known = dict.fromkeys(place.program for place in session_folders())
-    meant = [program for program in known if program == named.lower()]
-    meant = meant or [program for program in known if program.startswith(named.lower())]
-    return meant[0] if len(meant) == 1 else None
+def _programs(named: str) -> list[str]:
+    """The programs that a word on the command line means; none if it is a path."""
+    if os.path.lexists(os.path.expanduser(named)) or is_backend_address(named):
+        return []
+    meant = programs_meant(named, (place.program for place in session_folders()))
+    found = [program for program in meant if program is not None]
+    return found if len(found) == len(meant) else []
 
 
 def _found(arguments: Namespace, programs: frozenset[str], *, may_be_gone: bool = False) -> list[FoundSource]:

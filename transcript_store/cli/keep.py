@@ -26,6 +26,7 @@ from transcript_store.cli._shared.names import (
     printable_name,
     taken_apart,
 )
+from transcript_store.cli._shared.programs import programs_meant
 from transcript_store.cli._shared.redaction import add_redact, redactor_of
 from transcript_store.cli._shared.retention import say_outlooks
 from transcript_store.cli._shared.tally import ImportTally
@@ -87,7 +88,10 @@ def configure(parser: ArgumentParser) -> None:
         help="a directory, or a backend's address (default: that of `chat`)",
     )
     parser.add_argument(
-        "--only", metavar="PROGRAM", action="append", help="only the sessions of this program (may be repeated)"
+        "--only",
+        metavar="PROGRAM",
+        action="append",
+        help="only the sessions of this program (may be repeated, or several with commas)",
     )
     parser.add_argument("--ship", metavar="ADDRESS", type=path, help="send a copy to this backend, and keep up with it")
     parser.add_argument(
@@ -107,10 +111,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Do what is asked for."""
-    unknown = set(arguments.only or ()) - {one.program for one in PROGRAMS}
-    if unknown:
-        known = ", ".join(one.program for one in PROGRAMS if one.session_folders)
-        raise Misuse(f"--only {min(unknown)}: there is no such program; there are {known}")
+    if arguments.only is not None:
+        arguments.only = _programs_named(arguments.only)
     if arguments.ship is not None and not is_backend_address(arguments.ship):
         raise Misuse("--ship takes a backend's address, such as postgresql://host/database or s3://bucket/prefix")
     if arguments.ship is not None and taken_apart(arguments.ship).what is not None:
@@ -122,6 +124,14 @@ def run(arguments: Namespace) -> int:
         raise Misuse("--ship copies a library in a directory; this one is on a backend already")
     do = {"run": _run, "install": _install, "uninstall": _uninstall, "status": _status}
     return do[arguments.action](arguments, library)
+
+
+def _programs_named(words: Sequence[str]) -> list[str]:
+    known = [one.program for one in PROGRAMS if one.session_folders]
+    found = [program for word in words for program in programs_meant(word, known)]
+    if None in found:
+        raise Misuse(f"--only {', '.join(words)}: there is no such program; there are {', '.join(known)}")
+    return [program for program in dict.fromkeys(found) if program is not None]
 
 
 # ---- run -------------------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ from transcript_store.cli._shared.terminal import (
     say_marked,
     size,
 )
-from transcript_store.errors import TranscriptStoreError
+from transcript_store.errors import ConversationNotFoundError, TranscriptStoreError
 
 if TYPE_CHECKING:
     from transcript_store import ConversationSummary
@@ -121,12 +121,15 @@ def run(arguments: Namespace) -> int:
     if len(named) > 1:
         raise Misuse(f"a list is of one library, and these are {len(named)}: {', '.join(map(printable_name, named))}")
     arguments.directory = named[0] if named else None
-    (directory,) = libraries(named, on_backends=True)
+    try:
+        (directory,) = libraries(named, on_backends=True)
+    except ConversationNotFoundError:
+        _say_no_library(words, named)
+        raise
     query = " ".join(filter(None, (words, filters_of(arguments), arguments.filter)))
     if _list(arguments, directory, query, keys):
         return 0
-    if words:
-        complain(f"looked for in names: {words} (no library of this name is here)")
+    _say_no_library(words, named)
     if arguments.json:
         return 0
     what = "no conversation is like that" if query else "there is no conversation yet"
@@ -134,6 +137,13 @@ def run(arguments: Namespace) -> int:
         what = none_in(directory) or what
     say(f"{one_line(printable_name(directory))}: {one_line(what)}")
     return 0
+
+
+def _say_no_library(words: str, named: Sequence[str]) -> None:
+    """Say how words were taken of which the last may be meant as a library."""
+    if words:
+        where = "" if named else " (no library of this name is here)"
+        complain(f"looked for in names: {words}{where}")
 
 
 def list_all(directory: str) -> None:
@@ -146,7 +156,7 @@ def list_all(directory: str) -> None:
 def _list(arguments: Namespace, directory: str, query: str, keys: CommandKeys) -> int:
     """Print the conversations that the query leaves, and say how many they are."""
     if is_backend_address(directory) and not query and arguments.sort is None:
-        return _list_a_place(arguments, directory)
+        return _list_a_place(arguments, directory, keys)
     if arguments.sort in _BY_USAGE:
         return _list_by_usage(arguments, directory, query, keys)
     return _list_from_the_index(arguments, directory, query, keys)
@@ -158,12 +168,13 @@ def _limit(arguments: Namespace) -> int | None:
     return limit
 
 
-def _list_a_place(arguments: Namespace, directory: str) -> int:
+def _list_a_place(arguments: Namespace, directory: str, keys: CommandKeys) -> int:
     """Print what the writers on a place left for lists, the newest first: by page, without an index."""
     library, limit, count = library_at(directory), _limit(arguments), 0
     summaries = library.iter_list()
     while page := [*islice(summaries, min(_AT_A_TIME, limit - count) if limit else _AT_A_TIME)]:
-        _say(arguments, directory, [ListedConversation(one, called(one)) for one in page], with_headings=not count)
+        named = [ListedConversation(one, called(one)) for one in with_titles(page, keys, directory)]
+        _say(arguments, directory, named, with_headings=not count)
         count += len(page)
         if count == limit:
             break
@@ -187,7 +198,7 @@ def _list_from_the_index(arguments: Namespace, directory: str, query: str, keys:
                 filter=query,
                 wait=after is None,
             )
-            summaries = with_titles(list(page), keys)
+            summaries = with_titles(list(page), keys, directory)
             names = (one.title or name for one, name in zip(summaries, page.names, strict=True))
             _say(arguments, directory, [*map(ListedConversation, summaries, names)], with_headings=not shown_so_far)
             if not shown_so_far:
@@ -214,7 +225,7 @@ def _list_by_usage(arguments: Namespace, directory: str, query: str, keys: Comma
         after, is_first = None, True
         while is_first or after is not None:
             page = index.list(limit=_AT_A_TIME, after=after, filter=query, wait=is_first)
-            for summary, name in zip(with_titles(list(page), keys), page.names, strict=True):
+            for summary, name in zip(with_titles(list(page), keys, directory), page.names, strict=True):
                 try:
                     with library.open(summary.id or "", read_only=True, verify="tail") as conversation:
                         usage = conversation_usage(conversation)

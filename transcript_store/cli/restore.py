@@ -79,7 +79,10 @@ def run(arguments: Namespace) -> int:
             raise ConversationNotFoundError(path=source, reason="there is no such backup", hint=None)
         if os.path.realpath(source) == os.path.realpath(library):
             raise Misuse(f"{printable_name(library)}: the backup is the library itself")
-    os.makedirs(library, mode=0o700, exist_ok=True)
+    if (
+        source == STREAM
+    ):  # it is kept there until it has come to its end; otherwise a backup that does not open leaves no folder
+        os.makedirs(library, mode=0o700, exist_ok=True)
     keys, tally, is_cut = command_keys(arguments), CopyTally(arguments), False
     with open_copy(source, keys.options, library) as (backup, named):
         complain(f"from {one_line(printable_name(arguments.source))} to {one_line(library)}")
@@ -98,7 +101,8 @@ def run(arguments: Namespace) -> int:
                     f"{one_line(backup.name)} is cut off: the last run of `backup` did not end, or the stream broke; make it again"
                 )
             is_cut = backup.damage is not None or not backup.is_complete
-    return tally.end("restored, and verified") or int(is_cut)
+    code = tally.end("restored, and verified") or int(is_cut)
+    return code if tally.total or is_cut else tally.nothing_in(source)
 
 
 def _move(report: Restored, moves: list[tuple[str, str]], keys: dict[str, Any], tally: CopyTally) -> None:

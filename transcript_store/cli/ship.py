@@ -110,7 +110,7 @@ def _send(arguments: Namespace, place: Any) -> int:
 
     failing = records = behind = 0
     status = _status_file(arguments)
-    with _shipper(arguments, place) as shipper:
+    with status.failing_if_it_raises(), _shipper(arguments, place) as shipper:
         _tell_ends(arguments)
         with Working("looking" if arguments.dry_run else "shipping") as working:
             for report in _reports(shipper, arguments):
@@ -195,7 +195,7 @@ def _tell_of_keys(arguments: Namespace) -> None:
         else f"{len(ids):,} conversations are sealed, and their key.json are"
     )
     complain(
-        f"{which} not on the place: without them the copy cannot be opened. --with-key sends them; else back them up elsewhere"
+        f"{which} not sent: without them the copy cannot be opened. --with-key sends them; or back them up elsewhere"
     )
     ids.clear()
 

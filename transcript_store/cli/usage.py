@@ -14,6 +14,7 @@ from transcript_store.cli._shared.arguments import add_json, path
 from transcript_store.cli._shared.keys import add_keys, command_keys
 from transcript_store.cli._shared.names import libraries, library_at, printable_name
 from transcript_store.cli._shared.terminal import (
+    Misuse,
     Working,
     columns,
     columns_of,
@@ -60,6 +61,8 @@ _COUNTS = {
     "total_tokens": "TOTAL",
 }
 _SESSION_COLUMNS, _LEAST_KEY = 40, 8
+_MOST_OF_A_REASON = 3
+"""Of more conversations that were not counted for one reason, only the first has a line."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -94,6 +97,8 @@ def run(arguments: Namespace) -> int:
     if arguments.show_prices:
         say_json({"date": prices.date, "currency": "USD", "per_tokens": 1_000_000, "models": prices.models})
         return 0
+    if others := [word for word in arguments.libraries if word.removesuffix("s") in _BY and not os.path.lexists(word)]:
+        raise Misuse(f"--by takes several names with a comma between them: --by {','.join((*arguments.by, *others))}")
     worst = 0
     for directory in libraries(arguments.libraries, on_backends=True):
         with Working("counting tokens"):
@@ -113,13 +118,24 @@ def run(arguments: Namespace) -> int:
             if len(arguments.libraries) > 1:
                 say(one_line(printable_name(directory)))
             _say(arguments.by, found, prices)
-        for sentence in found.skipped:
-            complain(f"not counted: {sentence}")
+        _say_skipped(found.skipped)
     return worst
 
 
+def _say_skipped(sentences: Sequence[str]) -> None:
+    """Say what was not counted: of many for one reason, such as a missing key, the first and their number."""
+    by_reason: dict[str, list[str]] = {}
+    for sentence in sentences:
+        by_reason.setdefault(sentence.partition(": ")[2], []).append(sentence)
+    for same in by_reason.values():
+        for sentence in same if len(same) <= _MOST_OF_A_REASON else same[:1]:
+            complain(f"not counted: {sentence}")
+        if len(same) > _MOST_OF_A_REASON:
+            complain(f"not counted: {len(same) - 1:,} more for the same reason")
+
+
 def _dimensions(text: str) -> tuple[Dimension, ...]:
-    words: Any = tuple(word.strip() for word in text.split(","))
+    words: Any = tuple(word.strip().removesuffix("s") for word in text.split(","))
     if not set(words) <= set(_BY) or len(set(words)) < len(words):
         raise ArgumentTypeError(f"{text!r}: give some of {','.join(_BY)}, with a comma between them")
     return words  # type: ignore[no-any-return]

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from transcript_store.display import many
 from transcript_store.errors import TranscriptStoreError
 from transcript_store.importing import (
     QUIET_SECONDS,
@@ -384,7 +385,7 @@ class Keeper:
         sessions = sum(one.sessions for one in self.state.programs.values())
         failed = f"; {len(self.state.failed):,} failed" if self.state.failed else ""
         waiting = f"; {len(self._follower):,} are being written to" if len(self._follower) else ""
-        return f"{sessions:,} sessions here{failed}{waiting}"
+        return f"{many(sessions, 'session')} here{failed}{waiting}"
 
     def _tell(self, kind: str, text: str, **facts: Any) -> None:
         self._say(KeepEvent(kind=kind, text=text, facts=facts))

@@ -306,6 +306,8 @@ def _told_one(message: Message) -> str:
     if answered := results_in(message):
         return f"{role_of(message)}: the result of {', '.join(answered)}"
     content = message.get("content") or message.get("parts") or ""
+    if isinstance(content, list) and all(isinstance(part, dict) and type(part.get("text")) is str for part in content):
+        content = "".join(part["text"] for part in content)
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
     return f"{role_of(message)}: {text[:60]!r}"
 

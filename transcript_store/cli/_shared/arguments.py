@@ -19,9 +19,10 @@ from transcript_store.display import MOMENTS, moment
 
 NAMES = """\
 A conversation is named by its folder, or in a directory of conversations by its id, the beginning of its id (at least four
-characters), or `last`: chats/today, chats/0b8f, chats/last, ./last. An id or `last` without a directory is one of the library that
-`list` shows: that of `chat`, or what TRANSCRIPT_STORE_LIBRARY names. A conversation on a place is named by the address of that:
-postgresql://host/database/ID, s3://bucket/prefix/last.
+characters), or `last`: chats/today, chats/0b8f, chats/last, ./last. An imported session is also found by the id that its program
+gave it. An id or `last` without a directory is one of the library that `list` shows: that of `chat`, or what
+TRANSCRIPT_STORE_LIBRARY names. A conversation on a place is named by the address of that: postgresql://host/database/ID,
+s3://bucket/prefix/last.
 """
 
 

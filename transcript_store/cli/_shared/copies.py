@@ -89,6 +89,12 @@ class CopyTally:
             complain(f"{one} sealed, and came without key.json: put it back from where your keys are kept")
         return 1 if self.failed or self.half_done else 0
 
+    @staticmethod
+    def nothing_in(source: str) -> int:
+        """Say that there was nothing to copy, because another folder may be meant; returns the exit code of a failure."""
+        complain(f"{one_line(printable_name(source))}: there is no conversation in it; check the path")
+        return 1
+
 
 def _facts(report: Restored) -> str:
     if report.copy_of is not None and report.is_new:
@@ -96,7 +102,7 @@ def _facts(report: Restored) -> str:
         return f"{many(report.added_records, 'record')}: a copy{where}, because {one_line(report.copy_of)} went on otherwise there"
     if report.is_new:
         return f"{many(report.added_records, 'record')}"
-    return f"{many(report.added_records, 'record')} added" if report.added_records else "metadata"
+    return f"{many(report.added_records, 'record')} added" if report.added_records else "metadata or key"
 
 
 @contextmanager

@@ -6,6 +6,7 @@ reader sees one round or the next. Its times are a heartbeat: a check of health 
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -72,20 +73,30 @@ class StatusFile:
         if self._path is not None:
             self._go_on_from(self._path)
             self._write()
+            self._written_at = -math.inf  # so the first round is written, however soon it ends
 
     def _go_on_from(self, path: str) -> None:
-        """Keep when the last round and the last success were: a failure after a restart must not hide them."""
+        """Keep how the last round went and when the last success was: neither a restart nor a kill may hide them."""
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
                 lines = file.read(1 << 16).splitlines()
         except OSError:
             return
-        for name in ("last_round_timestamp_seconds", "last_success_timestamp_seconds"):
+        for name in _METRICS.keys() - {"records_total"}:
             begins = f"transcript_store_{name}{{{self._labels}}} "
             for line in lines:
                 with suppress(ValueError):
                     if line.startswith(begins):
                         self._values[name] = float(line.removeprefix(begins))
+
+    @contextmanager
+    def failing_if_it_raises(self) -> Iterator[None]:
+        """A block in which a command makes its only round: an error that ends it is a failure of that round."""
+        try:
+            yield
+        except Exception:
+            self.end_round(failing=1)
+            raise
 
     def end_round(self, *, failing: int = 0, behind: int = 0, records: int = 0) -> None:
         """Note what a round came to."""

@@ -49,6 +49,8 @@ _IN_THE_SHELL = {
     Hint.SEAL_A_COPY: "--keep-plain seals it from here on; to have nothing plain, fork it into a folder, seal that, fork it back, and "
     "delete this one",
     Hint.COLLECT_A_COPY: "copy the objects below snapshots/ into a directory, and `transcript-store snapshot collect-media` there",
+    Hint.FORK_WHAT_IS_LEFT: "an id is not used again: `transcript-store fork` gives a copy that is left elsewhere another one; or "
+    "`transcript-store delete` that copy too",
     Hint.SAVE_AND_FORK: "fork it into a folder (fork --into), and do it there",
     Hint.RESTORE_OR_REPAIR: "restore it from a backup, or see what `transcript-store repair {directory}` can keep",
     Hint.ACCEPT_OR_REMOVE_LINES: "`transcript-store repair {directory} --mode accept-edits` takes in what has the form of a message; or "

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from transcript_store import InvalidKeyError
 from transcript_store.cli._shared.arguments import path
-from transcript_store.cli._shared.names import summary_at
+from transcript_store.cli._shared.names import conversation_at, is_backend_address, library_at, summary_at
 from transcript_store.cli._shared.terminal import complain, many
 from transcript_store.display import title_in
 from transcript_store.errors import TranscriptStoreError
@@ -218,11 +218,14 @@ def counted_sealed(directory: str) -> str:
     return ""
 
 
-def with_titles(found: list[ConversationSummary], keys: CommandKeys) -> list[ConversationSummary]:
-    """Summaries with the titles and labels that the keys open; those that do not open are counted on standard error."""
+def with_titles(found: list[ConversationSummary], keys: CommandKeys, library: str) -> list[ConversationSummary]:
+    """Summaries with the titles and labels that the keys open; those that do not open are counted on standard error.
+
+    ``library`` is the directory or the address that they are from.
+    """
     if not keys:
         return found
-    opened = [_with_title(summary, keys) if summary.sealed else summary for summary in found]
+    opened = [_with_title(summary, keys, library) if summary.sealed else summary for summary in found]
     _complain_of(sum(summary is None for summary in opened))
     return [summary or before for summary, before in zip(opened, found, strict=True)]
 
@@ -236,7 +239,7 @@ def say_what_does_not_open(library: str, keys: CommandKeys) -> None:
         if sealed:
             complain(f"{many(len(sealed), 'sealed conversation')} not read: give the key, in --key-file or {VARIABLE}")
         return
-    _complain_of(sum(_with_title(summary, keys) is None for summary in sealed))
+    _complain_of(sum(_with_title(summary, keys, library) is None for summary in sealed))
 
 
 def _complain_of(count: int) -> None:
@@ -244,12 +247,14 @@ def _complain_of(count: int) -> None:
         complain(f"{many(count, 'sealed conversation')} not opened by the key that was given: `verify` says why")
 
 
-def _with_title(summary: ConversationSummary, keys: CommandKeys) -> ConversationSummary | None:
+def _with_title(summary: ConversationSummary, keys: CommandKeys, library: str) -> ConversationSummary | None:
     """The summary with what is sealed of it; None if the keys do not open it."""
-    from transcript_store import ConversationStore
-
+    if is_backend_address(library):
+        conversation = library_at(library).store(summary.id or "", read_only=True, **keys.options)
+    else:
+        conversation = conversation_at(summary.directory, read_only=True, **keys.options)
     try:
-        with ConversationStore(summary.directory, read_only=True, **keys.options) as conversation:
+        with conversation:
             conversation.load(verify="tail")
             labels = conversation.get_metadata().labels
     except TranscriptStoreError:

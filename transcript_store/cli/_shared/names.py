@@ -443,7 +443,7 @@ def _is_library(name: str) -> bool:
 def find_in(directory: str, what: str) -> str | None:
     """The path of the conversation in a directory that ``what`` means; None if there is none.
 
-    ``what`` is an id, the beginning of an id, or ``last``: the conversation that changed last.
+    ``what`` is an id, the beginning of an id, the id that a program gave the session, or ``last``: the conversation that changed last.
 
     Raises:
         Misuse: ``what`` is the beginning of several ids.
@@ -461,8 +461,19 @@ def find_in(directory: str, what: str) -> str | None:
     except ConversationNotFoundError:
         return None
     found = there[:1] if what == LAST else [summary for summary in there if _begins(summary, what)]
+    if not found and is_id(what):
+        own_ids = _ids_of_session(what)
+        found = [summary for summary in there if summary.id in own_ids]
     the_only([summary.id or summary.directory for summary in found], what, directory)
     return found[0].directory if found else None
+
+
+def _ids_of_session(session: str) -> set[str]:
+    """The ids that conversations imported from a session of any program have."""
+    from transcript_store.importing import conversation_id  # only for a name that is no other
+    from transcript_store.sources import session_folders
+
+    return {conversation_id(place.program, session) for place in session_folders()}
 
 
 def _begins(summary: ConversationSummary, what: str) -> bool:

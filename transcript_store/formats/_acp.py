@@ -16,21 +16,28 @@ import hashlib
 from collections.abc import Iterable, Iterator
 
 from transcript_store.formats._acp_blocks import answer_of, blocks_of
-from transcript_store.formats._dialogue import PROVIDER, Dialogue, merged_texts, thinking
-from transcript_store.formats._document import Json, count_member, first_text, labels, obj, text_member, time_member
+from transcript_store.formats._dialogue import Dialogue, merged_texts, plan_of_lines, thinking
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._neutral import Block, Call, Result, arguments_of, text_in
+from transcript_store.formats._members import (
+    Json,
+    count_member,
+    counts_of,
+    first_text,
+    labels,
+    obj,
+    present,
+    text_in,
+    text_member,
+)
+from transcript_store.formats._neutral import Block, Call, Result, arguments_of
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Allowance, Draft, Restart, Steps, replayed
 from transcript_store.formats._rows import object_beside
+from transcript_store.formats._times import time_in_ms, time_member
 
-_MILLISECONDS = 1000
 _ENDED = ("completed", "failed")
-_USAGE = {
-    "prompt_tokens": ("inputTokens", "input_tokens"),
-    "completion_tokens": ("outputTokens", "output_tokens"),
-    "total_tokens": ("totalTokens", "total_tokens"),
-}
+_USAGE = {"inputTokens": "prompt_tokens", "outputTokens": "completion_tokens", "totalTokens": "total_tokens"}
+_USAGE |= {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens", "total_tokens": "total_tokens"}
 
 
 class AcpUpdates:
@@ -48,12 +55,12 @@ class AcpUpdates:
             return
         about = object_beside(source, "summary.json")
         is_part = about.get("session_kind") == "subagent"
-        yield SessionPlan(
+        yield plan_of_lines(
+            session.dialogue,
+            lines,
+            said,
             format=self.name,
             session=session.id or session.first,
-            lines=lines.count,
-            generations=said.generations,
-            provider=PROVIDER if session.dialogue.speaks else None,
             model=session.model or text_member(about.get("current_model_id")),
             labels=labels(
                 title=first_text(about.get("generated_title"), session.title, about.get("session_summary")),
@@ -61,9 +68,6 @@ class AcpUpdates:
                 git_branch=about.get("head_branch"),
                 **{"part_of" if is_part else "forked_from": about.get("parent_session_id")},
             ),
-            findings=(*lines.findings, *said.findings),
-            losses=session.dialogue.losses.found(),
-            tail=lines.tail,
         )
 
 
@@ -128,10 +132,10 @@ class _Updates:
             return
         yield from self._asked_out()
         if kind == "agent_message_chunk":
-            self._reply = self.dialogue.reply(blocks_of([update.get("content")]), line, at, self._of_model())
+            self._reply = self.dialogue.reply(blocks_of([update.get("content")]), line, at, {"model": self.model})
         elif kind == "agent_thought_chunk":
             said = text_in(obj(update.get("content")), "text")
-            self._reply = self.dialogue.reply([thinking(said)] if said else [], line, at, self._of_model())
+            self._reply = self.dialogue.reply([thinking(said)] if said else [], line, at, {"model": self.model})
         elif kind in ("tool_call", "tool_call_update") and text_member(update.get("toolCallId")):
             self._tool(line, update, at)
         elif kind == "rewind_marker" and count_member(update.get("target_prompt_index")) is not None:
@@ -150,16 +154,13 @@ class _Updates:
             self.dialogue.user(merged_texts(blocks), None, self._asked_at or None).lines += lines
             yield from self._said()
 
-    def _of_model(self) -> Json:
-        return {"model": self.model} if self.model else {}
-
     def _tool(self, line: SourceLine, update: Json, at: str | None) -> None:
         number = update["toolCallId"]
         is_new = number not in self._calls
         call, known = self._calls.setdefault(number, (Call(number, "", {}), {}))
         known.update({name: value for name, value in update.items() if value is not None})
         if is_new:
-            self._reply = self.dialogue.reply([call], line, at, self._of_model())
+            self._reply = self.dialogue.reply([call], line, at, {"model": self.model})
         # Until the reply is taken the call may still be changed: an update has what was not known at its beginning.
         call.name = call.name or first_text(known.get("title"), known.get("kind")) or ""
         call.arguments = arguments_of(known["rawInput"]) if known.get("rawInput") is not None else call.arguments
@@ -176,12 +177,8 @@ class _Updates:
         elif kind in ("model_changed", "response_started"):
             self.model = first_text(update.get("model_id"), update.get("model")) or self.model
         elif kind == "turn_completed" and self._reply is not None:
-            usage = obj(update.get("usage"))
-            counts = {
-                ours: usage[name] for ours, own in _USAGE.items() for name in own if count_member(usage.get(name))
-            }
-            stopped = text_member(update.get("stop_reason"))
-            self._reply.extra |= {n: v for n, v in (("usage", counts), ("stop_reason", stopped)) if v}
+            counts = {name: count for name, count in counts_of(obj(update.get("usage")), _USAGE).items() if count}
+            self._reply.extra |= present(usage=counts, stop_reason=text_member(update.get("stop_reason")))
 
     def _rewind(self, line: SourceLine, target: int, at: str | None) -> Steps:
         yield from self._said()
@@ -197,5 +194,5 @@ class _Updates:
 def _at(value: Json) -> str | None:
     meta = obj(obj(value.get("params")).get("_meta"))
     if (exact := count_member(meta.get("agentTimestampMs"))) is not None:
-        return time_member(exact, per_second=_MILLISECONDS)
+        return time_in_ms(exact)
     return time_member(value.get("timestamp"))

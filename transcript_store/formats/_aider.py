@@ -21,8 +21,9 @@ from functools import partial
 
 from transcript_store.formats._aider_lines import PROMPT, STARTED, grouped, runs_of, text_on
 from transcript_store.formats._dialogue import PROVIDER, Dialogue
-from transcript_store.formats._document import Span, labels, read_all
+from transcript_store.formats._document import Span, read_all
 from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._members import labels
 from transcript_store.formats._neutral import Text
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps, replayed
@@ -98,9 +99,8 @@ class _AiderRun:
                 self._times[said] = self._times.get(said, [])[1:]
                 yield from self._prompt(said, group, at)
             elif kind == "text":
-                reply = self.dialogue.reply(
-                    [Text(said)], None, None, {"model": self.model} if self.model else {}, key=str(group[0].number)
-                )
+                about = {"model": self.model}
+                reply = self.dialogue.reply([Text(said)], None, None, about, key=str(group[0].number))
                 reply.lines += group
             else:
                 if kind == "started":

@@ -17,21 +17,20 @@ import re
 from collections import deque
 from collections.abc import Iterable
 
-from transcript_store.formats._dialogue import PROVIDER, Dialogue, thinking
-from transcript_store.formats._document import Json, count_member, obj, parse_object, text_member
+from transcript_store.formats._dialogue import Dialogue, plan_of_lines, thinking
+from transcript_store.formats._document import parse_object
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._neutral import Block, Call, Result, Text, arguments_of, objects, text_in
+from transcript_store.formats._members import Json, counts_of, obj, objects, text_in, text_member
+from transcript_store.formats._neutral import Block, Call, Result, Text, arguments_of
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Restart, Steps, replayed
-from transcript_store.formats._scaffolding import Scaffolding, marked
+from transcript_store.formats._scaffolding import Scaffolding, marked, marked_summary
 
 _REQUEST = re.compile(r"<USER_REQUEST>\s*(.*?)\s*</USER_REQUEST>", re.DOTALL)
 _MODEL = re.compile(r"setting `?Model Selection`? from .*? to ([^.`<\n]*(?:\.\d[^.`<\n]*)*)")
 _ADDED = Scaffolding(frozenset({"ADDITIONAL_METADATA", "USER_SETTINGS_CHANGE", "SYSTEM_MESSAGE", "EPHEMERAL_MESSAGE"}))
-_USAGE = {
-    "prompt_tokens": ("input_tokens", "prompt_token_count"),
-    "completion_tokens": ("output_tokens", "candidates_token_count"),
-}
+_USAGE = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"}
+_USAGE |= {"prompt_token_count": "prompt_tokens", "candidates_token_count": "completion_tokens"}
 
 
 class Antigravity:
@@ -46,17 +45,8 @@ class Antigravity:
         lines, session = SourceLines(source), _Steps()
         said = replayed(source, session.walk(lines), lambda: _Steps().walk(SourceLines(source)))
         if lines.count:
-            yield SessionPlan(
-                format=self.name,
-                session=session.beginning.hexdigest(),
-                lines=lines.count,
-                generations=said.generations,
-                provider=PROVIDER if session.dialogue.speaks else None,
-                model=session.model,
-                findings=(*lines.findings, *said.findings),
-                losses=session.dialogue.losses.found(),
-                tail=lines.tail,
-            )
+            about = {"format": self.name, "session": session.beginning.hexdigest(), "model": session.model}
+            yield plan_of_lines(session.dialogue, lines, said, **about)
 
 
 def _is_step(value: Json) -> bool:
@@ -100,7 +90,7 @@ class _Steps:
         elif kind == "CHECKPOINT" and said:
             yield from self.dialogue.take()
             yield Restart()
-            self.dialogue.user([Text(said)], line, at, {**marked("", is_said=True), "compaction": True})
+            self.dialogue.user([Text(said)], line, at, marked_summary())
         elif kind == "SYSTEM_MESSAGE" and said:
             self.dialogue.user([Text(said)], line, at, marked("", is_said=True))
         elif value.get("source") == "MODEL" and self._waiting:
@@ -119,14 +109,10 @@ class _Steps:
             arguments = {name: _plain(one) for name, one in given.items()}
             self._waiting.append(Call(f"step_{line.number}_{number}", text_in(call, "name"), arguments))
         blocks += self._waiting
-        usage = {**value, **obj(value.get("usage"))}
-        counts = {ours: usage[name] for ours, own in _USAGE.items() for name in own if count_member(usage.get(name))}
-        model = text_member(value.get("model")) or self.model
-        self.model = model
-        about = (("model", model), ("usage", counts))
-        self.dialogue.reply(
-            blocks, line, at, {name: one for name, one in about if one}, key=f"{line.number} {line.part}"
-        )
+        counts = counts_of({**value, **obj(value.get("usage"))}, _USAGE)
+        self.model = text_member(value.get("model")) or self.model
+        about = {"model": self.model, "usage": {name: count for name, count in counts.items() if count}}
+        self.dialogue.reply(blocks, line, at, about, key=f"{line.number} {line.part}")
 
 
 def _said(content: object) -> str:

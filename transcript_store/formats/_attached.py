@@ -12,7 +12,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transcript_store.formats._document import Json, text_member
+from transcript_store.formats._members import Json, text_member
 from transcript_store.formats._rows import object_beside
 
 if TYPE_CHECKING:

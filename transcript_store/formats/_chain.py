@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from transcript_store.formats._document import Json
 from transcript_store.formats._lines import KeptLines
+from transcript_store.formats._members import Json
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, Source
 from transcript_store.formats._trees import Segment, TreeMessage, left_finding, planned_records, way_through
 

@@ -21,26 +21,21 @@ from transcript_store.formats._attached import Attached, AttachedFiles
 from transcript_store.formats._document import (
     LONGEST_BYTES,
     TOO_DEEP,
-    Json,
     Oddity,
     Span,
-    first_text,
     is_too_deep,
-    labels,
-    obj,
     objects_of,
     pieces_within,
     read_all,
     read_object,
-    text_member,
-    time_member,
-    time_of_member,
 )
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import Losses, objects
+from transcript_store.formats._members import Json, first_text, labels, obj, objects, text_member
+from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft
 from transcript_store.formats._scaffolding import marked
+from transcript_store.formats._times import time_member, time_of_member
 from transcript_store.formats._trees import left_entry, left_finding
 from transcript_store.messages import as_text
 

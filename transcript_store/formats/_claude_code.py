@@ -39,9 +39,8 @@ from transcript_store.formats._claude_code_lines import (
     message_of,
     typed_command,
 )
-from transcript_store.formats._document import obj
 from transcript_store.formats._lines import KeptLines
-from transcript_store.formats._neutral import objects, text_in
+from transcript_store.formats._members import obj, objects, text_in
 from transcript_store.formats._packing import pack_line
 from transcript_store.formats._plan import ImportFinding, Loss, PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._rows import file_of, object_beside

@@ -12,7 +12,8 @@ from typing import Any
 from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.formats._arranging import form_family, messages_of
 from transcript_store.formats._lines import KeptLines
-from transcript_store.formats._neutral import Losses, objects, text_in
+from transcript_store.formats._members import objects, text_in
+from transcript_store.formats._neutral import Losses
 from transcript_store.formats._outgoing import id_within, json_line, outgoing_records, turns_said
 from transcript_store.formats._plan import ImportFinding, WrittenSession
 from transcript_store.formats._scaffolding import CLAUDE_CODE, texts_in

@@ -20,24 +20,16 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from transcript_store.formats._cline_messages import answered, is_hidden, is_message, typed_in_cline, usage_in
-from transcript_store.formats._document import (
-    Json,
-    count_member,
-    first_text,
-    labels,
-    obj,
-    text_member,
-    time_member,
-    time_of_member,
-)
 from transcript_store.formats._document_lines import lines_of_document, objects_on
 from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._members import Json, count_member, first_text, labels, obj, objects, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, turn_in, walked
-from transcript_store.formats._neutral import Losses, Result, Text, objects
+from transcript_store.formats._neutral import Losses, Result, Text
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps
 from transcript_store.formats._rows import file_of, object_beside, text_beside
-from transcript_store.formats._scaffolding import marked
+from transcript_store.formats._scaffolding import marked_summary
+from transcript_store.formats._times import time_in_ms, time_of_member
 
 _ARRAY = re.compile(rb'\[\s*\{\s*"(?:role|content|ts|id|type)"\s*:')
 _OF_A_TASK = (b"<task>", b"<environment_details>", b"<user_message>")
@@ -119,7 +111,7 @@ class _ClineDocument:
 
     def edition(self) -> tuple[str, str] | None:
         """When the document was written, and when something was last said in it: it is written anew as a whole."""
-        times = (time_member(message.get("ts"), per_second=1000) for message, _ in self.messages)
+        times = (time_in_ms(message.get("ts")) for message, _ in self.messages)
         found = time_of_member(self.about.get("updated_at")), max(map(time_of_member, times), default="")
         return found if any(found) else None
 
@@ -152,12 +144,12 @@ class _ClineDocument:
         for message in messages:
             for draft in self._drafts(message, None, -1, Losses()):
                 if is_compacted and obj(message.get("metadata")).get("kind") == "compaction_summary":
-                    draft.extra |= {"compaction": True, **marked("", is_said=True)}
+                    draft.extra |= marked_summary()
                 if draft.message is not None:
                     yield draft.carried()
 
     def _drafts(self, message: Json, line: SourceLine | None, number: int, losses: Losses) -> list[Draft]:
-        at = time_member(message.get("ts"), per_second=1000) or self._time_of(number)
+        at = time_in_ms(message.get("ts")) or self._time_of(number)
         at = text_member(self.beside.get("started_at")) if at is None and number == 0 else at
         if not is_message(message):
             return [] if line is None else [Draft(lines=[line], at=at)]
@@ -177,7 +169,7 @@ class _ClineDocument:
         elif not any(isinstance(block, Result) for block in turn.blocks):
             about = typed_in_cline([block.text for block in turn.blocks if isinstance(block, Text)])
         if message.get("isSummary") is True:
-            about |= {"compaction": True, **marked("", is_said=True)}
+            about |= marked_summary()
         return said_drafts(turn, self.provider, about, at, line, losses)
 
     def _prompt(self) -> str | None:
@@ -187,4 +179,4 @@ class _ClineDocument:
         """When the program showed what stood behind so many messages, where these have no times."""
         indices = ((one.get("ts"), count_member(one.get("conversationHistoryIndex"))) for one in self.shown)
         times = (time for time, index in indices if index is not None and index >= number)
-        return time_member(next(times, None), per_second=1000) if number >= 0 else None
+        return time_in_ms(next(times, None)) if number >= 0 else None

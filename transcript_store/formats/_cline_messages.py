@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from transcript_store.formats._document import Json, obj, parse_object, text_member
+from transcript_store.formats._document import parse_object
+from transcript_store.formats._members import Json, obj, objects, text_member
 from transcript_store.formats._messages_api import usage_of
-from transcript_store.formats._neutral import objects
 from transcript_store.formats._scaffolding import Scaffolding, marked
 
 _WITHIN = ("user_input", "task", "user_message", "feedback", "answer")

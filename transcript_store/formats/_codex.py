@@ -25,15 +25,15 @@ from itertools import islice
 from typing import Any
 
 from transcript_store.conversation import ConversationMetadata, Record
-from transcript_store.formats._document import Json, count_member, first_text, labels, obj, text_member
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._neutral import Losses, objects
+from transcript_store.formats._members import Json, count_member, first_text, labels, obj, objects, text_member
+from transcript_store.formats._neutral import Losses
 from transcript_store.formats._outgoing import handed, json_line
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead, WrittenSession
 from transcript_store.formats._replay import Draft, Restart, Steps, replayed
 from transcript_store.formats._responses_items import Items
 from transcript_store.formats._rows import lines_beside
-from transcript_store.formats._scaffolding import CODEX, marked, texts_in
+from transcript_store.formats._scaffolding import CODEX, marked, marked_summary, texts_in
 from transcript_store.messages import typed_of
 
 _EARLY_ITEMS = frozenset({"message", "reasoning", "function_call", "function_call_output", "local_shell_call"})
@@ -261,11 +261,7 @@ def _compacted(payload: Json, context: list[PlannedRecord], losses: Losses) -> l
     if not isinstance(history, list):
         said = [entry for entry in context if _begins_turn(entry)]
         summary = text_member(payload.get("message"))
-        return said + (
-            [PlannedRecord({"role": "user", "content": summary}, {"compaction": True, **marked("", is_said=True)})]
-            if summary
-            else []
-        )
+        return said + ([PlannedRecord({"role": "user", "content": summary}, marked_summary())] if summary else [])
     items = Items(losses)
     for item in objects(history):
         items.item(item, None, None, _extra(item))

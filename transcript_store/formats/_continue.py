@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from transcript_store.formats._dialogue import PROVIDER, Dialogue, thinking
-from transcript_store.formats._document import Json, labels, obj, text_member, time_member
 from transcript_store.formats._document_lines import lines_of_document, objects_on
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import Block, Call, Media, Result, Text, arguments_of, media_at, objects, text_in
+from transcript_store.formats._members import Json, labels, obj, objects, text_in, text_member
+from transcript_store.formats._neutral import Block, Call, Media, Result, Text, arguments_of, media_at
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft
 from transcript_store.formats._rows import object_beside, text_beside
-from transcript_store.formats._scaffolding import marked
+from transcript_store.formats._scaffolding import marked, marked_summary
+from transcript_store.formats._times import time_in_ms
 
-_MILLISECONDS = 1000
 _MOST_PARENTS = 20
 """So many sessions of the folder before this one are looked at."""
 _LEAST_SHARED = 2
@@ -87,7 +87,7 @@ def _parent(source: Source, known: list[Json], about: Json, history: list[Json |
 def _began(known: list[Json], about: Json) -> str | None:
     """When the program's list says that the session was first written."""
     found = next((one.get("dateCreated") for one in known if one.get("sessionId") == about.get("sessionId")), None)
-    return time_member(int(found), per_second=_MILLISECONDS) if isinstance(found, str) and found.isdecimal() else None
+    return time_in_ms(int(found)) if isinstance(found, str) and found.isdecimal() else None
 
 
 def _entries(dialogue: Dialogue, lines: list[SourceLine], began: str | None) -> Iterator[PlannedRecord]:
@@ -104,7 +104,7 @@ def _entries(dialogue: Dialogue, lines: list[SourceLine], began: str | None) -> 
 def _item(dialogue: Dialogue, line: SourceLine, value: Json, message: Json, at: str | None) -> None:
     role, blocks = message.get("role"), _blocks(message.get("content"))
     if text_member(value.get("conversationSummary")):
-        dialogue.user(blocks, line, at, {**marked("", is_said=True), "compaction": True})
+        dialogue.user(blocks, line, at, marked_summary())
     elif role == "user":
         items = [Text(text_in(one, "content")) for one in objects(value.get("contextItems"))]
         typed = "\n\n".join(block.text for block in blocks if isinstance(block, Text)) if items else None
@@ -133,7 +133,7 @@ def _reply(dialogue: Dialogue, line: SourceLine, value: Json, message: Json, at:
         ],
         line,
         at,
-        {name: found for name, found in extra.items() if found},
+        extra,
         key=f"line {line.number}",
     )
     for state in states:

@@ -19,17 +19,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from transcript_store.formats._arranging import FORMS
-from transcript_store.formats._document import (
-    Json,
-    count_member,
-    first_text,
-    labels,
-    obj,
-    parse_object,
-    present,
-    text_member,
-)
+from transcript_store.formats._document import parse_object
 from transcript_store.formats._lines import SourceLine, SourceLines
+from transcript_store.formats._members import Json, count_member, first_text, labels, obj, objects, present, text_member
 from transcript_store.formats._neutral import (
     Block,
     Call,
@@ -41,13 +33,12 @@ from transcript_store.formats._neutral import (
     Text,
     Thinking,
     arguments_of,
-    objects,
 )
 from transcript_store.formats._neutral_lines import NeutralLine, drafts_of
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Restart, Steps, replayed
 from transcript_store.formats._rows import text_beside
-from transcript_store.formats._scaffolding import marked, texts_in
+from transcript_store.formats._scaffolding import marked, marked_summary, texts_in
 from transcript_store.messages import as_text, provider_family
 
 _ENVELOPE = frozenset({"type", "data", "id", "timestamp", "parentId"})
@@ -237,7 +228,7 @@ class _AgentWalk:
         elif kind == "session.compaction_complete" and (summary := text_member(data.get("summaryContent"))):
             yield from self._flush()
             yield Restart()
-            one.said = [(NeutralMessage("user", (Text(summary),)), {"compaction": True, **marked("", is_said=True)})]
+            one.said = [(NeutralMessage("user", (Text(summary),)), marked_summary())]
         elif kind == "session.binary_asset" and text_member(data.get("data")):
             self._pictures[str(data.get("assetId"))] = data["data"]
         elif kind == "session.usage_record":

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from transcript_store.conversation import ConversationMetadata, Record
-from transcript_store.formats._document import Json
+from transcript_store.formats._members import Json, text_in
 from transcript_store.formats._neutral import (
     Block,
     Call,
@@ -24,7 +24,6 @@ from transcript_store.formats._neutral import (
     Role,
     Text,
     Thinking,
-    text_in,
 )
 from transcript_store.formats._outgoing import arranged_records, json_line
 from transcript_store.formats._plan import WrittenSession

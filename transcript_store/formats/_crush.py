@@ -12,27 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from transcript_store.formats._dialogue import PROVIDER, Dialogue, thinking
-from transcript_store.formats._document import Json, labels, obj, text_member, time_member
 from transcript_store.formats._document_lines import objects_on
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import Block, Call, Media, Result, Text, arguments_of, media_at, text_in
+from transcript_store.formats._members import Json, labels, obj, text_in, text_member
+from transcript_store.formats._neutral import Block, Call, Media, Result, Text, arguments_of, media_at
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead, Tables
 from transcript_store.formats._replay import Restart, Steps
-from transcript_store.formats._rows import row_line, rows_of
-from transcript_store.formats._scaffolding import marked
+from transcript_store.formats._rows import columns, row_line, rows_of
+from transcript_store.formats._scaffolding import marked_summary
+from transcript_store.formats._times import time_in_either
 
-_SESSION = (
-    "id",
-    "parent_session_id",
-    "title",
-    "created_at",
-    "updated_at",
-    "prompt_tokens",
-    "completion_tokens",
-    "cost",
-)
-_MESSAGE = ("id", "session_id", "role", "parts", "model", "provider", "created_at", "finished_at", "is_summary_message")
-_MILLISECONDS_FROM = 10**11
+_SESSION = columns("id parent_session_id title created_at updated_at prompt_tokens completion_tokens cost")
+_MESSAGE = columns("id session_id role parts model provider created_at finished_at is_summary_message")
 
 
 class Crush:
@@ -78,10 +69,10 @@ def _plan(session: str, row: Json, lines: list[SourceLine]) -> SessionPlan:
 
 
 def _steps(dialogue: Dialogue, lines: list[SourceLine], findings: list[ImportFinding]) -> Steps:
-    dialogue.event(lines[0], at=_time((lines[0].value or {}).get("created_at")))
+    dialogue.event(lines[0], at=time_in_either((lines[0].value or {}).get("created_at")))
     for line in lines[1:]:
         row = line.value or {}
-        at, parts = _time(row.get("created_at")), objects_on(row.get("parts"))
+        at, parts = time_in_either(row.get("created_at")), objects_on(row.get("parts"))
         if not parts and row.get("parts") not in (None, "", "[]"):
             findings.append(
                 ImportFinding("not-json", f"the parts of the message {row.get('id')} are no JSON array", line.number)
@@ -90,7 +81,7 @@ def _steps(dialogue: Dialogue, lines: list[SourceLine], findings: list[ImportFin
             yield from dialogue.take()
             yield Restart()
             said = [block for part in parts for block in _blocks(part) if isinstance(block, Text)]
-            dialogue.user(said, line, at, {**marked("", is_said=True), "compaction": True})
+            dialogue.user(said, line, at, marked_summary())
         else:
             _message(dialogue, line, row, parts, at)
     yield from dialogue.take()
@@ -100,8 +91,8 @@ def _message(dialogue: Dialogue, line: SourceLine, row: Json, parts: list[Json],
     blocks = [block for part in parts for block in _blocks(part)]
     if row.get("role") == "assistant":
         ended = next((obj(part.get("data")) for part in parts if part.get("type") == "finish"), {})
-        about = (("model", text_member(row.get("model"))), ("stop_reason", text_member(ended.get("reason"))))
-        dialogue.reply(blocks, line, at, {name: one for name, one in about if one}, key=str(line.number))
+        about = {"model": text_member(row.get("model")), "stop_reason": text_member(ended.get("reason"))}
+        dialogue.reply(blocks, line, at, about, key=str(line.number))
         return
     drafts = [dialogue.result(block, None, at) for block in blocks if isinstance(block, Result)]
     said = [block for block in blocks if not isinstance(block, Result) and row.get("role") == "user"]
@@ -127,9 +118,3 @@ def _blocks(part: Json) -> Iterator[Block]:
             yield Media(text_in(data, "mime_type", "MIMEType") or "image/*", text_in(data, "data", "Data"))
         case "image_url":
             yield media_at(text_in(data, "url"), own={}, provider="")
-
-
-def _time(value: object) -> str | None:
-    """A time in seconds, or of an older version in milliseconds."""
-    is_milliseconds = isinstance(value, (int, float)) and value >= _MILLISECONDS_FROM
-    return time_member(value, per_second=1000 if is_milliseconds else 1)

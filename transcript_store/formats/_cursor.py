@@ -23,12 +23,13 @@ from typing import Any
 from transcript_store.formats._cursor_blocks import CURSOR, claude_blocks, tied, without_redacted
 from transcript_store.formats._cursor_editor import editor_plans, editor_stamps, editor_times, is_editor
 from transcript_store.formats._cursor_store import is_store, store_plans, store_times
-from transcript_store.formats._document import Json, labels, obj, text_member
 from transcript_store.formats._lines import SourceLine, SourceLines
+from transcript_store.formats._members import Json, labels, obj, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, turn_in, walked
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft, Steps
+from transcript_store.formats._rows import is_file
 from transcript_store.formats._scaffolding import marked, texts_in
 
 _ID = r"[A-Za-z0-9_-]{8,80}"
@@ -59,7 +60,7 @@ class Cursor:
         return [*store_times(source), *editor_times(source)]
 
     def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
-        if not source.size and hasattr(source, "columns"):
+        if not is_file(source):
             yield from store_plans(source)
             yield from editor_plans(source, skip)
             return
@@ -131,9 +132,7 @@ def _time_in(said: str) -> str | None:
     hours, minutes = int(found["zone"] or 0), int(found["part"] or 0)
     try:
         zone = timezone(timedelta(hours=hours, minutes=minutes if hours >= 0 else -minutes))
-        month = _MONTHS.index(found["month"]) + 1
-        return datetime(
-            int(found["year"]), month, int(found["day"]), hour, int(found["minute"]), tzinfo=zone
-        ).isoformat()
+        day = int(found["year"]), _MONTHS.index(found["month"]) + 1, int(found["day"])
+        return datetime(*day, hour, int(found["minute"]), tzinfo=zone).isoformat()
     except ValueError:
         return None

@@ -6,8 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from transcript_store.formats._document import Json, first_text, text_member
-from transcript_store.formats._neutral import objects
+from transcript_store.formats._members import Json, first_text, objects, text_member
 from transcript_store.formats._scaffolding import Scaffolding
 
 _QUERY = "user_query"

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from transcript_store.formats._document import Json, first_text, obj, parse_object, text_member
-from transcript_store.formats._neutral import (
-    Block,
-    Call,
-    Media,
-    NeutralMessage,
-    Result,
-    Text,
-    Thinking,
-    arguments_of,
-    objects,
-)
+from transcript_store.formats._document import parse_object
+from transcript_store.formats._members import Json, first_text, obj, objects, text_in, text_member
+from transcript_store.formats._neutral import Block, Call, Media, NeutralMessage, Result, Text, Thinking, arguments_of
 from transcript_store.messages import as_text, provider_family
 
 _ROLES = {"1": "user", "2": "assistant"}
@@ -36,30 +27,23 @@ def turn_of_bubble(value: Json, provider: str) -> tuple[NeutralMessage, NeutralM
     blocks: list[Block] = []
     thinking = obj(value.get("thinking"))
     if role == "assistant" and text_member(thinking.get("text")):
-        blocks.append(
-            Thinking(thinking["text"], text_member(thinking.get("signature")) or "", provider=provider_family(provider))
-        )
-    if said := text_member(value.get("text")) or _rich_text(value.get("richText")):
-        blocks.append(Text(said))
-    blocks += [
-        Media("image/png", data) for image in objects(value.get("images")) if (data := text_member(image.get("data")))
-    ]
+        blocks.append(Thinking(thinking["text"], text_in(thinking, "signature"), provider=provider_family(provider)))
+    if shown := text_member(value.get("text")) or _rich_text(value.get("richText")):
+        blocks.append(Text(shown))
+    blocks += [Media("image/png", image["data"]) for image in objects(value.get("images")) if text_in(image, "data")]
     tool, answer = obj(value.get("toolFormerData")), None
     if role == "assistant" and text_member(tool.get("name")):
         number = first_text(tool.get("toolCallId"), value.get("bubbleId")) or "call"
         given: Any = next((tool[name] for name in ("rawArgs", "params") if tool.get(name) is not None), {})
         blocks.append(Call(number, tool["name"], arguments_of(given)))
         if tool.get("result") is not None and tool.get("status") not in _OPEN:
-            failed = tool.get("status") == "error"
-            answer = NeutralMessage(
-                "user", (Result(number, tool["name"], (Text(as_text(tool["result"])),), failed=failed),)
-            )
+            said = (Text(as_text(tool["result"])),)
+            result = Result(number, tool["name"], said, failed=tool.get("status") == "error")
+            answer = NeutralMessage("user", (result,))
     return (NeutralMessage("user" if role == "user" else "assistant", tuple(blocks)), answer) if blocks else None
 
 
 def _rich_text(said: object) -> str:
     """What stands in the document of a text field, a paragraph a line: bubbles of 2025 may have no other text."""
     paragraphs = objects(obj(object_on_value(said).get("root")).get("children"))
-    return "\n".join(
-        "".join(text_member(one.get("text")) or "" for one in objects(each.get("children"))) for each in paragraphs
-    )
+    return "\n".join("".join(text_in(one, "text") for one in objects(each.get("children"))) for each in paragraphs)

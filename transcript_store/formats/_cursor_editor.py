@@ -20,22 +20,14 @@ from urllib.parse import unquote
 
 from transcript_store.formats._cursor_blocks import merged
 from transcript_store.formats._cursor_bubbles import object_on_value, turn_of_bubble
-from transcript_store.formats._document import (
-    Json,
-    count_member,
-    first_text,
-    labels,
-    obj,
-    text_member,
-    time_member,
-    time_of_member,
-)
 from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._members import Json, count_member, first_text, labels, obj, objects, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, walked
-from transcript_store.formats._neutral import Losses, objects
+from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Steps
 from transcript_store.formats._rows import rows_of, spans_of, text_line
+from transcript_store.formats._times import time_in_ms, time_of_member
 from transcript_store.formats._trees import left_draft, left_finding
 from transcript_store.messages import as_text
 
@@ -131,7 +123,7 @@ def _plan(source: Any, composer: str, bubbles: list[str], parent: str | None) ->
     ]
     model = first_text(*models, obj(about.get("modelConfig")).get("modelName"))
     provider = named_provider(None, model)
-    began = time_member(about.get("createdAt"), per_second=1000)
+    began = time_in_ms(about.get("createdAt"))
     generations, odd, losses = walked(source, partial(_walk, order, set(there), provider, began))
     folders = (
         uri for value in values if isinstance(value.get("workspaceUris"), list) for uri in value["workspaceUris"]
@@ -153,7 +145,7 @@ def _plan(source: Any, composer: str, bubbles: list[str], parent: str | None) ->
 def _walk(order: dict[str, SourceLine], there: set[str], provider: str, began: str | None, losses: Losses) -> Steps:
     for one, line in order.items():
         value = line.value or {}
-        at = time_member(value.get("createdAt"), per_second=1000) or (began if line.number == 1 else None)
+        at = time_in_ms(value.get("createdAt")) or (began if line.number == 1 else None)
         turns = turn_of_bubble(value, provider)
         if turns is None:
             yield Draft(lines=[line], at=at)

@@ -12,24 +12,16 @@ from functools import partial
 from typing import Any
 
 from transcript_store.formats._cursor_blocks import CURSOR, claude_blocks, merged, tied
-from transcript_store.formats._document import (
-    Json,
-    count_member,
-    first_text,
-    labels,
-    obj,
-    parse_object,
-    text_member,
-    time_member,
-    time_of_member,
-)
+from transcript_store.formats._document import parse_object
 from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._members import Json, count_member, first_text, labels, obj, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, turn_in, walked
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Steps
 from transcript_store.formats._rows import rows_of, text_line
 from transcript_store.formats._scaffolding import marked, texts_in
+from transcript_store.formats._times import time_in_ms, time_of_member
 from transcript_store.formats._trees import left_draft, left_finding
 
 _MESSAGES, _WORKSPACE = 1, 9
@@ -72,7 +64,7 @@ def store_plans(source: Any) -> Iterable[SessionPlan]:
             ImportFinding("missing-message", f"{missing:,} messages that the session names are not in the database")
         )
     values = {one: value for one, (_, value) in messages.items()}
-    times = {one: time_of_member(time_member(value.get("createdAt"), per_second=1000)) for one, value in values.items()}
+    times = {one: time_of_member(time_in_ms(value.get("createdAt"))) for one, value in values.items()}
     if not there:  # nothing says in which order they stand
         there = merged((), messages, times)
         findings.append(
@@ -88,7 +80,7 @@ def store_plans(source: Any) -> Iterable[SessionPlan]:
     models = [model for one in reversed(there) if (model := _model(values[one]))]
     model = models[0] if models else text_member(about.get("lastUsedModel"))
     provider = named_provider(None, model)
-    arguments = (order, left, lines, values, provider, time_member(about.get("createdAt"), per_second=1000))
+    arguments = (order, left, lines, values, provider, time_in_ms(about.get("createdAt")))
     generations, odd, losses = walked(source, partial(_walk, *arguments))
     places = [
         found.decode(errors="replace").removeprefix("file://") for number, found in fields if number == _WORKSPACE
@@ -122,7 +114,7 @@ def _walk(
         value = values[one]
         line = None if one in seen else lines[one]
         seen.add(one)
-        at = time_member(value.get("createdAt"), per_second=1000) or (began if place == 0 else None)
+        at = time_in_ms(value.get("createdAt")) or (began if place == 0 else None)
         if value.get("role") not in _SPEAKERS or content is None:
             if line is not None:
                 yield Draft(lines=[line], at=at)

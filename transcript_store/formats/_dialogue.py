@@ -6,15 +6,17 @@ else speaks, or where the model speaks again after a result; a program that name
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import Any
 
-from transcript_store.formats._document import Json
 from transcript_store.formats._forms import ChatCompletions
-from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._lines import SourceLine, SourceLines
+from transcript_store.formats._members import Json, present
 from transcript_store.formats._neutral import Block, Call, Losses, NeutralMessage, Result, Role, Text, Thinking
-from transcript_store.formats._replay import Draft
+from transcript_store.formats._plan import PlannedRecord, SessionPlan
+from transcript_store.formats._replay import Draft, Replay
 
 PROVIDER = "openai-compatible"
 _FORM = ChatCompletions()
@@ -26,7 +28,7 @@ def thinking(text: str) -> Thinking:
 
 
 class Dialogue:
-    """Joins pieces to messages, in order. :meth:`take` empties it."""
+    """Joins pieces to messages, in order. :meth:`take` empties it. Of what stands beside a message, empty members are left out."""
 
     def __init__(self, losses: Losses | None = None) -> None:
         self.losses = Losses() if losses is None else losses
@@ -57,7 +59,7 @@ class Dialogue:
     ) -> Draft:
         """What a tool answers. That the call failed stands beside the message: chat completions have no member for it."""
         self._open = None
-        return self._add("user", [result], line, at, {**(extra or {}), **({"failed": True} if result.failed else {})})
+        return self._add("user", [result], line, at, {**(extra or {}), "failed": result.failed or None})
 
     def reply(
         self,
@@ -81,7 +83,7 @@ class Dialogue:
         self._has_called = any(isinstance(block, Call) for block in blocks) or (self._has_called and name == self._open)
         self._open = name
         said += blocks
-        draft.extra.update(extra or {})
+        draft.extra.update(present(**extra or {}))
         if line is not None:
             draft.lines.append(line)
         return draft
@@ -102,7 +104,7 @@ class Dialogue:
         self, role: Role, blocks: Sequence[Block], line: SourceLine | None, at: str | None, extra: Json | None
     ) -> Draft:
         messages = self._messages(role, blocks)
-        draft = Draft(messages[0] if messages else None, dict(extra or {}), at, [] if line is None else [line])
+        draft = Draft(messages[0] if messages else None, present(**extra or {}), at, [] if line is None else [line])
         self._drafts.append(draft)
         self._drafts += [Draft(message, {}, at) for message in messages[1:]]  # what a result shows
         return draft
@@ -117,6 +119,22 @@ class Dialogue:
         messages = _FORM.messages_of(NeutralMessage(role, tuple(held)))
         self.speaks = self.speaks or bool(messages)
         return messages
+
+
+def plan_of_lines(
+    dialogue: Dialogue, lines: SourceLines, said: Replay | Callable[[], Iterable[PlannedRecord]], **about: Any
+) -> SessionPlan:
+    """The plan of a file of lines that the dialogue was made of. ``about`` are the other members of the plan."""
+    replay = said if isinstance(said, Replay) else Replay((said,), ())
+    return SessionPlan(
+        lines=lines.count,
+        generations=replay.generations,
+        provider=PROVIDER if dialogue.speaks else None,
+        findings=(*lines.findings, *replay.findings),
+        losses=dialogue.losses.found(),
+        tail=lines.tail,
+        **about,
+    )
 
 
 def merged_texts(blocks: Iterable[Block]) -> list[Block]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from transcript_store.formats._document import (
     LONGEST_BYTES,
     TOO_DEEP,
-    Json,
     Span,
     is_too_deep,
     parse_object,
@@ -17,7 +16,7 @@ from transcript_store.formats._document import (
     read_object,
 )
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import objects
+from transcript_store.formats._members import Json, objects
 from transcript_store.formats._plan import ImportFinding, Source
 
 _MARK = b"\xef\xbb\xbf"

@@ -17,14 +17,15 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from transcript_store.formats._chain import Chain, Link, chain_of
-from transcript_store.formats._document import Json, first_text, labels, obj, text_member, time_member
 from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._members import Json, first_text, labels, obj, objects, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, turn_in
-from transcript_store.formats._neutral import Losses, Result, Text, objects
+from transcript_store.formats._neutral import Losses, Result, Text
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft
 from transcript_store.formats._rows import file_of, object_beside
-from transcript_store.formats._scaffolding import CLAUDE_CODE, marked
+from transcript_store.formats._scaffolding import CLAUDE_CODE, marked, marked_summary
+from transcript_store.formats._times import time_in_ms
 from transcript_store.formats._trees import TreeMessage
 
 
@@ -156,12 +157,10 @@ def _entries(chain: Chain, provider: str, said: TreeMessage[Link], taken_over: b
 
 def _drafts(line: SourceLine, provider: str, losses: Losses) -> list[Draft]:
     value = line.value or {}
-    at = time_member(value.get("timestamp"), per_second=1000)
+    at = time_in_ms(value.get("timestamp"))
     if value.get("type") == "compaction_state":
         summary = {"role": "user", "content": value["summaryText"]}
-        return said_drafts(
-            turn_in(summary, provider), provider, {"compaction": True, "scaffolding": {"typed": ""}}, at, line, losses
-        )
+        return said_drafts(turn_in(summary, provider), provider, marked_summary(), at, line, losses)
     message = (
         value["message"]
         if isinstance(value.get("message"), dict) and value.get("type") == "message"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from transcript_store.formats._document import Json, obj, parse_object
-from transcript_store.formats._neutral import text_in
+from transcript_store.formats._document import parse_object
+from transcript_store.formats._members import Json, obj, text_in
 
 ReadBeside = Callable[[str], bytes | None]
 """What a file holds, by its path below the folder; None if it is not there, or is too long."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from transcript_store.formats._members import objects, text_in
 from transcript_store.formats._neutral import (
     Block,
     Call,
@@ -21,9 +22,7 @@ from transcript_store.formats._neutral import (
     Thinking,
     arguments_of,
     media_at,
-    objects,
     own_of,
-    text_in,
 )
 from transcript_store.messages import PROMPT_ROLES, as_text, document_in, pydantic_ai_in_claude_form
 

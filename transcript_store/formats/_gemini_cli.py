@@ -22,10 +22,9 @@ from itertools import pairwise
 from typing import Any
 
 from transcript_store.conversation import ConversationMetadata, Record
-from transcript_store.formats._document import Json, count_member, labels, obj, text_member
 from transcript_store.formats._document_lines import lines_of_document
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._neutral import objects
+from transcript_store.formats._members import Json, count_member, labels, obj, objects, text_member
 from transcript_store.formats._outgoing import handed, id_within, json_line
 from transcript_store.formats._plan import ImportFinding, Loss, SessionPlan, Source, SourceHead, WrittenSession
 from transcript_store.formats._replay import Allowance, Draft, Restart, Steps, replayed

@@ -18,43 +18,25 @@ from collections.abc import Container, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from transcript_store.formats._document import Json, first_text, labels, obj, parse_object, text_member, time_member
+from transcript_store.formats._document import parse_object
 from transcript_store.formats._document_lines import objects_on
 from transcript_store.formats._goose_contents import GooseMessage, give_usage, goose_seconds, whole_messages
 from transcript_store.formats._lines import SourceLines
+from transcript_store.formats._members import Json, first_text, labels, obj, objects, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, usage_of, walked
-from transcript_store.formats._neutral import Losses, Result, Text, objects
+from transcript_store.formats._neutral import Losses, Result, Text
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps
-from transcript_store.formats._rows import row_line, rows_of, sessions_in, spans_of, stamps_in
-from transcript_store.formats._scaffolding import Scaffolding, marked
+from transcript_store.formats._rows import columns, is_file, row_line, rows_of, sessions_in, spans_of, stamps_in
+from transcript_store.formats._scaffolding import Scaffolding, marked, marked_summary
+from transcript_store.formats._times import time_member
 
-_SESSION = (
-    *(
-        "id",
-        "name",
-        "description",
-        "session_type",
-        "working_dir",
-        "created_at",
-        "provider_name",
-        "model_config_json",
-        "parent_session_id",
-    ),
+_SESSION = columns(
+    "id name description session_type working_dir created_at provider_name model_config_json parent_session_id"
 )
-_MESSAGE = ("message_id", "role", "content_json", "created_timestamp", "tokens")
-_LEDGER = (
-    "id",
-    "created_timestamp",
-    "model",
-    "input_tokens",
-    "output_tokens",
-    "cache_read_tokens",
-    "cache_write_tokens",
-    "cost",
-    "is_compaction",
-)
-_COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+_MESSAGE = columns("message_id role content_json created_timestamp tokens")
+_COUNTS = columns("input_tokens output_tokens cache_read_tokens cache_write_tokens")
+_LEDGER = ("id", "created_timestamp", "model", *_COUNTS, "cost", "is_compaction")
 _SCAFFOLDING = Scaffolding(frozenset({"info-msg", "system-reminder"}))
 
 
@@ -79,7 +61,7 @@ class Goose:
         return spans_of((row["created_at"], row["updated_at"]) for row in rows)
 
     def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
-        if source.size or not hasattr(source, "columns"):
+        if is_file(source):
             yield from _of_lines(source)
             return
         for row in sessions_in(source, _SESSION, ("created_at", "id"), skip):
@@ -102,11 +84,8 @@ def _is_header(value: Json) -> bool:
 
 
 def _is_line(value: Json) -> bool:
-    return (
-        value.get("role") in ("user", "assistant")
-        and type(value.get("created")) is int
-        and isinstance(value.get("content"), list)
-    )
+    is_said = value.get("role") in ("user", "assistant") and isinstance(value.get("content"), list)
+    return is_said and type(value.get("created")) is int
 
 
 def _of_lines(source: Any) -> Iterator[SessionPlan]:
@@ -115,9 +94,8 @@ def _of_lines(source: Any) -> Iterator[SessionPlan]:
     if not held:
         return
     about = next((line.value for line in held if line.value is not None and _is_header(line.value)), {})
-    messages = [
-        GooseMessage([line], line.value or {}, objects((line.value or {}).get("content"))) for line in held if line.raw
-    ]
+    given = ((line, line.value or {}) for line in held if line.raw)
+    messages = [GooseMessage([line], value, objects(value.get("content"))) for line, value in given]
     first = next((line.raw for line in held if line.value is not None and line.value is not about), held[0].raw)
     row = {**about, "id": hashlib.sha256(first.strip()).hexdigest(), "provider_name": None}
     yield _plan(source, row, messages, [], tuple(lines.findings), lines.count, lines.tail)
@@ -178,12 +156,10 @@ def _drafts(one: GooseMessage, provider: str, losses: Losses) -> list[Draft]:
         return [Draft(at=at)]
     about: Json = {}
     if turn.role == "assistant":
-        about = {
-            "model": text_member(one.usage.get("model")),
-            "usage": usage_of(map(one.usage.get, _COUNTS), one.usage),
-        }
+        usage = usage_of(map(one.usage.get, _COUNTS), one.usage)
+        about = {"model": text_member(one.usage.get("model")), "usage": usage}
     elif one.is_summary:
-        about = {"compaction": True, **marked("", is_said=True)}
+        about = marked_summary()
     elif not any(isinstance(block, Result) for block in turn.blocks):
         about = marked(_SCAFFOLDING.typed_of(block.text for block in turn.blocks if isinstance(block, Text)))
     return said_drafts(turn, provider, about, at, None, losses)

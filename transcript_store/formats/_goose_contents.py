@@ -7,20 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from transcript_store.formats._document import Json, obj, text_member
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import (
-    Block,
-    Call,
-    Media,
-    NeutralMessage,
-    Result,
-    Text,
-    Thinking,
-    arguments_of,
-    objects,
-    text_in,
-)
+from transcript_store.formats._members import Json, obj, objects, text_in, text_member
+from transcript_store.formats._neutral import Block, Call, Media, NeutralMessage, Result, Text, Thinking, arguments_of
 from transcript_store.messages import as_text, provider_family
 
 _MILLISECONDS_FROM = 10**11

@@ -13,10 +13,10 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from transcript_store.formats._dialogue import PROVIDER, Dialogue
-from transcript_store.formats._document import Json, count_member, labels, obj, text_member
+from transcript_store.formats._dialogue import Dialogue, plan_of_lines
 from transcript_store.formats._lines import SourceLines
-from transcript_store.formats._neutral import Text, text_in
+from transcript_store.formats._members import Json, counts_of, labels, obj, text_in, text_member
+from transcript_store.formats._neutral import Text
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._scaffolding import marked
 
@@ -54,19 +54,9 @@ class Gptme:
         dialogue = Dialogue()
         for _ in _entries(source, dialogue):
             pass
-        yield SessionPlan(
-            format=self.name,
-            session=beginning.hexdigest(),
-            lines=lines.count,
-            generations=(partial(_entries, source),),
-            provider=PROVIDER if dialogue.speaks else None,
-            model=model,
-            system_prompt=prompt,
-            labels=labels(title=_title(str(source.name))),
-            findings=tuple(lines.findings),
-            losses=dialogue.losses.found(),
-            tail=lines.tail,
-        )
+        about = {"session": beginning.hexdigest(), "model": model, "system_prompt": prompt}
+        title = labels(title=_title(str(source.name)))
+        yield plan_of_lines(dialogue, lines, partial(_entries, source), format=self.name, labels=title, **about)
 
 
 def is_gptme(value: Json) -> bool:
@@ -103,8 +93,6 @@ def _entries(source: Source, dialogue: Dialogue | None = None) -> Iterator[Plann
 
 
 def _about(metadata: Json) -> Json:
-    given = obj(metadata.get("usage"))
-    usage: Json = {ours: given[own] for own, ours in _USAGE.items() if count_member(given.get(own)) is not None}
-    if isinstance(cost := metadata.get("cost"), float):
-        usage["cost"] = cost
-    return {name: one for name, one in (("model", text_member(metadata.get("model"))), ("usage", usage)) if one}
+    cost = metadata.get("cost")
+    usage = counts_of(obj(metadata.get("usage")), _USAGE) | ({"cost": cost} if isinstance(cost, float) else {})
+    return {"model": text_member(metadata.get("model")), "usage": usage}

@@ -14,10 +14,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from transcript_store.formats._dialogue import PROVIDER, Dialogue, thinking
-from transcript_store.formats._document import Json, first_text, labels, obj, text_member
+from transcript_store.formats._dialogue import Dialogue, plan_of_lines, thinking
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._neutral import Block, Call, Result, Text, arguments_of, media_at, objects, text_in
+from transcript_store.formats._members import Json, first_text, labels, obj, objects, text_in, text_member
+from transcript_store.formats._neutral import Block, Call, Result, Text, arguments_of, media_at
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._rows import object_beside
 from transcript_store.formats._scaffolding import marked
@@ -42,14 +42,14 @@ class GrokHistory:
         if not lines.count:
             return
         parent, known = about.get("parent_session_id"), text_member(obj(about.get("info")).get("id"))
-        yield SessionPlan(
+        yield plan_of_lines(
+            history.dialogue,
+            lines,
+            entries.copy,
             format=self.name,
             session=known
             or (history.beginning.hexdigest() if history.is_begun or not history.former else history.former),
             former_session=None if known else history.former or None,
-            lines=lines.count,
-            generations=(entries.copy,),
-            provider=PROVIDER if history.dialogue.speaks else None,
             model=first_text(history.model, about.get("current_model_id")),
             system_prompt=history.prompt,
             labels=labels(
@@ -58,9 +58,6 @@ class GrokHistory:
                 git_branch=about.get("head_branch"),
                 **{"part_of" if about.get("session_kind") == "subagent" else "forked_from": parent},
             ),
-            findings=tuple(lines.findings),
-            losses=history.dialogue.losses.found(),
-            tail=lines.tail,
         )
 
 
@@ -106,7 +103,7 @@ class _History:
                 Call(text_in(one, "id"), text_in(one, "name"), arguments_of(one.get("arguments")))
                 for one in objects(value.get("tool_calls"))
             ]
-            extra = {"model": value["model_id"]} if text_member(value.get("model_id")) else {}
+            extra = {"model": text_member(value.get("model_id"))}
             thoughts, self._thoughts = self._thoughts, []
             blocks = [*(block for block, _ in thoughts if getattr(block, "text", "")), Text(said), *calls]
             draft = self.dialogue.reply(blocks, None, at, extra, key=f"{line.number} {line.part}")

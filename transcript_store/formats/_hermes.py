@@ -19,18 +19,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from transcript_store.formats._document import (
-    Json,
-    Span,
-    first_text,
-    labels,
-    obj,
-    objects_of,
-    read_all,
-    text_member,
-    time_member,
-    time_of_member,
-)
+from transcript_store.formats._document import Span, objects_of, read_all
 from transcript_store.formats._document_lines import lines_of_document, objects_on
 from transcript_store.formats._hermes_rows import (
     HermesRow,
@@ -40,51 +29,33 @@ from transcript_store.formats._hermes_rows import (
     message_of_row,
     object_on_text,
 )
+from transcript_store.formats._members import Json, first_text, labels, obj, text_member
 from transcript_store.formats._messages_api import walked
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._openclaw import SessionLines
 from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps
-from transcript_store.formats._rows import row_line, rows_of, seconds_of, sessions_in, spans_of, stamps_in
+from transcript_store.formats._rows import (
+    columns,
+    is_file,
+    row_line,
+    rows_of,
+    seconds_of,
+    sessions_in,
+    spans_of,
+    stamps_in,
+)
+from transcript_store.formats._times import time_member, time_of_member
 from transcript_store.formats._trees import left_draft, left_finding
 
-_SESSION = (
-    "id",
-    "source",
-    "model",
-    "model_config",
-    "system_prompt",
-    "parent_session_id",
-    "started_at",
-    "cwd",
-    "git_branch",
-    "title",
-)
-_MESSAGE = (
-    *(
-        "id",
-        "session_id",
-        "role",
-        "content",
-        "tool_call_id",
-        "tool_calls",
-        "tool_name",
-        "timestamp",
-        "token_count",
-        "finish_reason",
-    ),
-    *(
-        "reasoning",
-        "reasoning_content",
-        "reasoning_details",
-        "codex_reasoning_items",
-        "codex_message_items",
-        "api_content",
-    ),
+_SESSION = columns("id source model model_config system_prompt parent_session_id started_at cwd git_branch title")
+_MESSAGE = columns(
+    "id session_id role content tool_call_id tool_calls tool_name timestamp token_count finish_reason reasoning "
+    "reasoning_content reasoning_details codex_reasoning_items codex_message_items api_content"
 )
 _STANDING = ("active", "compacted")
 """What a compaction changes of a row: it is no part of the row's line, which would be another one then."""
-_USED = ("session_id", "model", "task", "first_seen", "last_seen")
+_USED = columns("session_id model task first_seen last_seen")
 
 
 class Hermes:
@@ -115,7 +86,7 @@ class Hermes:
         return spans_of((row["started_at"], last.get(row["id"])) for row in began)
 
     def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
-        if source.size or not hasattr(source, "columns"):
+        if is_file(source):
             yield from map(_of_document, _documents(source))
             return
         for row in sessions_in(source, _SESSION, ("started_at", "id"), skip):

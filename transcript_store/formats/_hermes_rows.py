@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from transcript_store.formats._document import Json, count_member, first_text, obj, parse_object, text_member
+from transcript_store.formats._document import parse_object
 from transcript_store.formats._document_lines import objects_on
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import objects
+from transcript_store.formats._members import Json, count_member, first_text, obj, objects, text_member
 from transcript_store.formats._scaffolding import Scaffolding, marked, texts_in
 from transcript_store.messages import as_text
 

@@ -16,14 +16,14 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from transcript_store.formats._document import time_member
 from transcript_store.formats._forms import is_item
 from transcript_store.formats._gptme import is_gptme
 from transcript_store.formats._lines import SourceLines
-from transcript_store.formats._neutral import objects, text_in
+from transcript_store.formats._members import objects, text_in
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft
 from transcript_store.formats._responses_items import Items
+from transcript_store.formats._times import time_member
 from transcript_store.formats._vibe import is_of_vibe
 from transcript_store.messages import PROMPT_ROLES
 

@@ -20,13 +20,14 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from transcript_store.formats._document import Json, count_member, first_text, labels, obj, text_member, time_member
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._neutral import Losses, objects
+from transcript_store.formats._members import Json, count_member, first_text, labels, obj, objects, text_member
+from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps, replayed
 from transcript_store.formats._rows import object_beside
-from transcript_store.formats._scaffolding import KIMI, marked, texts_in
+from transcript_store.formats._scaffolding import KIMI, marked, marked_summary, texts_in
+from transcript_store.formats._times import time_in_ms, time_member
 from transcript_store.messages import as_text
 
 # ---- kimi python ----
@@ -77,7 +78,6 @@ _USAGE = {
 
 # ---- kimi ----
 
-_MILLISECONDS = 1000
 _USERS_OWN = ("user", "skill_activation", "plugin_command")
 _SHOWN = "tool_result"
 """The origin of what a result shows: a message here, and none of its own in Kimi's context."""
@@ -274,7 +274,7 @@ def _walk(lines: Iterable[SourceLine], session: _Session) -> Steps:
         if "message" in value and "type" not in value:
             at, value = time_member(value.get("timestamp")), record_of(value)
         else:
-            at = time_member(value.get("time", value.get("created_at")), per_second=_MILLISECONDS)
+            at = time_in_ms(value.get("time", value.get("created_at")))
         kind = text_member(value.get("type"))
         session.begin(line, at)
         session.learn(value)
@@ -322,7 +322,7 @@ def _compacted(value: Json, context: Context) -> Context | None:
     summary = (
         [
             (
-                PlannedRecord({"role": "user", "content": said}, {"compaction": True, **marked("", is_said=True)}),
+                PlannedRecord({"role": "user", "content": said}, marked_summary()),
                 {"kind": "compaction_summary"},
             )
         ]

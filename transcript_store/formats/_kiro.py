@@ -15,22 +15,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Container, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from transcript_store.formats._document import Json, first_text, labels, obj, text_member, time_member, time_of_member
 from transcript_store.formats._document_lines import lines_of_document
 from transcript_store.formats._kiro_turns import is_second, is_third, turns_of_line, turns_of_row
 from transcript_store.formats._lines import SourceLine, SourceLines
+from transcript_store.formats._members import Json, first_text, labels, obj, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, walked
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._openclaw import SessionLines
 from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps
-from transcript_store.formats._rows import file_of, object_beside, rows_of, spans_of
+from transcript_store.formats._rows import columns, file_of, is_file, object_beside, rows_of, spans_of
+from transcript_store.formats._times import time_in_ms, time_of_member
 
 _TABLES = ("conversations_v2", "conversations")
-_ROW = ("key", "conversation_id", "value", "created_at", "updated_at")
+_ROW = columns("key conversation_id value created_at updated_at")
 
 
 class Kiro:
@@ -55,7 +57,7 @@ class Kiro:
         return [(began / 1000, changed / 1000) for began, changed in spans]
 
     def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
-        if source.size or not hasattr(source, "columns"):
+        if is_file(source):
             yield from _of_lines(source)
             return
         seen: set[str] = set()
@@ -77,14 +79,12 @@ def _of_row(source: Any, row: Json) -> Iterator[SessionPlan]:
     lines, findings = lines_of_document(SessionLines(source.name, raw, ()), "history")
     about = obj(lines[0].value)
     model = first_text(obj(about.get("model_info")).get("model_id"), about.get("model"))
-    created, changed = (time_member(row[name], per_second=1000) for name in ("created_at", "updated_at"))
+    created, changed = (time_in_ms(row[name]) for name in ("created_at", "updated_at"))
     known_as = first_text(row["conversation_id"], about.get("conversation_id")) or hashlib.sha256(raw).hexdigest()
     folder = row["key"] if isinstance(row["key"], str) else ""
     cwd = folder if folder.startswith(("/", "\\")) or folder[1:2] == ":" else None
-    edition = (time_of_member(changed), "") if changed else None
-    yield _plan(
-        source, known_as, lines, len(lines), turns_of_row, created, model, {"cwd": cwd}, (*findings,), b"", edition
-    )
+    plan = _plan(source, known_as, lines, turns_of_row, created, model, {"cwd": cwd}, findings)
+    yield replace(plan, edition=(time_of_member(changed), "") if changed else None)
 
 
 def _of_lines(source: Any) -> Iterator[SessionPlan]:
@@ -92,56 +92,46 @@ def _of_lines(source: Any) -> Iterator[SessionPlan]:
     held = list(lines)
     if not held:
         return
-    beside = object_beside(source, f"{file_of(source).removesuffix('.jsonl')}.json") or object_beside(
-        source, "session.json"
-    )
+    names = (f"{file_of(source).removesuffix('.jsonl')}.json", "session.json")
+    beside = next((found for name in names if (found := object_beside(source, name))), {})
     state = obj(beside.get("session_state"))
     info = obj(obj(state.get("rts_model_state")).get("model_info"))
     model = first_text(info.get("model_id"), beside.get("modelId"))
+    parent = "part_of" if "subagent" in str(beside.get("session_created_reason")) else "forked_from"
     named = {
         "title": first_text(beside.get("title"), beside.get("name")),
         "cwd": first_text(beside.get("cwd"), beside.get("workspacePath")),
-        "part_of" if "subagent" in str(beside.get("session_created_reason")) else "forked_from": beside.get(
-            "parent_session_id"
-        ),
+        parent: beside.get("parent_session_id"),
     }
     first = next((line.raw for line in held if line.value is not None), held[0].raw)
     known_as = first_text(beside.get("session_id"), beside.get("id")) or hashlib.sha256(first.strip()).hexdigest()
     began = text_member(beside.get("created_at")) or text_member(beside.get("createdAt"))
-    yield _plan(
-        source,
-        known_as,
-        held,
-        lines.count,
-        turns_of_line,
-        began,
-        model,
-        named,
-        tuple(lines.findings),
-        lines.tail,
-        None,
-    )
+    plan = _plan(source, known_as, held, turns_of_line, began, model, named, lines.findings)
+    yield replace(plan, lines=lines.count, tail=lines.tail)
 
 
 def _plan(
-    source: Any, session: str, lines: list[SourceLine], count: int, turns: Any, began: str | None, model: str | None, named: Json,
-    findings: tuple[ImportFinding, ...], tail: bytes, edition: tuple[str, str] | None,
-) -> SessionPlan:  # fmt: skip
+    source: Any,
+    session: str,
+    lines: list[SourceLine],
+    turns: Any,
+    began: str | None,
+    model: str | None,
+    named: Json,
+    findings: list[ImportFinding],
+) -> SessionPlan:
     provider = named_provider(None, model)
-    walk = partial(_walk, lines, turns, provider, began, model)
-    generations, found, losses = walked(source, walk)
+    generations, found, losses = walked(source, partial(_walk, lines, turns, provider, began, model))
     return SessionPlan(
         format=Kiro.name,
         session=session,
-        lines=count,
+        lines=len(lines),
         generations=generations,
         provider=provider if any(turns(line.value or {}, provider) for line in lines) else None,
         model=model,
         labels=labels(**named),
         findings=(*findings, *found),
         losses=losses,
-        tail=tail,
-        edition=edition,
     )
 
 

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from transcript_store.formats._document import Json, obj, text_member, time_member
-from transcript_store.formats._neutral import (
-    Block,
-    Call,
-    Media,
-    NeutralMessage,
-    Result,
-    Text,
-    Thinking,
-    arguments_of,
-    objects,
-    text_in,
-)
+from transcript_store.formats._members import Json, obj, objects, text_in, text_member
+from transcript_store.formats._neutral import Block, Call, Media, NeutralMessage, Result, Text, Thinking, arguments_of
+from transcript_store.formats._times import time_in_ms, time_member
 from transcript_store.messages import as_text, provider_family
 
 _KINDS = ("Prompt", "AssistantMessage", "ToolResults", "Clear")
@@ -82,7 +72,7 @@ def _shown(content: object) -> Iterator[Text]:
 
 def _of_third(value: Json, provider: str) -> Iterator[_Said]:
     payload = obj(value.get("payload"))
-    at, said = time_member(value.get("timestamp"), per_second=1000), payload.get("content")
+    at, said = time_in_ms(value.get("timestamp")), payload.get("content")
     content = said if isinstance(said, str) else "" if said is None else as_text(said)
     number = text_in(payload, "toolCallId")
     match payload.get("type"):
@@ -130,6 +120,6 @@ def turns_of_row(value: Json, provider: str) -> list[_Said]:  # noqa: ARG001 (no
         if text_member(one.get("name"))
     ]
     if blocks:
-        ended = time_member(obj(value.get("request_metadata")).get("stream_end_timestamp_ms"), per_second=1000)
+        ended = time_in_ms(obj(value.get("request_metadata")).get("stream_end_timestamp_ms"))
         found.append((NeutralMessage("assistant", tuple(blocks)), ended))
     return found

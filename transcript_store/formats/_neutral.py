@@ -8,7 +8,7 @@ takes to make one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -161,20 +161,6 @@ def arguments_of(given: object) -> dict[str, Any]:
         return parse_message(as_text(given).encode())
     except (ValueError, RecursionError):
         return {"": given}
-
-
-def objects(value: object) -> list[dict[str, Any]]:
-    """The objects of a list; nothing of what is none."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def text_in(members: Mapping[str, Any], *names: str) -> str:
-    """The first of the members that is a text; empty if none is."""
-    for name in names:
-        found = members.get(name)
-        if found.__class__ is str:
-            return found
-    return ""
 
 
 def media_at(url: str, kind: str = "image/*", *, own: dict[str, Any], provider: str) -> Media:

@@ -12,8 +12,7 @@ What differs from pi, as 18.2.3 wrote it:
 
 from __future__ import annotations
 
-from transcript_store.formats._document import Json, labels
-from transcript_store.formats._neutral import text_in
+from transcript_store.formats._members import Json, labels, text_in
 from transcript_store.formats._pi import Pi, SessionFacts, is_omp
 from transcript_store.formats._plan import SourceHead
 

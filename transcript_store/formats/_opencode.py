@@ -23,24 +23,16 @@ from functools import partial
 from typing import Any
 
 from transcript_store.formats._arranging import FORMS
-from transcript_store.formats._document import (
-    Json,
-    count_member,
-    first_text,
-    labels,
-    obj,
-    text_member,
-    time_member,
-    time_of_member,
-)
+from transcript_store.formats._members import Json, count_member, first_text, labels, obj, text_member
 from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Text
 from transcript_store.formats._neutral_lines import NeutralLine, neutral_records
 from transcript_store.formats._opencode_parts import about_stored_reply, asked_in, form_of, provider_in, replied_in
 from transcript_store.formats._opencode_stored import StoredMessage, StoredSession, exported_session, stored_sessions
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, SourceHead
 from transcript_store.formats._replay import Allowance
-from transcript_store.formats._rows import NOTHING, json_column, rows_of
-from transcript_store.formats._scaffolding import marked
+from transcript_store.formats._rows import NOTHING, is_file, json_column, rows_of
+from transcript_store.formats._scaffolding import marked, marked_summary
+from transcript_store.formats._times import time_in_ms, time_of_member
 from transcript_store.formats._trees import left_finding
 from transcript_store.messages import provider_family
 
@@ -59,8 +51,7 @@ class OpenCode:
         return _written_by(head) == self.name
 
     def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
-        is_document = source.size or not hasattr(source, "columns")
-        for session in exported_session(source) if is_document else stored_sessions(source, skip):
+        for session in exported_session(source) if is_file(source) else stored_sessions(source, skip):
             yield self._plan(session)
 
     def session_stamps(self, source: Any) -> dict[str, str]:
@@ -154,7 +145,7 @@ def exported_slug(messages: list[str]) -> str:
 
 
 def _time(milliseconds: object) -> str | None:
-    return time_member(milliseconds, per_second=1000)
+    return time_in_ms(milliseconds)
 
 
 def _records(lines: list[NeutralLine], form: Form) -> Iterator[PlannedRecord]:
@@ -225,9 +216,9 @@ def _said(message: StoredMessage, *, is_orphan: bool) -> NeutralLine:
         output = first_text(data.get("output"), *obj(data.get("output")).values()) or ""
         found = [(NeutralMessage("user", (Text(f"Ran `{command}`\n{output}"),)), marked(f"! {command}"))]
     elif message.kind == "compaction" and data.get("status") in (None, "completed"):
-        pieces = (text_member(data.get("summary")), text_member(data.get("recent")))
+        pieces = text_member(data.get("summary")), text_member(data.get("recent"))
         blocks = tuple(Text(piece) for piece in pieces if piece) if pieces[0] else ()
-        found = [(NeutralMessage("user", blocks), {"compaction": True, **marked("", is_said=True)})]
+        found = [(NeutralMessage("user", blocks), marked_summary())]
     elif message.kind in ("synthetic", "skill", "system") and said:
         found = [(NeutralMessage("user", (Text(said),)), marked("", is_said=message.kind != "system"))]
     at = _time(obj(data.get("time")).get("created", message.created))

@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from transcript_store.formats._document import Json, count_member, first_text, obj, present, text_member
+from transcript_store.formats._members import (
+    Json,
+    count_member,
+    first_text,
+    obj,
+    objects,
+    present,
+    text_in,
+    text_member,
+)
 from transcript_store.formats._neutral import (
     Block,
     Call,
@@ -20,7 +29,6 @@ from transcript_store.formats._neutral import (
     Thinking,
     arguments_of,
     media_at,
-    objects,
 )
 from transcript_store.formats._neutral_lines import form_by_name
 from transcript_store.messages import as_text, cost_in
@@ -35,7 +43,7 @@ _READ_OUT = ("text/plain", "application/x-directory")
 def form_of(data: Json, parts: Iterable[Json]) -> str:
     """Whose form a reply has: what its provider signed says so for certain, the provider's name for most."""
     for part in parts:
-        signed = obj(part.get("metadata")) or obj(part.get("native")) or obj(part.get("state"))
+        signed = _signed(part)
         if "anthropic" in signed:
             return "claude"
         if "google" in signed or "vertex" in signed:
@@ -43,6 +51,11 @@ def form_of(data: Json, parts: Iterable[Json]) -> str:
     model = obj(data.get("model"))
     named = first_text(data.get("modelID"), model.get("modelID"), model.get("id")) or ""
     return form_by_name("", provider_in(data), named)
+
+
+def _signed(part: Json) -> Json:
+    """The member of a part in which the provider's signature stands, if there is one."""
+    return obj(part.get("metadata")) or obj(part.get("native")) or obj(part.get("state"))
 
 
 def provider_in(data: Json) -> str:
@@ -114,27 +127,20 @@ def about_stored_reply(data: Json) -> Json:
 
 
 def _thinking(part: Json, form: str) -> Thinking:
-    said, signed = (
-        text_member(part.get("text")) or "",
-        obj(part.get("metadata")) or obj(part.get("native")) or obj(part.get("state")),
-    )
+    said, signed = text_in(part, "text"), _signed(part)
     claude, google = obj(signed.get("anthropic")), obj(signed.get("google")) or obj(signed.get("vertex"))
     if hidden := text_member(claude.get("redactedData")):
         return Thinking("", hidden, redacted=True, provider="claude")
     if signature := text_member(google.get("thoughtSignature")):
         own = {"text": said, "thought": True, "thoughtSignature": signature}
         return Thinking(said, signature, own=own, provider="gemini")
-    return Thinking(
-        said, text_member(claude.get("signature")) or "", provider="openai" if form.startswith("openai") else form
-    )
+    return Thinking(said, text_in(claude, "signature"), provider="openai" if form.startswith("openai") else form)
 
 
 def _tool(part: Json) -> tuple[Call, Result | None]:
     state = obj(part.get("state"))
-    number, name = (
-        first_text(part.get("callID"), part.get("id")) or "",
-        first_text(part.get("tool"), part.get("name")) or "",
-    )
+    number = first_text(part.get("callID"), part.get("id")) or ""
+    name = first_text(part.get("tool"), part.get("name")) or ""
     given = arguments_of(state.get("input"))
     call, status = Call(number, name, given), state.get("status")
     if status in _UNDER_WAY or status is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.formats._arranging import form_family
-from transcript_store.formats._document import Json, obj
+from transcript_store.formats._members import Json, obj, text_in
 from transcript_store.formats._neutral import (
     Block,
     Call,
@@ -25,7 +25,6 @@ from transcript_store.formats._neutral import (
     Role,
     Text,
     Thinking,
-    text_in,
 )
 from transcript_store.formats._opencode import exported_slug
 from transcript_store.formats._outgoing import OutgoingRecord, arranged_records

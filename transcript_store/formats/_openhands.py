@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from transcript_store.formats._dialogue import PROVIDER, Dialogue, thinking
-from transcript_store.formats._document import Json, count_member, labels, obj, text_member
+from transcript_store.formats._dialogue import Dialogue, plan_of_lines, thinking
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._neutral import Block, Call, Media, Result, Text, arguments_of, objects, text_in
+from transcript_store.formats._members import Json, count_member, counts_of, labels, obj, objects, text_in, text_member
+from transcript_store.formats._neutral import Block, Call, Media, Result, Text, arguments_of, media_at
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps, replayed
 from transcript_store.formats._rows import object_beside
-from transcript_store.formats._scaffolding import marked
+from transcript_store.formats._scaffolding import marked, marked_summary
 
 _KINDS = frozenset({"SystemPromptEvent", "MessageEvent", "ActionEvent", "ObservationEvent", "AgentErrorEvent"})
 _ANSWERS = ("ObservationEvent", "AgentErrorEvent", "UserRejectObservation")
@@ -45,21 +45,18 @@ class OpenHands:
         said = replayed(source, session.walk(lines), lambda: _Events(state).walk(SourceLines(source)))
         if not lines.count:
             return
-        yield SessionPlan(
+        yield plan_of_lines(
+            session.dialogue,
+            lines,
+            said,
             format=self.name,
             session=text_member(state.get("id")) or session.first,
-            lines=lines.count,
-            generations=said.generations,
-            provider=PROVIDER if session.dialogue.speaks else None,
             model=text_member(obj(obj(state.get("agent")).get("llm")).get("model")),
             system_prompt=session.prompt or None,
             labels=labels(
                 cwd=obj(state.get("workspace")).get("working_dir"),
                 part_of=object_beside(source, "../../base_state.json").get("id"),
             ),
-            findings=(*lines.findings, *said.findings),
-            losses=session.dialogue.losses.found(),
-            tail=lines.tail,
         )
 
 
@@ -114,9 +111,8 @@ class _Events:
 
     def _reply(self, line: SourceLine, value: Json, blocks: list[Block], at: str | None) -> None:
         response = text_member(value.get("llm_response_id"))
-        usage = self._usage.get(response or "")
-        extra = {"response_id": response, "usage": usage}
-        self.dialogue.reply(blocks, line, at, {name: one for name, one in extra.items() if one}, key=response)
+        about = {"response_id": response, "usage": self._usage.get(response or "")}
+        self.dialogue.reply(blocks, line, at, about, key=response)
 
     def _condense(self, line: SourceLine, value: Json, at: str | None) -> Steps:
         yield from self._said()
@@ -128,13 +124,9 @@ class _Events:
         yield Restart(carried=lambda: [draft.carried() for draft in before])
         self._context = before
         summary = text_member(value.get("summary"))
-        self.dialogue.user(
-            [Text(summary)] if summary else [], line, at, {**marked("", is_said=True), "compaction": True}
-        )
+        self.dialogue.user([Text(summary)] if summary else [], line, at, marked_summary())
         yield from self._said()
-        for draft in after:
-            kept = Draft(draft.message, draft.extra, draft.at)
-            yield kept
+        yield from (Draft(draft.message, draft.extra, draft.at) for draft in after)
         self._context += after
 
 
@@ -160,31 +152,20 @@ def _blocks(content: Any) -> list[Block]:
         if text_in(one, "text"):
             found.append(Text(one["text"]))
         urls = one.get("image_urls")
-        found += [_image(url) for url in (urls if isinstance(urls, list) else ()) if isinstance(url, str)]
+        urls = urls if isinstance(urls, list) else ()
+        found += [media_at(url, own={}, provider="") for url in urls if isinstance(url, str)]
     return found
-
-
-def _image(url: str) -> Media:
-    head, comma, data = url.partition(";base64,")
-    is_data = bool(comma) and head.startswith("data:")
-    return Media(head.removeprefix("data:"), data) if is_data else Media("image/*", url=url)
 
 
 def _result(value: Json) -> Result:
     observation = obj(value.get("observation"))
-    said = _blocks(observation.get("content"))
-    if not said:
-        said = [Text(text_in(value, "error", "rejection_reason"))]
+    said = _blocks(observation.get("content")) or [Text(text_in(value, "error", "rejection_reason"))]
     failed = value.get("kind") != "ObservationEvent" or observation.get("is_error") is True
     content = tuple(block for block in said if isinstance(block, (Text, Media)))
     return Result(_id(value), text_in(value, "tool_name"), content, failed=failed)
 
 
 def _counts(usage: Json) -> Json:
-    counts = {
-        name: usage[name]
-        for name in ("prompt_tokens", "completion_tokens")
-        if count_member(usage.get(name)) is not None
-    }
+    counts = counts_of(usage, {"prompt_tokens": "prompt_tokens", "completion_tokens": "completion_tokens"})
     cached = count_member(usage.get("cache_read_tokens"))
     return {**counts, **({"prompt_tokens_details": {"cached_tokens": cached}} if cached else {})}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from transcript_store.formats._document import Json
+from transcript_store.formats._members import Json
 
 WHOLE, SET, PUSH, DELETE = range(4)
 _DEEPEST = 64

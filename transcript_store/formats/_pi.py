@@ -26,8 +26,8 @@ from typing import Any
 from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.errors import InvalidMessageError
 from transcript_store.formats._arranging import FORMS, as_said, form_family
-from transcript_store.formats._document import labels
 from transcript_store.formats._lines import KeptLines
+from transcript_store.formats._members import labels, objects, text_in
 from transcript_store.formats._neutral import (
     Block,
     Call,
@@ -41,8 +41,6 @@ from transcript_store.formats._neutral import (
     Text,
     Thinking,
     arguments_of,
-    objects,
-    text_in,
 )
 from transcript_store.formats._neutral_lines import form_by_name
 from transcript_store.formats._openclaw import is_openclaw, sessions_of

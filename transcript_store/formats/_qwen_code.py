@@ -19,9 +19,8 @@ from functools import partial
 from typing import Any
 
 from transcript_store.formats._chain import Link, chain_of
-from transcript_store.formats._document import Json, count_member, labels, obj, text_member
 from transcript_store.formats._lines import KeptLines
-from transcript_store.formats._neutral import objects
+from transcript_store.formats._members import Json, count_member, labels, obj, objects, text_member
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft
 from transcript_store.formats._rows import file_of, object_beside

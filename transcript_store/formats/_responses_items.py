@@ -9,19 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from transcript_store.formats._document import Json
 from transcript_store.formats._forms import ChatCompletions, Responses
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import (
-    Block,
-    Losses,
-    NeutralMessage,
-    Other,
-    Result,
-    Role,
-    Thinking,
-    text_in,
-)
+from transcript_store.formats._members import Json, text_in
+from transcript_store.formats._neutral import Block, Losses, NeutralMessage, Other, Result, Role, Thinking
 from transcript_store.formats._replay import Draft
 
 _ITEM, _CHAT = Responses(), ChatCompletions()

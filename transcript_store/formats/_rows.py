@@ -14,9 +14,21 @@ from typing import Any
 
 import orjson
 
-from transcript_store.formats._document import TOO_DEEP, Json, is_too_deep, parse_object, read_object
+from transcript_store.formats._document import TOO_DEEP, is_too_deep, parse_object, read_object
 from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._members import Json
 from transcript_store.formats._plan import Tables
+
+
+def columns(names: str) -> tuple[str, ...]:
+    """The names of columns, from a text that has blanks between them."""
+    return tuple(names.split())
+
+
+def is_file(source: Any) -> bool:
+    """True for a :class:`Source`; False for :class:`Tables`."""
+    return bool(source.size) or not hasattr(source, "columns")
+
 
 NOTHING: Mapping[str, object] = MappingProxyType({})
 

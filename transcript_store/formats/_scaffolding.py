@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from transcript_store.formats._document import Json, obj, text_member
+from transcript_store.formats._members import Json, obj, text_member
 
 _TAG = r"([A-Za-z][\w-]*(?: [a-z]+)?)"
 _OPENED = re.compile(rf"<{_TAG}(?:\s[^<>]*)?>")
@@ -131,6 +131,11 @@ def marked(typed: str | None, *, is_said: bool = False) -> Json:
     if typed is None:
         return {}
     return {"scaffolding": {"typed": typed} if typed or is_said else True}
+
+
+def marked_summary() -> Json:
+    """The mark of a compaction's summary: the program wrote it, and it is a part of the conversation."""
+    return {"compaction": True, **marked("", is_said=True)}
 
 
 def texts_in(content: Any) -> list[str]:

@@ -13,9 +13,9 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from transcript_store.formats._dialogue import PROVIDER
-from transcript_store.formats._document import Json, first_text, labels, obj, text_member
+from transcript_store.formats._dialogue import PROVIDER, plan_of_lines
 from transcript_store.formats._lines import SourceLines
+from transcript_store.formats._members import Json, first_text, labels, obj, text_member
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft, replayed
 from transcript_store.formats._rows import lines_beside, object_beside
@@ -60,19 +60,15 @@ class MistralVibe:
         if is_new:
             session = UnifiedSession(lambda: SourceLines(source))
             said = replayed(source, session.walk(), session.walk)
-            yield SessionPlan(
-                format=self.name,
-                session=session.id or first,
-                lines=lines.count,
-                generations=said.generations,
-                provider=PROVIDER if session.speaks else None,
-                model=model,
-                labels={**of, **session.relation(about, parent)},
-                findings=(*lines.findings, *said.findings),
-                losses=session.losses.found(),
-                tail=lines.tail,
-                edition=("", ""),
-            )
+            of |= session.relation(about, parent)
+            own = {
+                "format": self.name,
+                "session": session.id or first,
+                "model": model,
+                "labels": of,
+                "edition": ("", ""),
+            }
+            yield plan_of_lines(session.dialogue, lines, said, **own)
             return
         times = text_member(about.get("start_time")), text_member(about.get("end_time"))
         yield SessionPlan(

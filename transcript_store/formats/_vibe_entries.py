@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from transcript_store.formats._dialogue import Dialogue, thinking
-from transcript_store.formats._document import Json, obj, time_member
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import Block, Call, Result, Text, arguments_of, objects, text_in
+from transcript_store.formats._members import Json, obj, objects, text_in, text_member
+from transcript_store.formats._neutral import Block, Call, Result, Text, arguments_of
 from transcript_store.formats._replay import Draft
+from transcript_store.formats._times import time_in_ms
 from transcript_store.messages import as_text
-
-_MILLISECONDS = 1000
 
 
 @dataclass(slots=True)
@@ -25,7 +24,7 @@ class SeenEntry:
     @property
     def at(self) -> str | None:
         created = self.value.get("createdAt")
-        return time_member(created, per_second=_MILLISECONDS) if isinstance(created, int) else None
+        return time_in_ms(created) if isinstance(created, int) else None
 
     @property
     def is_prompt(self) -> bool:
@@ -80,9 +79,9 @@ def show_entry(dialogue: Dialogue, seen: SeenEntry) -> None:
         draft: Draft = dialogue.user(blocks_in(value.get("content")), first, seen.at)
     elif kind in ("message", "reasoning"):
         said = [thinking(text_in(value, "text"))] if kind == "reasoning" else blocks_in(value.get("content"))
-        stopped = obj(value.get("outcome")).get("cause")
-        extra = {"stop_reason": stopped} if isinstance(stopped, str) else {}
-        draft = dialogue.reply(said, first, seen.at, extra)
+        draft = dialogue.reply(
+            said, first, seen.at, {"stop_reason": text_member(obj(value.get("outcome")).get("cause"))}
+        )
     elif kind == "effect":
         detail, state = obj(value.get("detail")), obj(value.get("state"))
         number, name = text_in(value, "id"), text_in(detail, "toolName") or text_in(value, "title")

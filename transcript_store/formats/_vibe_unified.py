@@ -14,11 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from transcript_store.formats._dialogue import Dialogue
-from transcript_store.formats._document import Json, labels, obj, text_member
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import Losses, objects, text_in
+from transcript_store.formats._members import Json, labels, obj, objects, text_in, text_member
 from transcript_store.formats._replay import Restart, Steps
-from transcript_store.formats._scaffolding import marked
+from transcript_store.formats._scaffolding import marked_summary
 from transcript_store.formats._vibe_entries import SeenEntry, blocks_in, replay, show_entry, text_of
 
 _ENTRIES = frozenset({"message", "reasoning", "effect", "checkpoint"})
@@ -37,9 +36,9 @@ class UnifiedSession:
 
     def __init__(self, lines: Callable[[], Iterable[SourceLine]]) -> None:
         self._lines = lines
-        self.losses = Losses()
         self.id: str | None = None
-        self.speaks = False
+        self.dialogue = Dialogue()
+        """Of the last walk."""
 
     def relation(self, about: Json, index: Json) -> dict[str, str]:
         """Of which session it is a part, or a fork."""
@@ -62,12 +61,11 @@ class UnifiedSession:
             elif line.raw:
                 others.append(line)
                 self._journal(entries, value)
-        dialogue = Dialogue(self.losses)
+        self.dialogue = dialogue = Dialogue()
         yield from self._both(dialogue, list(entries.values()), sent)
         for line in others:
             dialogue.event(line)
         yield from dialogue.take()
-        self.speaks = dialogue.speaks
 
     def _see(self, entries: dict[str, SeenEntry], value: Json) -> SeenEntry:
         self.id = self.id or text_member(value.get("sessionId"))
@@ -121,7 +119,7 @@ class UnifiedSession:
 
     def _compacted(self, dialogue: Dialogue, sent: list[SourceLine]) -> None:
         for line in sent:
-            extra = {**marked("", is_said=True), "compaction": True} if _is_injected(line) else {}
+            extra = marked_summary() if _is_injected(line) else {}
             dialogue.user(blocks_in(obj((line.value or {}).get("message")).get("content")), line, None, extra)
 
 

@@ -15,26 +15,29 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from transcript_store.formats._dialogue import PROVIDER, Dialogue
-from transcript_store.formats._document import (
+from transcript_store.formats._document import parse_object
+from transcript_store.formats._document_lines import lines_of_document
+from transcript_store.formats._lines import SourceLine, SourceLines
+from transcript_store.formats._members import (
     Json,
     count_member,
+    counts_of,
     first_text,
     labels,
     obj,
-    parse_object,
+    objects,
+    present,
+    text_in,
     text_member,
-    time_member,
 )
-from transcript_store.formats._document_lines import lines_of_document
-from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._neutral import Result, Text, objects, text_in
+from transcript_store.formats._neutral import Result, Text
 from transcript_store.formats._operations import PUSH, WHOLE, applied, is_operation, operation_path
 from transcript_store.formats._plan import ImportFinding, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Allowance, Draft, Restart, Steps, replayed
 from transcript_store.formats._rows import object_beside
+from transcript_store.formats._times import time_in_ms
 from transcript_store.formats._vscode_parts import images_in, reply_blocks
 
-_MILLISECONDS = 1000
 _USUAL_BYTES = 2000
 _STOPPED = {2: "cancelled", 3: "error"}
 _STARTS = (b'"requesterUsername"', b'"responderUsername"', b'"initialLocation"')
@@ -168,31 +171,26 @@ class _Chat:
         model, state = text_member(request.get("modelId")), obj(request.get("modelState"))
         self.model = model or self.model
         ended = _time(state.get("completedAt")) or at
-        extra: Json = {"model": model} if model else {}
         reply: Draft | None = None
         for piece in reply_blocks(request):
             if isinstance(piece, Result):
                 self.dialogue.result(piece, None, ended)
             else:
-                reply = self.dialogue.reply([piece], None, ended, extra)
+                reply = self.dialogue.reply([piece], None, ended, {"model": model})
         if reply is not None:
             reply.extra |= _about(request, state)
 
 
 def _about(request: Json, state: Json) -> Json:
-    names = {"promptTokens": "prompt_tokens", "completionTokens": "completion_tokens"}
-    usage = {ours: request[own] for own, ours in names.items() if count_member(request.get(own)) is not None}
     value = state.get("value")
     stopped = "cancelled" if request.get("isCanceled") is True else _STOPPED.get(value) if type(value) is int else None
-    error = text_member(obj(obj(request.get("result")).get("errorDetails")).get("message"))
-    about = {
-        "response_id": text_member(request.get("responseId")),
-        "usage": usage,
-        "stop_reason": stopped,
-        "error": error,
-    }
-    return {name: found for name, found in about.items() if found}
+    return present(
+        response_id=text_member(request.get("responseId")),
+        usage=counts_of(request, {"promptTokens": "prompt_tokens", "completionTokens": "completion_tokens"}),
+        stop_reason=stopped,
+        error=text_member(obj(obj(request.get("result")).get("errorDetails")).get("message")),
+    )
 
 
 def _time(value: Any) -> str | None:
-    return time_member(value, per_second=_MILLISECONDS) if count_member(value) else None
+    return time_in_ms(value) if count_member(value) else None

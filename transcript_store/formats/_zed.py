@@ -16,17 +16,20 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from transcript_store.formats._dialogue import PROVIDER, Dialogue, thinking
-from transcript_store.formats._document import Json, count_member, first_text, labels, obj, parse_object, text_member
+from transcript_store.formats._document import parse_object
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import Block, Call, Media, Result, Text, arguments_of, objects, text_in
+from transcript_store.formats._members import Json, counts_of, first_text, labels, obj, objects, text_in, text_member
+from transcript_store.formats._neutral import Block, Call, Media, Result, Text, arguments_of
 from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead, Tables
 from transcript_store.formats._replay import Draft
-from transcript_store.formats._rows import row_line, rows_of, unpacked_zstd
+from transcript_store.formats._rows import columns, row_line, rows_of, unpacked_zstd
 from transcript_store.formats._scaffolding import marked
 
-_COLUMNS = ("id", "parent_id", "summary", "created_at", "updated_at", "folder_paths", "data_type", "data")
+_COLUMNS = columns("id parent_id summary created_at updated_at folder_paths data_type data")
 _LONGEST_BYTES = 256 << 20
-_COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+_COUNTS = {
+    name: name for name in columns("input_tokens output_tokens cache_creation_input_tokens cache_read_input_tokens")
+}
 
 
 class Zed:
@@ -97,10 +100,8 @@ def _drafts(
             asked = text_in(user, "id")
             _prompt(dialogue, line, user or obj(message), at)
         elif agent or role == "assistant":
-            counts = {
-                name: obj(usage.get(asked))[name] for name in _COUNTS if count_member(obj(usage.get(asked)).get(name))
-            }
-            _reply(dialogue, line, agent or obj(message), at, {"usage": counts} if counts else {})
+            counts = {name: count for name, count in counts_of(obj(usage.get(asked)), _COUNTS).items() if count}
+            _reply(dialogue, line, agent or obj(message), at, {"usage": counts})
             asked = ""
         else:
             dialogue.event(line, at=at)

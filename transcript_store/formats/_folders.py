@@ -64,15 +64,8 @@ def _is_name(given: object) -> bool:
 
 
 _BESIDE_GROKS_UPDATES = (
-    *(
-        "chat_history.jsonl",
-        "compaction_checkpoints",
-        "summary.json",
-        "plan.json",
-        "rewind_points.jsonl",
-        "signals.json",
-    ),
-    "feedback.jsonl",
+    *("chat_history.jsonl", "compaction_checkpoints", "summary.json", "plan.json", "rewind_points.jsonl"),
+    *("signals.json", "feedback.jsonl"),
 )
 """Grok Build's session is one file: what stands beside it says the same, or is read with it."""
 LAYOUTS: tuple[FolderLayout, ...] = (

@@ -29,28 +29,10 @@ from transcript_store.sources._programs import (
 )
 
 __all__ = [
-    "PROGRAMS",
-    "SESSION_FOLDERS",
-    "FileSource",
-    "FoundSource",
-    "KnownProgram",
-    "Retention",
-    "Rows",
-    "SessionFolder",
-    "Stamp",
-    "UnreadableSourceError",
-    "UnusableFormatError",
-    "added_formats",
-    "added_names",
-    "discover",
-    "find_sources",
-    "folder_of",
-    "how_it_looks",
-    "open_parts",
-    "program_table",
-    "session_at",
-    "session_folders",
-]
+    "PROGRAMS", "SESSION_FOLDERS", "FileSource", "FoundSource", "KnownProgram", "Retention", "Rows", "SessionFolder",
+    "Stamp", "UnreadableSourceError", "UnusableFormatError", "added_formats", "added_names", "discover",
+    "find_sources", "folder_of", "how_it_looks", "open_parts", "program_table", "session_at", "session_folders",
+]  # fmt: skip
 
 _HEAD_BYTES = 16
 _Part = tuple[SourceHead, FileSource | Rows] | UnreadableSourceError

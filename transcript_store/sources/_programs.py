@@ -112,171 +112,70 @@ _ENDINGS = (".jsonl", ".json", ".zst", ".zip", ".db", ".sqlite", ".sqlite3", ".v
 _EDITORS = ("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf")
 _NAMES = frozenset({*ANCHORS, ".aider.chat.history.md"})
 """Files that hold sessions, whatever they end in."""
-
-
+_MAC = "Library/Application Support"
 _OF_VSCODE = tuple(
     f"{folder}/*.{end}"
     for folder in (
         "workspaceStorage/*/chatSessions",
-        "globalStorage/emptyWindowChatSessions",
-        "globalStorage/transferredChatSessions",
+        *(f"globalStorage/{kind}ChatSessions" for kind in ("emptyWindow", "transferred")),
     )
     for end in ("jsonl", "json")
 )
-
-
+# fmt: off
 SESSION_FOLDERS: tuple[SessionFolder, ...] = (
-    SessionFolder(
-        "claude-code",
-        ".claude",
-        ("projects/*/*.jsonl", "projects/*/*/subagents/*.jsonl", "projects/*/*/subagents/*/*/*.jsonl"),
-        "CLAUDE_CONFIG_DIR",
-    ),
-    SessionFolder(
-        "codex",
-        ".codex",
-        tuple(
-            f"{folder}/rollout-*.jsonl{end}"
-            for folder in ("sessions/*/*/*", "archived_sessions")
-            for end in ("", ".zst")
-        ),
-        "CODEX_HOME",
-    ),
+    SessionFolder("claude-code", ".claude",
+        ("projects/*/*.jsonl", "projects/*/*/subagents/*.jsonl", "projects/*/*/subagents/*/*/*.jsonl"), "CLAUDE_CONFIG_DIR"),
+    SessionFolder("codex", ".codex",
+        tuple(f"{where}/rollout-*.jsonl{end}" for where in ("sessions/*/*/*", "archived_sessions") for end in ("", ".zst")),
+        "CODEX_HOME"),
     SessionFolder("pi", ".pi/agent", ("sessions/*/*.jsonl",), "PI_CODING_AGENT_DIR"),
     SessionFolder("pi", ".pi/agent/sessions", ("*.jsonl", "*/*.jsonl"), "PI_CODING_AGENT_SESSION_DIR"),
-    SessionFolder(
-        "openclaw",
-        ".openclaw",
-        ("agents/*/sessions/*.jsonl", "agents/*/agent/*.sqlite"),
-        "OPENCLAW_STATE_DIR",
-        not_sessions=("*.trajectory.jsonl",),
-    ),
-    SessionFolder(
-        "gemini-cli",
-        ".gemini",
-        ("tmp/*/chats/session-*.json", "tmp/*/chats/session-*.jsonl", "tmp/*/chats/*/*.jsonl"),
-        "GEMINI_CLI_HOME",
-        below_variable=".gemini",
-    ),
-    SessionFolder(
-        "qwen-code",
-        ".qwen",
-        ("projects/*/chats/*.jsonl", "projects/*/subagents/*/agent-*.jsonl", "tmp/*/chats/session-*.json"),
-        "QWEN_HOME",
-    ),
-    *(
-        SessionFolder("cline", ".cline/data/sessions", ("*/*.messages.json",), variable, below)
-        for variable, below in (
-            ("CLINE_SESSION_DATA_DIR", ""),
-            ("CLINE_DATA_DIR", "sessions"),
-            ("CLINE_DIR", "data/sessions"),
-        )
-    ),
-    *(
-        SessionFolder(
-            program,
-            f"{folder}/User/globalStorage/{extension}",
-            ("tasks/*/api_conversation_history.json",),
-            mac_folder=f"{folder.replace('.config', 'Library/Application Support')}/User/globalStorage/{extension}",
-        )
+    SessionFolder("openclaw", ".openclaw", ("agents/*/sessions/*.jsonl", "agents/*/agent/*.sqlite"), "OPENCLAW_STATE_DIR",
+        not_sessions=("*.trajectory.jsonl",)),
+    SessionFolder("gemini-cli", ".gemini",
+        ("tmp/*/chats/session-*.json", "tmp/*/chats/session-*.jsonl", "tmp/*/chats/*/*.jsonl"), "GEMINI_CLI_HOME", ".gemini"),
+    SessionFolder("qwen-code", ".qwen",
+        ("projects/*/chats/*.jsonl", "projects/*/subagents/*/agent-*.jsonl", "tmp/*/chats/session-*.json"), "QWEN_HOME"),
+    *(SessionFolder("cline", ".cline/data/sessions", ("*/*.messages.json",), variable, below) for variable, below in
+        (("CLINE_SESSION_DATA_DIR", ""), ("CLINE_DATA_DIR", "sessions"), ("CLINE_DIR", "data/sessions"))),
+    *(SessionFolder(program, f"{folder}/User/globalStorage/{extension}", ("tasks/*/api_conversation_history.json",),
+        mac_folder=f"{folder.replace('.config', _MAC)}/User/globalStorage/{extension}")
         for program, extension in (("cline", "saoudrizwan.claude-dev"), ("roo", "rooveterinaryinc.roo-cline"))
-        for folder in (*(f".config/{editor}" for editor in _EDITORS), ".vscode-server/data")
-    ),
+        for folder in (*(f".config/{editor}" for editor in _EDITORS), ".vscode-server/data")),
     SessionFolder("droid", ".factory", ("sessions/*/*.jsonl", "sessions/*.jsonl")),
-    SessionFolder(
-        "cursor",
-        ".cursor",
-        (
-            "chats/*/*/store.db",
-            *(f"projects/*/agent-transcripts/{where}*.jsonl" for where in ("", "*/", "*/subagents/")),
-        ),
-        "CURSOR_CONFIG_DIR",
-    ),
-    SessionFolder(
-        "cursor",
-        ".config/Cursor/User/globalStorage",
-        ("state.vscdb",),
-        mac_folder="Library/Application Support/Cursor/User/globalStorage",
-    ),
+    SessionFolder("cursor", ".cursor", ("chats/*/*/store.db",
+        *(f"projects/*/agent-transcripts/{where}*.jsonl" for where in ("", "*/", "*/subagents/"))), "CURSOR_CONFIG_DIR"),
+    SessionFolder("cursor", ".config/Cursor/User/globalStorage", ("state.vscdb",),
+        mac_folder=f"{_MAC}/Cursor/User/globalStorage"),
     SessionFolder("hermes", ".hermes", ("state.db", "profiles/*/state.db", "sessions/session_*.json"), "HERMES_HOME"),
-    *(
-        SessionFolder("goose", ".local/share/goose", ("sessions/sessions.db", "sessions/*.jsonl"), variable, below)
-        for variable, below in (("GOOSE_PATH_ROOT", "data"), ("XDG_DATA_HOME", "goose"))
-    ),
-    SessionFolder(
-        "kiro",
-        ".local/share/kiro-cli",
-        ("data.sqlite3",),
-        "XDG_DATA_HOME",
-        below_variable="kiro-cli",
-        mac_folder="Library/Application Support/kiro-cli",
-    ),
+    *(SessionFolder("goose", ".local/share/goose", ("sessions/sessions.db", "sessions/*.jsonl"), variable, below)
+        for variable, below in (("GOOSE_PATH_ROOT", "data"), ("XDG_DATA_HOME", "goose"))),
+    SessionFolder("kiro", ".local/share/kiro-cli", ("data.sqlite3",), "XDG_DATA_HOME", "kiro-cli", f"{_MAC}/kiro-cli"),
     SessionFolder("kiro", ".kiro", ("sessions/cli/*.jsonl", "sessions/*/sess_*/messages.jsonl"), "KIRO_HOME"),
     SessionFolder("kimi", ".kimi-code", ("sessions/*/*/agents/*/wire.jsonl",), "KIMI_CODE_HOME"),
     SessionFolder("kimi", ".kimi", ("sessions/*/*/wire.jsonl",), "KIMI_SHARE_DIR"),
-    SessionFolder(
-        "llm",
-        ".config/io.datasette.llm",
-        ("logs.db",),
-        "LLM_USER_PATH",
-        mac_folder="Library/Application Support/io.datasette.llm",
-    ),
+    SessionFolder("llm", ".config/io.datasette.llm", ("logs.db",), "LLM_USER_PATH", mac_folder=f"{_MAC}/io.datasette.llm"),
     SessionFolder("omp", ".omp/agent", ("sessions/*/*.jsonl", "sessions/*/*/*.jsonl")),
-    SessionFolder(
-        "mistral-vibe",
-        ".vibe",
-        tuple(
-            f"logs/session/{path}"
-            for path in ("session_*/messages.jsonl", "session_*/agents/*/messages.jsonl", "unified/*/CURRENT")
-        ),
-        "VIBE_HOME",
-    ),
-    SessionFolder(
-        "openhands",
-        ".openhands",
-        ("conversations/*/base_state.json", "conversations/*/subagents/*/base_state.json"),
-        "OPENHANDS_PERSISTENCE_DIR",
-    ),
-    SessionFolder(
-        "continue", ".continue", ("sessions/*.json",), "CONTINUE_GLOBAL_DIR", not_sessions=("sessions.json",)
-    ),
-    *(
-        SessionFolder(
-            "vscode-chat", f".config/{code}/User", _OF_VSCODE, mac_folder=f"Library/Application Support/{code}/User"
-        )
-        for code in ("Code", "Code - Insiders", "VSCodium")
-    ),
+    SessionFolder("mistral-vibe", ".vibe", tuple(f"logs/session/{path}" for path in
+        ("session_*/messages.jsonl", "session_*/agents/*/messages.jsonl", "unified/*/CURRENT")), "VIBE_HOME"),
+    SessionFolder("openhands", ".openhands",
+        ("conversations/*/base_state.json", "conversations/*/subagents/*/base_state.json"), "OPENHANDS_PERSISTENCE_DIR"),
+    SessionFolder("continue", ".continue", ("sessions/*.json",), "CONTINUE_GLOBAL_DIR", not_sessions=("sessions.json",)),
+    *(SessionFolder("vscode-chat", f".config/{code}/User", _OF_VSCODE, mac_folder=f"{_MAC}/{code}/User")
+        for code in ("Code", "Code - Insiders", "VSCodium")),
     SessionFolder("vscode-chat", ".vscode-server/data/User", _OF_VSCODE),
-    *(
-        SessionFolder("antigravity", f".gemini/{name}", ("brain/*/.system_generated/logs/transcript.jsonl",))
-        for name in ("antigravity", "antigravity-cli")
-    ),
+    *(SessionFolder("antigravity", f".gemini/{name}", ("brain/*/.system_generated/logs/transcript.jsonl",))
+        for name in ("antigravity", "antigravity-cli")),
     SessionFolder("gptme", ".local/share/gptme/logs", ("*/conversation.jsonl",), "GPTME_LOGS_HOME"),
-    SessionFolder(
-        "zed",
-        ".local/share/zed",
-        ("threads/threads.db",),
-        "XDG_DATA_HOME",
-        below_variable="zed",
-        mac_folder="Library/Application Support/Zed",
-    ),
+    SessionFolder("zed", ".local/share/zed", ("threads/threads.db",), "XDG_DATA_HOME", "zed", f"{_MAC}/Zed"),
     SessionFolder("grok", ".grok", ("sessions/*/*/updates.jsonl",), "GROK_HOME"),
-    *(
-        place
+    *(SessionFolder(program, f".local/share/{program}", patterns, variable, below)
         for program in ("opencode", "kilo", "mimocode")
-        for place in (
-            SessionFolder(
-                program,
-                f".local/share/{program}",
-                (f"{program}*.db", "storage/session/*/*.json"),
-                "XDG_DATA_HOME",
-                below_variable=program,
-            ),
-            SessionFolder(program, f".local/share/{program}", (), f"{program.upper()}_DB"),
-        )
-    ),
+        for patterns, variable, below in (
+            ((f"{program}*.db", "storage/session/*/*.json"), "XDG_DATA_HOME", program), ((), f"{program.upper()}_DB", ""))),
     SessionFolder("copilot", ".copilot", ("session-state/*/events.jsonl", "session-state/*.jsonl"), "COPILOT_HOME"),
 )
+# fmt: on
 
 
 @dataclass(frozen=True, slots=True)

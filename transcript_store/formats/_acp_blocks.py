@@ -18,11 +18,8 @@ def blocks_of(content: object) -> list[Block]:
         if kind == "text":
             found.append(Text(text_in(one, "text")))
         elif kind in ("image", "audio"):
-            found.append(
-                Media(
-                    text_in(one, "mimeType") or f"{kind}/*", text_member(one.get("data")), text_member(one.get("uri"))
-                )
-            )
+            held = text_member(one.get("data")), text_member(one.get("uri"))
+            found.append(Media(text_in(one, "mimeType") or f"{kind}/*", *held))
         elif kind == "resource":
             found.append(Text(text_in(resource, "text") or f"[{text_in(resource, 'uri')}]"))
         elif kind == "resource_link":

@@ -47,6 +47,8 @@ _OF_FRAMEWORKS = {"openai-agents": "openai-responses", "claude-agent-sdk": "clau
 
 MISSING = "The result of this call is not in this conversation."
 OPENING = "(This conversation begins with a reply; what it replied to is not in it.)"
+LOST_THINKING = "thinking was left out: another provider thought it, or its signature is missing"
+LOST_MEDIA = "a picture, a sound or a file was left out: the other form has no place for it"
 _ID = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -228,11 +230,9 @@ class _Arrangement:
         elif isinstance(block, Thinking) and block.text.strip() and self._thinking_as_text:
             yield Text(f"<thinking>\n{block.text}\n</thinking>")
         elif isinstance(block, Thinking):
-            self.losses.note(
-                "thinking", "thinking was left out: another provider thought it, or its signature is missing"
-            )
+            self.losses.note("thinking", LOST_THINKING)
         elif isinstance(block, Media):
-            self.losses.note("media", "a picture, a sound or a file was left out: the other form has no place for it")
+            self.losses.note("media", LOST_MEDIA)
         elif isinstance(block, Other):
             self.losses.note("own", "a part that only its own provider understands was left out")
 
@@ -243,9 +243,7 @@ class _Arrangement:
             self.losses.note("failed", "a call failed: only the text of its result says so there")
         for media in result.media:
             if not self._form.holds(media, "user"):
-                self.losses.note(
-                    "media", "a picture, a sound or a file was left out: the other form has no place for it"
-                )
+                self.losses.note("media", LOST_MEDIA)
 
 
 def _says(given: Block, arranged: Block, form: Form) -> bool:

@@ -30,7 +30,7 @@ from transcript_store.formats._document import (
     read_object,
 )
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import Json, first_text, labels, obj, objects, text_member
+from transcript_store.formats._members import Json, first_text, labels, obj, objects, present, text_in, text_member
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft
@@ -106,33 +106,25 @@ class Export(ABC):
         if span.size > LONGEST_BYTES:
             message = f"a conversation longer than {LONGEST_BYTES:,} bytes was left out"
             session = hashlib.sha256(read_all(source, Span(span.offset, 1 << 20))).hexdigest()
-            return SessionPlan(
-                self.name, session, 1, (tuple,), findings=(ImportFinding("too-long", message, 1, span.offset),)
-            )
+            finding = ImportFinding("too-long", message, 1, span.offset)
+            return SessionPlan(self.name, session, 1, (tuple,), findings=(finding,))
         read = self._read(source, span, whole)
         if read is None:
             raw = read_all(source, span)
-            kind, message = (
-                ("too-deep", f"a conversation that is {TOO_DEEP}")
-                if is_too_deep(raw)
-                else (
-                    "not-json",
-                    "a conversation that is no JSON object, is cut, or has a member twice: its bytes are kept",
-                )
-            )
-            finding = ImportFinding(kind, message, 1, span.offset)
+            message = "a conversation that is no JSON object, is cut, or has a member twice: its bytes are kept"
+            finding = ImportFinding("not-json", message, 1, span.offset)
+            if is_too_deep(raw):
+                finding = ImportFinding("too-deep", f"a conversation that is {TOO_DEEP}", 1, span.offset)
             session = hashlib.sha256(raw).hexdigest()
             return SessionPlan(self.name, session, 1, (partial(_unread, source, whole),), findings=(finding,))
         conversation, lines, nodes, odd = read
         path, findings = _path(nodes, self.leaf(conversation, nodes), in_order=self.in_order)
         if not isinstance(conversation.get(self.member), (dict, list)):
-            findings.append(
-                (
-                    "no-messages",
-                    f"an object without {self.member}: its bytes are kept, and it has no message; a conversation that stands deeper "
-                    "in the document is read if it is taken out into a file of its own",
-                )
+            message = (
+                f"an object without {self.member}: its bytes are kept, and it has no message; a conversation that stands deeper "
+                "in the document is read if it is taken out into a file of its own"
             )
+            findings.append(("no-messages", message))
         findings += odd
         losses = Losses()
         said = sum(len(drafts) for drafts in self.told(path, losses, files))
@@ -147,10 +139,7 @@ class Export(ABC):
             model=self.model(conversation, path),
             labels=labels(title=self.title(conversation)),
             edition=self._edition(conversation, nodes),
-            findings=(
-                *(ImportFinding(kind, message, None, span.offset) for kind, message in findings),
-                *left_finding(left),
-            ),
+            findings=(*(ImportFinding(*each, None, span.offset) for each in findings), *left_finding(left)),
             losses=losses.found(),
         )
 
@@ -177,9 +166,8 @@ class Export(ABC):
             return (left_entry(draft.entry()) for draft in (drafts or [first]))
 
         if not any(told.values()):  # nothing was said that has a time: the conversation has one
-            yield Draft(
-                at=time_of_member(self.times(conversation, nodes)[0]) or None, lines=[lines[beside.popleft()]]
-            ).entry()
+            at = time_of_member(self.times(conversation, nodes)[0]) or None
+            yield Draft(at=at, lines=[lines[beside.popleft()]]).entry()
         for place, drafts in told.items():
             while beside and beside[0] < place:  # whatever is not on the way comes where it stands in the document
                 yield from event(beside.popleft())
@@ -318,11 +306,8 @@ class ChatGpt(Export):
             for child in (value["children"] if isinstance(value.get("children"), list) else ())
             if isinstance(child, str)
         }
-        parents = ((name, text_member(value.get("parent")), value) for name, value in mapping.items())
-        return [
-            ExportNode(name, parent if parent in mapping else above.get(name, parent), value)
-            for name, parent, value in parents
-        ]
+        found = [ExportNode(name, text_member(value.get("parent")), value) for name, value in mapping.items()]
+        return [one if one.parent in mapping else replace(one, parent=above.get(one.id, one.parent)) for one in found]
 
     def leaf(self, conversation: Json, nodes: list[ExportNode]) -> str | None:
         """What the export names; else the last node that nobody names as its parent."""
@@ -376,13 +361,9 @@ class _Talk:
         if role == "user" and shown:
             typed = said if any(each.type == "text/plain" for each in attached) else None
             return [Draft({"role": role, "content": [{"type": "text", "text": said}, *shown]}, marked(typed), at)]
-        extra: Json = {}
-        if role == "assistant":
-            about = {
-                "model": text_member(metadata.get("model_slug")),
-                "stop_reason": text_member(part_of(metadata, "finish_details", "type")),
-            }
-            extra = {name: found for name, found in about.items() if found}
+        stopped = text_member(part_of(metadata, "finish_details", "type"))
+        about = present(model=text_member(metadata.get("model_slug")), stop_reason=stopped)
+        extra = about if role == "assistant" else {}
         if role == "assistant" and recipient != "all":
             self._calls.append((recipient, _known_as(node.id)))
             called: Json = {"role": "assistant", "content": None, "tool_calls": [_call(node.id, recipient, said)]}
@@ -409,10 +390,8 @@ def _call(node: str, recipient: str, said: str) -> Json:
         arguments = said if isinstance(json.loads(said), dict) else None
     except (ValueError, RecursionError):
         arguments = None
-    function = {
-        "name": _NOT_IN_NAMES.sub("_", recipient)[:64],
-        "arguments": arguments or json.dumps({"input": said}, ensure_ascii=False),
-    }
+    given = arguments or json.dumps({"input": said}, ensure_ascii=False)
+    function = {"name": _NOT_IN_NAMES.sub("_", recipient)[:64], "arguments": given}
     return {"id": _known_as(node), "type": "function", "function": function}
 
 
@@ -469,11 +448,8 @@ def _with_links(said: str, metadata: Json) -> str:
         if not marker or not marker.strip() or marker not in said:
             continue
         pages = [reference, *objects(reference.get("items")), *objects(reference.get("sources"))]
-        links = {
-            url: f"[{text_member(page.get('title')) or url}]({url})"
-            for page in pages
-            if (url := text_member(page.get("url")))
-        }
+        named = ((text_in(page, "url"), text_in(page, "title")) for page in pages)
+        links = {url: f"[{title or url}]({url})" for url, title in named if url}
         if links:
             said = said.replace(marker, " ".join(links.values()))
     return said
@@ -515,11 +491,11 @@ class ClaudeAi(Export):
         return text_member(conversation.get("uuid"))
 
     def nodes(self, conversation: Json) -> list[ExportNode]:
-        return [
-            ExportNode(text_member(value.get("uuid")) or "", None if parent in _NOBODY else parent, value)
-            for value in objects(conversation.get("chat_messages"))
-            for parent in [text_member(value.get("parent_message_uuid"))]
-        ]
+        values = objects(conversation.get("chat_messages"))
+        found = (
+            ExportNode(text_in(value, "uuid"), text_member(value.get("parent_message_uuid")), value) for value in values
+        )
+        return [replace(one, parent=None) if one.parent in _NOBODY else one for one in found]
 
     def leaf(self, conversation: Json, nodes: list[ExportNode]) -> str | None:
         """What the export names; else the last message, if a message names another as its parent."""
@@ -543,14 +519,13 @@ def _messages(value: Json, losses: Losses) -> list[Draft]:
     at = text_member(value.get("created_at"))
     if missing := len(objects(value.get("files"))):
         losses.note("files", "the export has the name of a file, and not what is in it", missing)
-    turn = _ExportMessage(
-        text_member(value.get("uuid")) or "", "assistant" if value.get("sender") == "assistant" else "user", losses
-    )
+    role = "assistant" if value.get("sender") == "assistant" else "user"
+    turn = _ExportMessage(text_in(value, "uuid"), role, losses)
     for attached in objects(value.get("attachments")):
         if extracted := text_member(attached.get("extracted_content")):
             source = {"type": "text", "media_type": "text/plain", "data": extracted}
-            title = text_member(attached.get("file_name"))
-            turn.add({"type": "document", "source": source, **({"title": title} if title else {})})
+            title = present(title=text_member(attached.get("file_name")))
+            turn.add({"type": "document", "source": source, **title})
     content = objects(value.get("content"))
     for block in content:
         turn.block(block)
@@ -592,19 +567,10 @@ class _ExportMessage:
         given = text_member(block.get("id")) or ""
         number = sum(len(blocks) for _, blocks in self.said)
         made = hashlib.sha256(f"{self._uuid}/{number}/{given}".encode(errors="replace")).hexdigest()[:24]
-        known = (
-            given if _CLAUDE_ID.fullmatch(given) and given not in {now for _, _, now in self._open} else f"toolu_{made}"
-        )
-        arguments = block.get("input")
+        is_taken = given in {now for _, _, now in self._open}
+        known = given if _CLAUDE_ID.fullmatch(given) and not is_taken else f"toolu_{made}"
         self._open.append((given, block["name"], known))
-        self.add(
-            {
-                "type": "tool_use",
-                "id": known,
-                "name": block["name"],
-                "input": arguments if isinstance(arguments, dict) else {},
-            }
-        )
+        self.add({"type": "tool_use", "id": known, "name": block["name"], "input": obj(block.get("input"))})
 
     def _result(self, block: Json) -> None:
         given, name = text_member(block.get("tool_use_id")) or "", block.get("name")
@@ -613,17 +579,15 @@ class _ExportMessage:
             self._losses.note("no-call", "a result that no call asked for is kept, and not sent")
             return
         self._open.remove(call)
-        failed = {"is_error": True} if block.get("is_error") is True else {}
-        self.add(
-            {"type": "tool_result", "tool_use_id": call[2], "content": _shown(block.get("content")), **failed}, "user"
-        )
+        result = {"type": "tool_result", "tool_use_id": call[2], "content": _shown(block.get("content"))}
+        self.add({**result, "is_error": True} if block.get("is_error") is True else result, "user")
 
 
 def _shown(content: object) -> str:
     """A result as text: the export's blocks have members that the API does not know."""
     if not isinstance(content, list):
         return "" if content is None else as_text(content)
+    texts = (obj(part).get("text") for part in content)
     return "\n".join(
-        part["text"] if isinstance(part, dict) and isinstance(part.get("text"), str) else as_text(part)
-        for part in content
+        said if isinstance(said, str) else as_text(part) for said, part in zip(texts, content, strict=True)
     )

@@ -166,6 +166,7 @@ def _behind_results(said: Iterable[TreeMessage[TreeLine]]) -> Iterator[TreeMessa
 
 # ---- claude code ----
 
+_ABOUT_A_SESSION = ("queue-operation", "custom-title", "ai-title", "agent-name", "mode", "permission-mode")
 _MOST_LINES = 100
 """Of a reply whose lines are kept with holes: each is looked for in the whole message."""
 
@@ -256,28 +257,20 @@ def _is_ours(value: dict[str, Any]) -> bool:
         return True
     if kind in IN_THE_TREE and isinstance(value.get("uuid"), str):
         # A tool that cuts sessions may take away all but what was said.
-        return (
-            "sessionId" in value
-            or "parentUuid" in value
-            or (kind in SPEAKERS and obj(value.get("message")).get("role") == kind)
-        )
+        is_said = kind in SPEAKERS and obj(value.get("message")).get("role") == kind
+        return is_said or "sessionId" in value or "parentUuid" in value
     if kind == "summary":
         return "leafUuid" in value
     if kind == "file-history-snapshot":
         return "messageId" in value
-    return kind in ("queue-operation", "custom-title", "ai-title", "agent-name", "mode", "permission-mode") and (
-        "sessionId" in value
-    )
+    return kind in _ABOUT_A_SESSION and "sessionId" in value
 
 
 def _is_anothers(value: dict[str, Any]) -> bool:
     """Whether only a program writes it that took over the tree and not the messages: Qwen Code has Gemini's."""
-    message = value.get("message")
-    return (
-        "systemPayload" in value
-        or "qwen_code_version" in value
-        or (isinstance(message, dict) and "parts" in message and "content" not in message)
-    )
+    message = obj(value.get("message"))
+    has_parts = "parts" in message and "content" not in message
+    return has_parts or "systemPayload" in value or "qwen_code_version" in value
 
 
 def _session(look: FirstPass, name: str) -> str:

@@ -12,9 +12,9 @@ from typing import Any
 from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.formats._arranging import form_family, messages_of
 from transcript_store.formats._lines import KeptLines
-from transcript_store.formats._members import objects, text_in
+from transcript_store.formats._members import obj, objects, text_in
 from transcript_store.formats._neutral import Losses
-from transcript_store.formats._outgoing import id_within, json_line, outgoing_records, turns_said
+from transcript_store.formats._outgoing import id_within, json_line, outgoing_records, timed_records, turns_said
 from transcript_store.formats._plan import ImportFinding, WrittenSession
 from transcript_store.formats._scaffolding import CLAUDE_CODE, texts_in
 
@@ -331,13 +331,11 @@ def typed_command(value: dict[str, Any]) -> str | None:
 
 
 def _attachment(value: dict[str, Any]) -> dict[str, Any]:
-    found = value.get("attachment")
-    return found if isinstance(found, dict) else {}
+    return obj(value.get("attachment"))
 
 
 def _kept(value: dict[str, Any]) -> tuple[str, str, str] | None:
-    about = value.get("compactMetadata")
-    segment = about.get("preservedSegment") if isinstance(about, dict) else None
+    segment = obj(value.get("compactMetadata")).get("preservedSegment")
     if not isinstance(segment, dict):
         return None
     return text_in(segment, "headUuid"), text_in(segment, "tailUuid"), text_in(segment, "anchorUuid")
@@ -370,34 +368,17 @@ class ClaudeCodeWriter:
         turns = turns_said(said, provider)
         handed = messages_of(turns, "claude", join=form_family(provider) != "claude")
         losses.add(handed.losses)
-        if not handed.messages:
-            raise ValueError("the conversation has no message that could be sent")
-        envelope = {
-            "isSidechain": False,
-            "userType": "external",
-            "cwd": cwd,
-            "sessionId": session,
-            "version": _VERSION,
-            "gitBranch": metadata.labels.get("git_branch", ""),
-        }
+        envelope = {"isSidechain": False, "userType": "external", "cwd": cwd, "sessionId": session}
+        envelope |= {"version": _VERSION, "gitBranch": metadata.labels.get("git_branch", "")}
         lines: list[dict[str, Any]] = []
         parent = None
         replies: set[str] = set()
-        at = said[0].at if said else now
-        for number, (message, origins) in enumerate(zip(handed.messages, handed.origins, strict=True)):
-            origin = said[origins[0]] if origins else None
-            at = at if origin is None else origin.at
+        timed = timed_records(handed.messages, handed.origins, said, now)
+        for number, (message, extra, at) in enumerate(timed):
             own = id_within(session, number)
-            line = {
-                "parentUuid": parent,
-                **envelope,
-                "type": message["role"],
-                "message": message,
-                "uuid": own,
-                "timestamp": at,
-            }
+            line: dict[str, Any] = {"parentUuid": parent, **envelope, "type": message["role"], "message": message}
+            line |= {"uuid": own, "timestamp": at}
             if message["role"] == "assistant":
-                extra = {} if origin is None else origin.extra
                 line["message"] = _reply(message, extra, metadata, own, replies)
                 line["requestId"] = f"req_{own.replace('-', '')}"
             lines.append(line)
@@ -417,21 +398,19 @@ def _reply(
     if not number or number in replies:
         number = f"msg_{own.replace('-', '')}"
     replies.add(number)
-    usage = extra.get("usage")
-    counted = (
-        isinstance(usage, dict) and type(usage.get("input_tokens")) is int and type(usage.get("output_tokens")) is int
-    )
+    usage, none = obj(extra.get("usage")), {"input_tokens": 0, "output_tokens": 0}
     content = message["content"]
     calls = isinstance(content, list) and any(block.get("type") == "tool_use" for block in content)
+    model = text_in(extra, "model") or metadata.model or "unknown"
     return {
         "id": number,
         "type": "message",
         "role": "assistant",
-        "model": text_in(extra, "model") or metadata.model or "unknown",
+        "model": model,
         "content": content if isinstance(content, list) else [{"type": "text", "text": content}],
         "stop_reason": "tool_use" if calls else "end_turn",
         "stop_sequence": None,
-        "usage": usage if counted else {"input_tokens": 0, "output_tokens": 0},
+        "usage": usage if all(type(usage.get(name)) is int for name in none) else none,
     }
 
 

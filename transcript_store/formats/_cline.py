@@ -95,13 +95,8 @@ class _ClineDocument:
         infos = [info for message, _ in self.messages if (info := obj(message.get("modelInfo")))]
         last, used = (infos or [{}])[-1], (objects(metadata.get("model_usage")) or [{}])[-1]
         self.model = first_text(last.get("id"), last.get("modelId"), used.get("model_id"), self.beside.get("model"))
-        named = (
-            last.get("provider"),
-            last.get("providerId"),
-            used.get("model_provider_id"),
-            self.beside.get("provider"),
-        )
-        self.provider = named_provider(first_text(*named), self.model)
+        named = last.get("provider"), last.get("providerId"), used.get("model_provider_id")
+        self.provider = named_provider(first_text(*named, self.beside.get("provider")), self.model)
 
     def made_id(self) -> str:
         """Of a task whose id stands in the name of its folder alone: made of what it began with."""
@@ -132,10 +127,8 @@ class _ClineDocument:
 
     def _compacted(self) -> tuple[list[Json], int]:
         """What is sent instead of the first messages, and instead of how many: nothing if these are others now."""
-        behind, key = (
-            count_member(self.compaction.get("source_message_count")) or 0,
-            self.compaction.get("source_last_message_key"),
-        )
+        behind = count_member(self.compaction.get("source_message_count")) or 0
+        key = self.compaction.get("source_last_message_key")
         last = self.messages[behind - 1][0].get("id") if 0 < behind <= len(self.messages) else None
         is_other = isinstance(key, str) and key.startswith("id:") and key != f"id:{last}"
         return ([], 0) if is_other else (objects(self.compaction.get("messages")), behind)
@@ -154,18 +147,13 @@ class _ClineDocument:
         if not is_message(message):
             return [] if line is None else [Draft(lines=[line], at=at)]
         info = obj(message.get("modelInfo"))
-        provider = (
-            named_provider(first_text(info.get("provider"), info.get("providerId")), self.model)
-            if info
-            else self.provider
-        )
+        named = first_text(info.get("provider"), info.get("providerId"))
+        provider = named_provider(named, self.model) if info else self.provider
         turn = turn_in(message, provider, answered)
         about: Json = {}
         if turn.role == "assistant":
-            about = {
-                "model": first_text(info.get("id"), info.get("modelId")),
-                "usage": usage_in(obj(message.get("metrics"))),
-            }
+            usage = usage_in(obj(message.get("metrics")))
+            about = {"model": first_text(info.get("id"), info.get("modelId")), "usage": usage}
         elif not any(isinstance(block, Result) for block in turn.blocks):
             about = typed_in_cline([block.text for block in turn.blocks if isinstance(block, Text)])
         if message.get("isSummary") is True:

@@ -23,12 +23,8 @@ _ANSWERED = re.compile(r"\[\w+(?: for .*)?\] Result:")
 
 def is_message(message: Json) -> bool:
     """Whether a model was sent it, or said it: not the program's own words, nor reasoning that only its provider can read."""
-    is_shown_alone = obj(message.get("metadata")).get("displayOnly") is True
-    return (
-        message.get("role") in ("user", "assistant")
-        and isinstance(message.get("content"), (str, list))
-        and not is_shown_alone
-    )
+    is_sent = obj(message.get("metadata")).get("displayOnly") is not True
+    return is_sent and message.get("role") in ("user", "assistant") and isinstance(message.get("content"), (str, list))
 
 
 def typed_in_cline(texts: list[str]) -> Json:
@@ -38,9 +34,8 @@ def typed_in_cline(texts: list[str]) -> Json:
     if behind == len(texts):
         return marked(before)
     said = [one[2].strip() for text in texts[behind:] for one in _ELEMENT.finditer(text)]
-    return marked(
-        "\n\n".join(filter(None, (*texts[:behind], *said) if before is None else (before, *said))), is_said=True
-    )
+    before_them = texts[:behind] if before is None else [before]
+    return marked("\n\n".join(filter(None, (*before_them, *said))), is_said=True)
 
 
 def is_hidden(message: Json) -> bool:
@@ -54,11 +49,8 @@ def answered(content: Any) -> tuple[str, bool] | None:
     if isinstance(content, str):
         given = [parse_object(content.encode(errors="replace"))] if content.startswith('{"query"') else None
     answers = objects(given)
-    if (
-        not answers
-        or len(answers) != len(given or ())
-        or not all("query" in one and "success" in one for one in answers)
-    ):
+    are_all = len(answers) == len(given or ()) and all({"query", "success"} <= one.keys() for one in answers)
+    if not answers or not are_all:
         return None
     said = []
     for one in answers:

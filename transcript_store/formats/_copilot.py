@@ -51,11 +51,7 @@ class Copilot:
     name = "copilot"
 
     def recognizes(self, head: SourceHead) -> bool:
-        return any(
-            (value.keys() >= _ENVELOPE and "." in str(value["type"]) and isinstance(value["data"], dict))
-            or (value.get("type") == "session" and "externalId" in value)
-            for value in head.objects
-        )
+        return any(map(_is_ours, head.objects))
 
     def plans(self, source: Source) -> Iterable[SessionPlan]:
         scan = _scan(source)
@@ -89,6 +85,12 @@ class Copilot:
             is_part=agent is not None,
             tail=b"" if agent is not None else scan.lines.tail,
         )
+
+
+def _is_ours(value: Json) -> bool:
+    """True for an event, and for the header of the form that is imported."""
+    is_event = value.keys() >= _ENVELOPE and "." in str(value["type"]) and isinstance(value["data"], dict)
+    return is_event or (value.get("type") == "session" and "externalId" in value)
 
 
 @dataclass(slots=True)
@@ -305,10 +307,8 @@ def _title(source: Source, first: str) -> str | None:
     """The name in ``workspace.yaml`` beside the events, unless it is only the beginning of the first prompt."""
     found = _NAME.search(text_beside(source, "workspace.yaml").decode(errors="replace"))
     name = "" if found is None else " ".join(found[1].lstrip("|>-+").split())
-    if name[:1] in ("'", '"'):
-        name = (
-            name[1:-1].replace("''", "'")
-            if name[0] == "'"
-            else str(obj(parse_object(b'{"name": %b}' % name.encode())).get("name"))
-        )
+    if name.startswith("'"):
+        name = name[1:-1].replace("''", "'")
+    elif name.startswith('"'):
+        name = str(obj(parse_object(b'{"name": %b}' % name.encode())).get("name"))
     return None if not name or " ".join(first.split()).startswith(name.rstrip("…. ")) else name

@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from transcript_store.formats._members import Json, first_text, objects, text_member
+from transcript_store.formats._members import Json, first_text, objects, present, text_in, text_member
+from transcript_store.formats._plan import ImportFinding
 from transcript_store.formats._scaffolding import Scaffolding
 
 _QUERY = "user_query"
@@ -45,41 +46,32 @@ def _block(part: Json) -> Json:
     kind = part.get("type")
     if kind in _CALLS:
         arguments: Any = next((part[name] for name in ("input", "args") if name in part), {})
-        number, name = (
-            first_text(part.get("id"), part.get("toolCallId")),
-            first_text(part.get("name"), part.get("toolName")),
-        )
-        return {"type": "tool_use", "id": number or "", "name": name or "", "input": arguments}
+        number, name = text_in(part, "id", "toolCallId"), text_in(part, "name", "toolName")
+        return {"type": "tool_use", "id": number, "name": name, "input": arguments}
     if kind in _RESULTS:
         said = next((part[name] for name in ("content", "result", "output") if part.get(name) is not None), None)
-        number = first_text(part.get("tool_use_id"), part.get("toolCallId"))
-        failed = True in (part.get("is_error"), part.get("isError"))
-        return {
-            "type": "tool_result",
-            "tool_use_id": number or "",
-            "content": said,
-            **({"is_error": True} if failed else {}),
-        }
+        number = first_text(part.get("tool_use_id"), part.get("toolCallId")) or ""
+        result = {"type": "tool_result", "tool_use_id": number, "content": said}
+        return {**result, "is_error": True} if True in (part.get("is_error"), part.get("isError")) else result
     if kind in ("thinking", "reasoning"):
-        signature = text_member(part.get("signature"))
         said = first_text(part.get("thinking"), part.get("text")) or ""
-        return {"type": "thinking", "thinking": said, **({"signature": signature} if signature else {})}
+        return {"type": "thinking", "thinking": said, **present(signature=text_member(part.get("signature")))}
     if kind == "redacted-reasoning":
         return {"type": "redacted_thinking", "data": text_member(part.get("data")) or ""}
     if kind == "image" and isinstance(part.get("image"), str):
         head, comma, data = part["image"].partition(";base64,")
-        media = (
-            head.removeprefix("data:")
-            if comma
-            else first_text(part.get("mimeType"), part.get("mediaType")) or "image/png"
-        )
-        return {
-            "type": "image",
-            "source": {"type": "base64", "media_type": media, "data": data if comma else part["image"]},
-        }
+        named = first_text(part.get("mimeType"), part.get("mediaType"), "image/png")
+        kind = head.removeprefix("data:") if comma else named
+        source = {"media_type": kind, "data": data if comma else part["image"]}
+        return {"type": "image", "source": {"type": "base64", **source}}
     if isinstance(part.get("text"), str) and kind != "text":
         return {"type": "text", "text": part["text"]}
     return part
+
+
+def missing_messages(count: int, where: str) -> ImportFinding:
+    """What is reported of messages that a session names and its database does not have."""
+    return ImportFinding("missing-message", f"{count:,} messages that the {where} names are not in the database")
 
 
 def merged(there: Sequence[str], left: Iterable[str], times: Mapping[str, str]) -> list[str]:

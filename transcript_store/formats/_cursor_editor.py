@@ -18,10 +18,10 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
-from transcript_store.formats._cursor_blocks import merged
+from transcript_store.formats._cursor_blocks import merged, missing_messages
 from transcript_store.formats._cursor_bubbles import object_on_value, turn_of_bubble
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import Json, count_member, first_text, labels, obj, objects, text_member
+from transcript_store.formats._members import Json, counts_of, first_text, labels, obj, objects, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, walked
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead
@@ -105,11 +105,7 @@ def _plan(source: Any, composer: str, bubbles: list[str], parent: str | None) ->
     there = [*dict.fromkeys(one for one in named if one in lines)] if not within else list(lines)
     findings = []
     if missing := len(set(named) - lines.keys()) if not within else 0:
-        findings.append(
-            ImportFinding(
-                "missing-message", f"{missing:,} messages that the conversation names are not in the database"
-            )
-        )
+        findings.append(missing_messages(missing, "conversation"))
     times = {one: time_of_member(obj(line.value).get("createdAt")) for one, line in lines.items()}
     if not about and lines:
         why = "the conversation was deleted in Cursor, and its messages are still there: in the order of their times"
@@ -118,17 +114,12 @@ def _plan(source: Any, composer: str, bubbles: list[str], parent: str | None) ->
     left = lines.keys() - set(there)
     order = {one: lines[one]._replace(number=number) for number, one in enumerate(merged(there, left, times), 1)}
     values = [obj(line.value) for line in order.values()]
-    models = [
-        model for value in reversed(values) if (model := text_member(obj(value.get("modelInfo")).get("modelName")))
-    ]
-    model = first_text(*models, obj(about.get("modelConfig")).get("modelName"))
+    model = first_text(*map(_model, reversed(values)), obj(about.get("modelConfig")).get("modelName"))
     provider = named_provider(None, model)
     began = time_in_ms(about.get("createdAt"))
     generations, odd, losses = walked(source, partial(_walk, order, set(there), provider, began))
-    folders = (
-        uri for value in values if isinstance(value.get("workspaceUris"), list) for uri in value["workspaceUris"]
-    )
-    folder = text_member(next(folders, "")) or ""
+    listed = (value["workspaceUris"] for value in values if isinstance(value.get("workspaceUris"), list))
+    folder = text_member(next((uri for uris in listed for uri in uris), "")) or ""
     return SessionPlan(
         format="cursor",
         session=composer or "composer",
@@ -142,6 +133,10 @@ def _plan(source: Any, composer: str, bubbles: list[str], parent: str | None) ->
     )
 
 
+def _model(value: Json) -> str | None:
+    return text_member(obj(value.get("modelInfo")).get("modelName"))
+
+
 def _walk(order: dict[str, SourceLine], there: set[str], provider: str, began: str | None, losses: Losses) -> Steps:
     for one, line in order.items():
         value = line.value or {}
@@ -153,15 +148,11 @@ def _walk(order: dict[str, SourceLine], there: set[str], provider: str, began: s
         said, answer = turns
         about: Json = {}
         if said.role == "assistant":
-            tokens = obj(value.get("tokenCount"))
-            counts = {
-                "input_tokens": count_member(tokens.get("inputTokens")),
-                "output_tokens": count_member(tokens.get("outputTokens")),
-            }
-            about = {
-                "model": text_member(obj(value.get("modelInfo")).get("modelName")),
-                "usage": {n: c for n, c in counts.items() if c},
-            }
+            counts = counts_of(
+                obj(value.get("tokenCount")), {"inputTokens": "input_tokens", "outputTokens": "output_tokens"}
+            )
+            usage = {name: count for name, count in counts.items() if count}
+            about = {"model": _model(value), "usage": usage}
         drafts = said_drafts(said, provider, about, at, line, losses)
         if answer is not None and drafts[0].message is not None:
             drafts += said_drafts(answer, provider, {}, at, None, losses)

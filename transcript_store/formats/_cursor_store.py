@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from transcript_store.formats._cursor_blocks import CURSOR, claude_blocks, merged, tied
+from transcript_store.formats._cursor_blocks import CURSOR, claude_blocks, merged, missing_messages, tied
 from transcript_store.formats._document import parse_object
 from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._members import Json, count_member, first_text, labels, obj, text_member
@@ -37,16 +37,18 @@ def is_store(head: SourceHead) -> bool:
 
 def store_times(source: Any) -> list[tuple[float, float]]:
     """When the session of a database began."""
-    rows = rows_of(source, "meta", ("key", "value"), ("key",), {"key": "0"})
-    began = (count_member(_about(row["value"]).get("createdAt")) for row in rows)
+    began = (count_member(about.get("createdAt")) for about in _abouts(source))
     return [(at / 1000, at / 1000) for at in began if at is not None]
+
+
+def _abouts(source: Any) -> Iterator[Json]:
+    """What the database says of its session."""
+    return (_about(row["value"]) for row in rows_of(source, "meta", ("key", "value"), ("key",), {"key": "0"}))
 
 
 def store_plans(source: Any) -> Iterable[SessionPlan]:
     """The session of a database, if it is one."""
-    about = next(
-        (_about(row["value"]) for row in rows_of(source, "meta", ("key", "value"), ("key",), {"key": "0"})), {}
-    )
+    about = next(_abouts(source), {})
     messages: dict[str, tuple[SourceLine, Json]] = {}
     for row in rows_of(source, "blobs", ("id", "data"), ("id",)):
         value = _message(row["data"])
@@ -60,9 +62,7 @@ def store_plans(source: Any) -> Iterable[SessionPlan]:
     there = [one for one in named if one in messages]
     findings = []
     if missing := len(named) - len(there):
-        findings.append(
-            ImportFinding("missing-message", f"{missing:,} messages that the session names are not in the database")
-        )
+        findings.append(missing_messages(missing, "session"))
     values = {one: value for one, (_, value) in messages.items()}
     times = {one: time_of_member(time_in_ms(value.get("createdAt"))) for one, value in values.items()}
     if not there:  # nothing says in which order they stand
@@ -72,9 +72,8 @@ def store_plans(source: Any) -> Iterable[SessionPlan]:
                 "no-order", "no root names the messages: they are in the order of their times, as far as they have one"
             )
         )
-    left = {
-        one for one in messages.keys() - set(there) if values[one].get("role") in _SPEAKERS
-    }  # not its former prompts
+    # Its former prompts are not messages of a branch.
+    left = {one for one in messages.keys() - set(there) if values[one].get("role") in _SPEAKERS}
     order = merged(there, left, times)
     lines = {one: messages[one][0]._replace(number=number) for number, one in enumerate(dict.fromkeys(order), 1)}
     models = [model for one in reversed(there) if (model := _model(values[one]))]
@@ -82,9 +81,8 @@ def store_plans(source: Any) -> Iterable[SessionPlan]:
     provider = named_provider(None, model)
     arguments = (order, left, lines, values, provider, time_in_ms(about.get("createdAt")))
     generations, odd, losses = walked(source, partial(_walk, *arguments))
-    places = [
-        found.decode(errors="replace").removeprefix("file://") for number, found in fields if number == _WORKSPACE
-    ]
+    folders = (found.decode(errors="replace") for number, found in fields if number == _WORKSPACE)
+    places = [folder.removeprefix("file://") for folder in folders]
     yield SessionPlan(
         format="cursor",
         session=first_text(about.get("agentId")) or next(iter(order), "store"),

@@ -18,7 +18,7 @@ from functools import partial
 
 from transcript_store.formats._chain import Chain, Link, chain_of
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import Json, first_text, labels, obj, objects, text_member
+from transcript_store.formats._members import Json, first_text, labels, obj, objects, text_in, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, turn_in
 from transcript_store.formats._neutral import Losses, Result, Text
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
@@ -104,10 +104,9 @@ class _DroidAbout:
     def link_of(self, place: int, value: Json) -> Link | None:
         kind = value.get("type")
         if kind == "session_start" or (kind == "system" and value.get("subtype") == "init"):
-            self.session = self.session or first_text(
-                value.get("id") if kind == "session_start" else None, value.get("sessionId")
-            )
-            self.title = text_member(value.get("sessionTitle")) or text_member(value.get("title")) or self.title
+            known_as = value.get("id") if kind == "session_start" else None
+            self.session = first_text(self.session, known_as, value.get("sessionId"))
+            self.title = first_text(value.get("sessionTitle"), value.get("title"), self.title)
             self.cwd = text_member(value.get("cwd")) or self.cwd
             self.parent = first_text(value.get("callingSessionId"), self.parent)
             self.model = text_member(value.get("model"))
@@ -116,12 +115,7 @@ class _DroidAbout:
         link: Link | None = None
         if kind == "message" and isinstance(value.get("message"), dict):
             parent = text_member(value.get("parentId")) or ""
-            link = Link(
-                place,
-                text_member(value.get("id")) or "",
-                self._compacted.get(parent, parent),
-                _is_said(value["message"]),
-            )
+            link = Link(place, text_in(value, "id"), self._compacted.get(parent, parent), _is_said(value["message"]))
             if value["message"].get("role") == "assistant":
                 self.replies[place] = (_thinker(value["message"]), text_member(value["message"].get("modelId")) or "")
         elif kind == "compaction_state" and text_member(value.get("summaryText")):
@@ -161,11 +155,8 @@ def _drafts(line: SourceLine, provider: str, losses: Losses) -> list[Draft]:
     if value.get("type") == "compaction_state":
         summary = {"role": "user", "content": value["summaryText"]}
         return said_drafts(turn_in(summary, provider), provider, marked_summary(), at, line, losses)
-    message = (
-        value["message"]
-        if isinstance(value.get("message"), dict) and value.get("type") == "message"
-        else _printed(value)
-    )
+    is_stored = isinstance(value.get("message"), dict) and value.get("type") == "message"
+    message = value["message"] if is_stored else _printed(value)
     thinker = _thinker(message)
     turn = turn_in(message, named_provider(thinker, None) if thinker else provider)
     if turn.role == "assistant":
@@ -182,15 +173,11 @@ def _printed(value: Json) -> Json:
     kind, number = value.get("type"), first_text(value.get("toolCallId"), value.get("id")) or ""
     if kind == "tool_call":
         name = first_text(value.get("toolName"), value.get("toolId"))
-        return {
-            "role": "assistant",
-            "content": [{"type": "tool_use", "id": number, "name": name, "input": obj(value.get("parameters"))}],
-        }
+        call = {"type": "tool_use", "id": number, "name": name, "input": obj(value.get("parameters"))}
+        return {"role": "assistant", "content": [call]}
     if kind == "tool_result":
-        failed = {"is_error": True} if value.get("isError") is True else {}
-        return {
-            "role": "user",
-            "content": [{"type": "tool_result", "tool_use_id": number, "content": value.get("value"), **failed}],
-        }
+        result = {"type": "tool_result", "tool_use_id": number, "content": value.get("value")}
+        result |= {"is_error": True} if value.get("isError") is True else {}
+        return {"role": "user", "content": [result]}
     role = "assistant" if kind == "completion" or value.get("role") == "assistant" else "user"
     return {"role": role, "content": text_member(value.get("text")) or text_member(value.get("finalText")) or ""}

@@ -24,7 +24,7 @@ from typing import Any
 from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.formats._document_lines import lines_of_document
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._members import Json, count_member, labels, obj, objects, text_member
+from transcript_store.formats._members import Json, counts_of, first_text, labels, obj, objects, present, text_member
 from transcript_store.formats._outgoing import handed, id_within, json_line
 from transcript_store.formats._plan import ImportFinding, Loss, SessionPlan, Source, SourceHead, WrittenSession
 from transcript_store.formats._replay import Allowance, Draft, Restart, Steps, replayed
@@ -37,14 +37,8 @@ _OPENED = re.compile(rb"(\xef\xbb\xbf)?\s*\{\s*\n")
 _OPENING_BYTES = 64
 _REPLIES = ("gemini", "model")
 """The second is the API's own word, in files that other programs wrote."""
-_USAGE = {
-    "input": "promptTokenCount",
-    "output": "candidatesTokenCount",
-    "cached": "cachedContentTokenCount",
-    "thoughts": "thoughtsTokenCount",
-    "tool": "toolUsePromptTokenCount",
-    "total": "totalTokenCount",
-}
+_USAGE = {"input": "promptTokenCount", "output": "candidatesTokenCount", "cached": "cachedContentTokenCount"}
+_USAGE |= {"thoughts": "thoughtsTokenCount", "tool": "toolUsePromptTokenCount", "total": "totalTokenCount"}
 
 
 class GeminiCli:
@@ -165,9 +159,7 @@ def _walk(lines: Iterable[SourceLine], session: _Session, allowance: Allowance) 
                         context.sizes[name] = len(line.raw) // len(given)
             else:
                 context.event(line)
-    session.model = next(
-        (m["model"] for m in reversed(context.current.values()) if text_member(m.get("model"))), session.model
-    )
+    session.model = first_text(*(one.get("model") for one in reversed(context.current.values())), session.model)
     yield from context.entries()
 
 
@@ -224,14 +216,12 @@ class _Context:
         self.current, self._slots, self._places = {}, [], {}
         for name, value in kept.items():
             self.message(name, value, None)
-        yield Restart(
-            taken_back=taken_back
-        )  # what was kept comes with the other entries, for a later line may change it
+        # What was kept comes with the other entries, for a later line may change it.
+        yield Restart(taken_back=taken_back)
 
     def entries(self) -> Iterator[Draft]:
-        answered = {
-            name for message in self.current.values() if message.get("type") == "user" for name in _answers(message)
-        }
+        asked = (message for message in self.current.values() if message.get("type") == "user")
+        answered = {name for message in asked for name in _answers(message)}
         given: set[str] = set()
         for name, draft in self._slots:
             if name is None or self._places.get(name) is not draft:
@@ -258,7 +248,8 @@ def _entries(value: Json, lines: list[SourceLine], answered: set[str], given: se
             message = None
         given.update(results)
     elif value.get("type") in _REPLIES:
-        extra = {name: found for name, found in _about(value) if found}
+        usage = counts_of(obj(value.get("tokens")), _USAGE)
+        extra = present(model=text_member(value.get("model")), usage=usage)
         parts = _reply_parts(value, parts)
         message = {"role": "model", "parts": parts}
     else:
@@ -279,13 +270,7 @@ def _reply_parts(value: Json, content: list[Json]) -> list[Json]:
     if any("functionCall" in part or part.get("thought") for part in content):
         return content
     calls = [
-        {
-            "functionCall": {
-                **({"id": call["id"]} if text_member(call.get("id")) else {}),
-                "name": call["name"],
-                "args": call["args"],
-            }
-        }
+        {"functionCall": present(id=text_member(call.get("id"))) | {"name": call["name"], "args": call["args"]}}
         for call in objects(value.get("toolCalls"))
         if text_member(call.get("name")) and isinstance(call.get("args"), dict)
     ]
@@ -327,12 +312,6 @@ def _parts(content: Any) -> list[Json]:
     ]
 
 
-def _about(value: Json) -> Iterator[tuple[str, Any]]:
-    yield "model", text_member(value.get("model"))
-    tokens = obj(value.get("tokens"))
-    yield "usage", {name: tokens[own] for own, name in _USAGE.items() if count_member(tokens.get(own)) is not None}
-
-
 def _is_document(source: Source) -> bool:
     """Whether it is one text over many lines, as the versions before wrote it."""
     return _OPENED.match(source.read(0, _OPENING_BYTES)) is not None
@@ -366,13 +345,8 @@ class GeminiCliWriter:
     ) -> WrittenSession:
         """See :class:`formats.Writer`."""
         found = handed(records, metadata, "gemini", now)
-        about: dict[str, Any] = {
-            "sessionId": session,
-            "projectHash": hashlib.sha256(cwd.encode()).hexdigest(),
-            "startTime": now,
-            "lastUpdated": now,
-            "kind": "main",
-        }
+        about: Json = {"sessionId": session, "projectHash": hashlib.sha256(cwd.encode()).hexdigest()}
+        about |= {"startTime": now, "lastUpdated": now, "kind": "main"}
         if title := metadata.labels.get("title"):
             about["summary"] = title
         messages = [
@@ -416,11 +390,5 @@ def _call(call: dict[str, Any], result: list[dict[str, Any]], at: str) -> dict[s
     name = text_member(call.get("name")) or "tool"
     failed = any("error" in obj(obj(part.get("functionResponse")).get("response")) for part in result)
     known_as = text_member(call.get("id")) or hashlib.sha256(f"{at}/{name}".encode()).hexdigest()[:24]
-    return {
-        "id": known_as,
-        "name": name,
-        "args": obj(call.get("args")),
-        "result": result,
-        "status": "error" if failed else "success",
-        "timestamp": at,
-    }
+    about = {"id": known_as, "name": name, "args": obj(call.get("args")), "result": result}
+    return {**about, "status": "error" if failed else "success", "timestamp": at}

@@ -43,11 +43,8 @@ class GooseMessage:
         blocks = [block for content in self.content for block in blocks_in_goose(content, provider)]
         if not blocks or role not in ("user", "assistant"):
             return None
-        return (
-            NeutralMessage("assistant", tuple(_joined(blocks)))
-            if role == "assistant"
-            else NeutralMessage("user", tuple(blocks))
-        )
+        is_reply = role == "assistant"
+        return NeutralMessage("assistant" if is_reply else "user", tuple(_joined(blocks) if is_reply else blocks))
 
 
 def goose_seconds(value: object) -> float | None:
@@ -118,9 +115,8 @@ def blocks_in_goose(content: Json, provider: str) -> Iterator[Block]:
             call = obj(asked.get("value")) or asked
             if name := text_member(call.get("name")):
                 yield Call(text_in(content, "id"), name, arguments_of(call.get("arguments")))
-            elif error := text_member(
-                asked.get("error")
-            ):  # what the model wrote was no call; its answer names it all the same
+            elif error := text_member(asked.get("error")):
+                # What the model wrote was no call; its answer names it all the same.
                 yield Call(text_in(content, "id"), "invalid_call", {"error": error})
         case "toolResponse":
             yield _result(content)
@@ -130,9 +126,8 @@ def _result(content: Json) -> Result:
     answer = obj(content.get("toolResult"))
     value = answer.get("value")
     shown = obj(value).get("content") if isinstance(value, dict) else value
-    parts = tuple(
-        part for one in objects(shown) for part in blocks_in_goose(one, "") if isinstance(part, (Text, Media))
-    )
+    found = (part for one in objects(shown) for part in blocks_in_goose(one, ""))
+    parts = tuple(part for part in found if isinstance(part, (Text, Media)))
     failed = answer.get("status") == "error" or True in (obj(value).get("isError"), obj(value).get("is_error"))
     if not parts and (error := answer.get("error", value if not objects(shown) else None)) not in (None, [], {}):
         parts = (Text(as_text(error)),)

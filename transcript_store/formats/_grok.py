@@ -99,10 +99,8 @@ class _History:
             return
         if kind == "assistant":
             self.model = text_member(value.get("model_id")) or self.model
-            calls = [
-                Call(text_in(one, "id"), text_in(one, "name"), arguments_of(one.get("arguments")))
-                for one in objects(value.get("tool_calls"))
-            ]
+            given = ((text_in(one, "id"), text_in(one, "name"), one) for one in objects(value.get("tool_calls")))
+            calls = [Call(number, name, arguments_of(one.get("arguments"))) for number, name, one in given]
             extra = {"model": text_member(value.get("model_id"))}
             thoughts, self._thoughts = self._thoughts, []
             blocks = [*(block for block, _ in thoughts if getattr(block, "text", "")), Text(said), *calls]

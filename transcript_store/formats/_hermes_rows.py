@@ -9,7 +9,7 @@ from typing import Any
 from transcript_store.formats._document import parse_object
 from transcript_store.formats._document_lines import objects_on
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import Json, count_member, first_text, obj, objects, text_member
+from transcript_store.formats._members import Json, count_member, first_text, obj, objects, present, text_member
 from transcript_store.formats._scaffolding import Scaffolding, marked, texts_in
 from transcript_store.messages import as_text
 
@@ -70,11 +70,7 @@ def message_of_row(row: Json) -> Json | None:
         if not (calls or thoughts or text_member(content) or objects(content)):
             return None
         reply: Json = {"role": "assistant", "content": content if isinstance(content, (str, list)) else None}
-        return {
-            **reply,
-            **({"reasoning_content": thoughts} if thoughts else {}),
-            **({"tool_calls": calls} if calls else {}),
-        }
+        return reply | present(reasoning_content=thoughts, tool_calls=calls or None)
     if not isinstance(content, (str, list)) or role not in ("user", "tool", "system"):
         return None
     answers = {"tool_call_id": text_member(row.get("tool_call_id")) or ""} if role == "tool" else {}
@@ -128,13 +124,8 @@ def _model_at(time: object, used: list[Json]) -> str | None:
     """The one model that was in use at a time; None if several were, or none is known."""
     if not isinstance(time, (int, float)):
         return None
-    models = {
-        one["model"]
-        for one in used
-        if not one["task"]
-        and isinstance(one["first_seen"], (int, float))
-        and one["first_seen"] - 1 <= time <= last_seen(one) + 5
-    }
+    asked = (one for one in used if not one["task"] and isinstance(one["first_seen"], (int, float)))
+    models = {one["model"] for one in asked if one["first_seen"] - 1 <= time <= last_seen(one) + 5}
     return text_member(models.pop()) if len(models) == 1 else None
 
 

@@ -21,7 +21,17 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._members import Json, count_member, first_text, labels, obj, objects, text_member
+from transcript_store.formats._members import (
+    Json,
+    count_member,
+    first_text,
+    labels,
+    obj,
+    objects,
+    present,
+    text_in,
+    text_member,
+)
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps, replayed
@@ -68,12 +78,8 @@ def record_of(value: Json) -> Json:
     return {} if event is None else {"type": "context.append_loop_event", "event": event}
 
 
-_USAGE = {
-    "input_other": "inputOther",
-    "output": "output",
-    "input_cache_read": "inputCacheRead",
-    "input_cache_creation": "inputCacheCreation",
-}
+_USAGE = {"input_other": "inputOther", "output": "output"}
+_USAGE |= {"input_cache_read": "inputCacheRead", "input_cache_creation": "inputCacheCreation"}
 
 
 # ---- kimi ----
@@ -245,11 +251,12 @@ class _Session:
         step, self._step = self._step, None
         assert step is not None
         message = obj(step.message)
-        if self.model:
-            step.extra["model"] = self.model
-        about = {"usage": _usage(obj(event.get("usage"))), "stop_reason": text_member(event.get("finishReason"))}
-        step.extra |= {name: found for name, found in about.items() if found}
-        step.extra |= {"response_id": event["messageId"]} if text_member(event.get("messageId")) else {}
+        step.extra |= present(
+            model=self.model,
+            usage=_usage(obj(event.get("usage"))),
+            stop_reason=text_member(event.get("finishReason")),
+            response_id=text_member(event.get("messageId")),
+        )
         if not (message["content"] or message.get("tool_calls")):
             step.message = None
         elif not message["content"]:
@@ -316,19 +323,10 @@ def _undone(value: Json, context: Context) -> Context | None:
 def _compacted(value: Json, context: Context) -> Context | None:
     """What the user said, as far as it was kept, and the summary; of the versions before the summary, and the newest messages."""
     given = value.get("summary")
-    said = first_text(value.get("contextSummary"), given) or "".join(
-        part["text"] for part in objects(obj(given).get("content")) if isinstance(part.get("text"), str)
-    )
-    summary = (
-        [
-            (
-                PlannedRecord({"role": "user", "content": said}, marked_summary()),
-                {"kind": "compaction_summary"},
-            )
-        ]
-        if said
-        else []
-    )
+    parts = objects(obj(given).get("content"))
+    said = first_text(value.get("contextSummary"), given) or "".join(text_in(part, "text") for part in parts)
+    record = PlannedRecord({"role": "user", "content": said}, marked_summary())
+    summary: Context = [(record, {"kind": "compaction_summary"})] if said else []
     kept = count_member(value.get("keptUserMessageCount"))
     if kept is None or value.get("legacyTail") is True:
         gone = count_member(value.get("compactedCount", value.get("count")))
@@ -367,13 +365,9 @@ def _message(given: Json) -> Json | None:
     if role == "tool":
         return {**message, "tool_call_id": given["toolCallId"]} if text_member(given.get("toolCallId")) else None
     calls = [
-        {
-            "id": call["id"],
-            "type": "function",
-            "function": {"name": call["name"], "arguments": text_member(call.get("arguments")) or "{}"},
-        }
+        _function_call(call["id"], call["name"], text_in(call, "arguments"))
         for call in objects(given.get("toolCalls"))
-        if text_member(call.get("id")) and text_member(call.get("name"))
+        if text_in(call, "id") and text_in(call, "name")
     ]
     if role == "assistant" and calls:
         return {**message, "content": message["content"] or None, "tool_calls": calls}
@@ -396,12 +390,8 @@ def _add_part(message: Json, part: Json) -> None:
 
 
 def _picture(part: Json) -> Json | None:
-    url = (
-        text_member(obj(part.get("imageUrl", part.get("image_url"))).get("url"))
-        if part.get("type") == "image_url"
-        else None
-    )
-    return {"type": "image_url", "image_url": {"url": url}} if url else None
+    url = text_in(obj(part.get("imageUrl", part.get("image_url"))), "url")
+    return {"type": "image_url", "image_url": {"url": url}} if url and part.get("type") == "image_url" else None
 
 
 def _call(event: Json) -> Json | None:
@@ -409,7 +399,11 @@ def _call(event: Json) -> Json | None:
     if known_as is None or name is None:
         return None
     arguments = given if isinstance(given, str) else "{}" if given is None else json.dumps(given, ensure_ascii=False)
-    return {"id": known_as, "type": "function", "function": {"name": name, "arguments": arguments or "{}"}}
+    return _function_call(known_as, name, arguments)
+
+
+def _function_call(number: str, name: str, arguments: str) -> Json:
+    return {"id": number, "type": "function", "function": {"name": name, "arguments": arguments or "{}"}}
 
 
 def _result(event: Json) -> Json:
@@ -421,11 +415,8 @@ def _result(event: Json) -> Json:
     said = output if isinstance(output, str) else "" if output is None else as_text(output)
     note = text_member(result.get("note"))
     said = f"{said}\n{note}" if note else said
-    return {
-        "role": "tool",
-        "tool_call_id": event["toolCallId"],
-        "content": f"Error: {said}" if result.get("isError") is True else said,
-    }
+    said = f"Error: {said}" if result.get("isError") is True else said
+    return {"role": "tool", "tool_call_id": event["toolCallId"], "content": said}
 
 
 def _usage(given: Json) -> Json:

@@ -62,13 +62,8 @@ def _block(block: Block, family: str, shown: Callable[[Any], tuple[str, bool] | 
     match block:
         case Thinking():
             signature = block.signature if family == "claude" else ""
-            return Thinking(
-                block.text,
-                signature,
-                redacted=block.redacted,
-                own=own if known and family == "claude" else None,
-                provider=family,
-            )
+            its = own if known and family == "claude" else None
+            return Thinking(block.text, signature, redacted=block.redacted, own=its, provider=family)
         case Result() if own is not None:
             content = own.get("content")
             if (said := shown(content)) is not None:

@@ -38,8 +38,4 @@ class Omp(Pi):
     def labels_of(self, header: Json) -> dict[str, str]:
         parent = text_in(header, "parentSession").replace("\\", "/")
         name = parent.rpartition("/")[2].removesuffix(".jsonl").rpartition("_")[2]
-        return labels(
-            cwd=header.get("cwd"),
-            part_of=name if "/" in parent else None,
-            forked_from=None if "/" in parent else parent,
-        )
+        return labels(cwd=header.get("cwd"), **({"part_of": name} if "/" in parent else {"forked_from": parent}))

@@ -70,11 +70,9 @@ def _findings(rows: list[Row]) -> Iterator[ImportFinding]:
         value, odd = read_object(kept)
         yield from (ImportFinding(kind, f"{where} has {message}", number) for kind, message in odd)
         if value is None:
-            yield (
-                ImportFinding("too-deep", f"{where} is {TOO_DEEP}", number)
-                if is_too_deep(kept)
-                else ImportFinding("not-json", f"{where} holds no JSON object", number)
-            )
+            deep = is_too_deep(kept)
+            message = f"{where} is {TOO_DEEP}" if deep else f"{where} holds no JSON object"
+            yield ImportFinding("too-deep" if deep else "not-json", message, number)
         elif "__enc__" in value:
             message = f"{where} is encrypted with a key of its application: it cannot be read"
             yield ImportFinding("encrypted", message, number)

@@ -7,7 +7,6 @@ at hand. What it moved to ``session_transcript_archives`` is not read.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -69,9 +68,5 @@ def _line(row: dict[str, Any]) -> tuple[bytes, str | None]:
     raw = said.encode(errors="surrogatepass") if isinstance(said, str) else said
     if isinstance(raw, bytes) and raw.strip() and b"\n" not in raw:
         return raw, None
-    kept = (
-        {"base64": base64.b64encode(raw).decode()}
-        if isinstance(raw, bytes)
-        else sql_value(packed if said is None else said)
-    )
+    kept = sql_value(raw if isinstance(raw, bytes) or said is not None else packed)
     return orjson.dumps({"type": "unreadable_row", "seq": str(sql_value(row["seq"])), "row": kept}), why_not

@@ -158,7 +158,7 @@ def _generations(session: StoredSession) -> tuple[list[list[NeutralLine]], int]:
     reverted = obj(revert if isinstance(revert, dict) else json_column(revert)[0]).get("messageID")
     summarized = {one.data.get("parentID") for one in session.messages if _is_summary(one)}
     places = {one.id: place for place, one in enumerate(session.messages)}
-    allowance, is_left, left = Allowance(_Nothing()), False, 0
+    allowance, is_left, left = Allowance(), False, 0  # the size of a database is not that of a session
     found: list[list[NeutralLine]] = [[NeutralLine([line]) for line in session.before]]
     so_far: list[NeutralLine] = []
     kept: list[NeutralLine] = []
@@ -182,15 +182,6 @@ def _generations(session: StoredSession) -> tuple[list[list[NeutralLine]], int]:
             found[-1] += kept
             kept = []
     return found if found[0] or len(found) == 1 else found[1:], left
-
-
-class _Nothing:
-    """The size of a database is not that of a session."""
-
-    name, size = "", 0
-
-    def read(self, _offset: int, _size: int) -> bytes:
-        return b""
 
 
 def _is_summary(message: StoredMessage) -> bool:

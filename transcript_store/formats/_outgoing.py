@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from transcript_store.conversation import ConversationMetadata, Record
-from transcript_store.formats._arranging import Arranged, arranged_for, messages_of, to_neutral
-from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Result
+from transcript_store.formats._arranging import arranged_for, messages_of, to_neutral
+from transcript_store.formats._neutral import Block, Form, Losses, NeutralMessage, Result, Role
 from transcript_store.formats._plan import Loss
 
+_MadeT = TypeVar("_MadeT")
 _ITS_OWN = "what a program said of its surroundings stays here: the other program says its own"
 
 
@@ -23,6 +24,24 @@ class OutgoingConversation:
     messages: tuple[tuple[dict[str, Any], str], ...]
     """Each with the time of the record that it was made of; of the one before, if it was made up."""
     losses: tuple[Loss, ...]
+
+
+class ProgramForm:
+    """The form of a program that is only written: a base class. A form that several messages of a turn share overrides ``messages_of``."""
+
+    name: str
+    alternates = False
+    marks_failures = True
+    id_length = 64
+
+    def turn_of(self, message: dict[str, Any]) -> NeutralMessage:
+        raise NotImplementedError("the program's reader reads its files")
+
+    def holds(self, block: Block, role: Role) -> bool:
+        raise NotImplementedError
+
+    def messages_of(self, turn: NeutralMessage) -> Sequence[dict[str, Any]]:
+        raise NotImplementedError("a turn is not a list of messages there")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +87,27 @@ def handed(
     losses = Losses()
     said = outgoing_records(records, metadata, losses, keeps_prompt=keeps_prompt)
     found = messages_of(turns_said(said, metadata.provider or "openai"), form)
-    if not found.messages:
-        raise ValueError("the conversation has no message that could be sent")
     losses.add(found.losses)
-    timed: list[tuple[dict[str, Any], str]] = []
-    at = said[0].at if said else now
-    for message, origin in zip(found.messages, found.origins, strict=True):
-        at = said[origin[0]].at if origin else at
-        timed.append((message, at))
-    return OutgoingConversation(tuple(timed), losses.found())
+    timed = timed_records(found.messages, found.origins, said, now)
+    return OutgoingConversation(tuple((message, at) for message, _, at in timed), losses.found())
+
+
+def timed_records(
+    made: Sequence[_MadeT], origins: Sequence[tuple[int, ...]], said: list[OutgoingRecord], now: str
+) -> list[tuple[_MadeT, dict[str, Any], str]]:
+    """What was made of records, each with its record's extra and time; what was made up has no extra, and the time of the one before.
+
+    Raises:
+        ValueError: nothing was made.
+    """
+    if not made:
+        raise ValueError("the conversation has no message that could be sent")
+    at, found = said[0].at if said else now, []
+    for one, origin in zip(made, origins, strict=True):
+        record = said[origin[0]] if origin else None
+        at = at if record is None else record.at
+        found.append((one, {} if record is None else record.extra, at))
+    return found
 
 
 def turns_said(said: list[OutgoingRecord], provider: str) -> list[NeutralMessage]:
@@ -91,9 +122,13 @@ def _failed(turn: NeutralMessage) -> NeutralMessage:
 
 
 def arranged_records(
-    records: Iterable[Record], metadata: ConversationMetadata, form: Form, losses: Losses
-) -> tuple[list[OutgoingRecord], Arranged]:
-    """What is said, and as turns of a program whose messages stand one behind the other, whoever speaks: no role for the system."""
+    records: Iterable[Record], metadata: ConversationMetadata, form: Form, losses: Losses, now: str
+) -> list[tuple[NeutralMessage, dict[str, Any], str]]:
+    """The turns for a program that has no role for the system, and where one speaker may have several; each with its extra and time.
+
+    Raises:
+        ValueError: there is no message.
+    """
     said = outgoing_records(records, metadata, losses)
     turns: list[NeutralMessage] = []
     for turn in turns_said(said, metadata.provider or ""):
@@ -102,7 +137,7 @@ def arranged_records(
         turns.append(NeutralMessage("user", turn.blocks) if turn.role == "system" else turn)
     arranged = arranged_for(turns, form, join=False)
     losses.add(arranged.losses)
-    return said, arranged
+    return timed_records(arranged.turns, arranged.origins, said, now)
 
 
 def json_line(value: object) -> bytes:

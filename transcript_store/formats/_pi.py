@@ -25,9 +25,9 @@ from typing import Any
 
 from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.errors import InvalidMessageError
-from transcript_store.formats._arranging import FORMS, as_said, form_family
+from transcript_store.formats._arranging import FORMS, LOST_THINKING, as_said, form_family
 from transcript_store.formats._lines import KeptLines
-from transcript_store.formats._members import labels, objects, text_in
+from transcript_store.formats._members import labels, obj, objects, text_in
 from transcript_store.formats._neutral import (
     Block,
     Call,
@@ -44,7 +44,7 @@ from transcript_store.formats._neutral import (
 )
 from transcript_store.formats._neutral_lines import form_by_name
 from transcript_store.formats._openclaw import is_openclaw, sessions_of
-from transcript_store.formats._outgoing import OutgoingRecord, arranged_records, json_line
+from transcript_store.formats._outgoing import ProgramForm, arranged_records, json_line
 from transcript_store.formats._packing import pack_line
 from transcript_store.formats._plan import (
     ImportFinding,
@@ -187,11 +187,7 @@ def _ran(message: dict[str, Any]) -> str:
 
 # ---- pi ----
 
-_ENTRIES = frozenset(
-    {"message", "compaction", "model_change", "thinking_level_change", "branch_summary", "custom_message"}
-)
-
-
+_ENTRIES = ("message", "compaction", "model_change", "thinking_level_change", "branch_summary", "custom_message")
 _OF_CLAUDE = ("tool_use", "tool_result")
 _OF_OMP = ("title_change", "session_init", "model_usage")
 
@@ -311,13 +307,8 @@ def _is_ours(value: dict[str, Any]) -> bool:
 
 def _is_anothers(value: dict[str, Any]) -> bool:
     """Whether only a program writes it that took over the entries and not the messages: Factory Droid has Claude's blocks."""
-    message = value.get("message")
-    blocks = objects(message.get("content")) if isinstance(message, dict) else []
-    return (
-        is_omp(value)
-        or value.get("type") == "session_start"
-        or any(block.get("type") in _OF_CLAUDE for block in blocks)
-    )
+    has_blocks = any(block.get("type") in _OF_CLAUDE for block in objects(obj(value.get("message")).get("content")))
+    return has_blocks or is_omp(value) or value.get("type") == "session_start"
 
 
 def is_omp(value: dict[str, Any]) -> bool:
@@ -489,9 +480,7 @@ def _losses(look: _FirstPass, way: list[_Node], form: Form) -> tuple[Loss, ...]:
         turn = None if value is None else _turn(value)
         for block in turn.blocks if turn is not None else ():
             if isinstance(block, Thinking) and not form.holds(block, "assistant"):
-                losses.note(
-                    "thinking", "thinking was left out: another provider thought it, or its signature is missing"
-                )
+                losses.note("thinking", LOST_THINKING)
     return losses.found()
 
 
@@ -514,16 +503,10 @@ _APIS = {
 _STOPS = ("stop", "length", "toolUse")
 
 
-class PiForm:
+class PiForm(ProgramForm):
     """What pi's messages have a place for. Whose thinking it is they say themselves, so it is kept whoever thought it."""
 
     name = "pi"
-    alternates = False
-    marks_failures = True
-    id_length = 64
-
-    def turn_of(self, message: dict[str, Any]) -> NeutralMessage:
-        raise NotImplementedError("_pi_blocks reads them: they stand in entries")
 
     def holds(self, block: Block, role: Role) -> bool:
         if isinstance(block, Thinking):
@@ -555,16 +538,11 @@ class PiWriter:
         self, records: Iterable[Record], metadata: ConversationMetadata, *, session: str, cwd: str, now: str
     ) -> WrittenSession:
         """See :class:`formats.Writer`."""
-        losses = Losses()
-        form = PiForm()
-        said, arranged = arranged_records(records, metadata, form, losses)
+        losses, form = Losses(), PiForm()
         lines: list[dict[str, Any]] = []
-        at = said[0].at if said else now
-        for turn, origins in zip(arranged.turns, arranged.origins, strict=True):
-            origin = said[origins[0]] if origins else None
-            at = at if origin is None else origin.at
+        for turn, extra, at in arranged_records(records, metadata, form, losses, now):
             for message in form.messages_of(turn):
-                about = _about_reply(turn, origin, metadata) if turn.role == "assistant" else {}
+                about = _about_reply(turn, extra, metadata) if turn.role == "assistant" else {}
                 moment = {"timestamp": int(datetime.fromisoformat(at).timestamp() * 1000)}
                 lines.append({"type": "message", "timestamp": at, "message": {**message, **about, **moment}})
         if not lines:
@@ -583,8 +561,7 @@ def _place(number: int) -> dict[str, Any]:
     return {"id": f"{number:08x}", "parentId": f"{number - 1:08x}" if number else None}
 
 
-def _about_reply(turn: NeutralMessage, origin: OutgoingRecord | None, metadata: ConversationMetadata) -> dict[str, Any]:
-    extra = {} if origin is None else origin.extra
+def _about_reply(turn: NeutralMessage, extra: dict[str, Any], metadata: ConversationMetadata) -> dict[str, Any]:
     family = form_family(metadata.provider or "")
     items = any(block.provider == "openai-responses" for block in turn.blocks)
     api, provider = _APIS["openai-responses" if items else family] if family in _APIS else _APIS["openai"]

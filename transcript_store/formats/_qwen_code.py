@@ -52,13 +52,9 @@ class QwenCode:
         titles = [about.titles[link.id] for link in chain.way if link.id in about.titles]
         session = about.session or chain.first
         generations = chain.generations(partial(_entries, chain.lines, about.prompts), _JOINED)
-        found = labels(
-            title=next(reversed(titles), text_member(beside.get("description"))),
-            cwd=about.cwd,
-            git_branch=about.branch,
-            forked_from=about.forked_from,
-            part_of=session if about.agent else None,
-        )
+        title = next(reversed(titles), text_member(beside.get("description")))
+        found = labels(title=title, cwd=about.cwd, git_branch=about.branch, forked_from=about.forked_from)
+        found |= {"part_of": session} if about.agent else {}
         models = [about.models[link.id] for link in chain.way if link.id in about.models]
         yield SessionPlan(
             format=self.name,

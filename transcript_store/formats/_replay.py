@@ -72,9 +72,9 @@ class Allowance:
     RECORD = 200
     """What a record takes beside its message, in bytes."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source | None = None) -> None:
         self._times = self.TIMES
-        self._bytes = max(self.BYTES, self.OF_THE_SOURCE * source.size)
+        self._bytes = max(self.BYTES, self.OF_THE_SOURCE * (0 if source is None else source.size))
 
     def takes(self, sizes: Iterable[int]) -> bool:
         """Whether it may begin anew once more, and take over messages of these sizes in bytes."""

@@ -83,10 +83,8 @@ class UnifiedSession:
         if payload.get("method") == "turn/start" and asked.get("message"):
             self.id = self.id or text_member(asked.get("sessionId"))
             turn = text_in(payload, "client_command_id")
-            entries.setdefault(
-                f"user-{turn}-1",
-                SeenEntry({"type": "message", "role": "user", "content": asked["message"], "turnId": turn}),
-            )
+            seen = SeenEntry({"type": "message", "role": "user", "content": asked["message"], "turnId": turn})
+            entries.setdefault(f"user-{turn}-1", seen)
 
     def _both(self, dialogue: Dialogue, entries: list[SeenEntry], sent: list[SourceLine]) -> Steps:
         last = max((place for place, one in enumerate(entries) if one.is_compaction), default=-1)

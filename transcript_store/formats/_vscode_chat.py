@@ -132,16 +132,13 @@ class _Chat:
             self._of = {}
         after = applied(self.state, value)
         if after is None:
-            self._findings.append(
-                ImportFinding("bad-operation", "it fits nothing that stands before it", line.number, line.offset)
-            )
+            message = "it fits nothing that stands before it"
+            self._findings.append(ImportFinding("bad-operation", message, line.number, line.offset))
             self._others.append(line)
             return
         first = after is not self.state and not self.state
         self.state = after
-        place = (
-            path[1] if path[:1] == ["requests"] and len(path) > 1 else len(requests) if path == ["requests"] else None
-        )
+        place = next(iter(path[1:]), len(requests)) if path[:1] == ["requests"] else None
         if type(place) is int and not first and 0 <= place < len(objects(after.get("requests"))):
             self._of.setdefault(place, []).append(line)
         else:

@@ -72,7 +72,7 @@ class AcpUpdates:
 
 
 def _update(value: Json) -> Json:
-    """What a line says of the session; empty if it says nothing of one."""
+    """The update that a line carries; empty if it carries none."""
     params = obj(value.get("params")) if "params" in value else value
     if value.get("method") == "session/prompt":
         return {"sessionUpdate": "user_prompt", "prompt": params.get("prompt")}
@@ -81,7 +81,7 @@ def _update(value: Json) -> Json:
 
 
 class _Updates:
-    """What is known of a session as its updates are read, and what of it is in force."""
+    """The state of a session while its updates are read."""
 
     def __init__(self, source: Source) -> None:
         self._allowance, self._is_allowed = Allowance(source), True
@@ -92,7 +92,7 @@ class _Updates:
         self.model: str | None = None
         self._context: list[Draft] = []
         self._prompts: list[int] = []
-        """Where in the context each prompt that counts stands."""
+        """The index in the context of each prompt that counts."""
         self._has_numbers = False
         """Whether a prompt had its number: from then on those without one are no prompts of the user."""
         self._asked: list[Block] = []
@@ -145,7 +145,7 @@ class _Updates:
             self.dialogue.event(line, at=at)
 
     def _asked_out(self) -> Iterator[Draft]:
-        """What the user said in chunks, now that it has ended."""
+        """Yield the user's message, whose chunks have ended."""
         if self._asked_lines:
             if self._counts:
                 self._prompts.append(len(self._context))

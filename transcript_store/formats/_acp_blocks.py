@@ -28,7 +28,7 @@ def blocks_of(content: object) -> list[Block]:
 
 
 def answer_of(call: Json) -> Iterator[Text | Media]:
-    """What a call answered: its content, else its raw output."""
+    """The result of a call: its content, else its raw output."""
     found = False
     for one in objects(call.get("content")):
         inner = blocks_of([one.get("content")]) if one.get("type") == "content" else blocks_of([one])

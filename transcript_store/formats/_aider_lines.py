@@ -35,16 +35,16 @@ def _numbered(raws: list[bytes], offset: int) -> list[SourceLine]:
 
 
 def grouped(lines: list[SourceLine]) -> Iterator[tuple[str, list[SourceLine]]]:
-    """The lines that belong together, and what they are.
+    """Group the lines, each group with its kind.
 
-    The program writes an empty line behind a heading and behind what the model said, and one before what the user types.
+    The program writes an empty line after a heading and after a reply, and one before a prompt.
     """
     group: list[SourceLine] = []
     empty: list[SourceLine] = []
     """Empty lines that are not in a group yet."""
     kind = ""
     follows = False
-    """Whether the line before is the program's, or a prompt: then a report may begin whose end stands on a later line."""
+    """True if the line before is the program's or a prompt. A report may start then, and its end may be on a later line."""
     is_open = False
     """Whether a report has not ended."""
     for line in lines:

@@ -55,7 +55,7 @@ def _is_step(value: Json) -> bool:
 
 
 class _Steps:
-    """What is known of a conversation as its steps are read."""
+    """The state of a conversation while its steps are read."""
 
     def __init__(self) -> None:
         self.dialogue = Dialogue()
@@ -63,7 +63,7 @@ class _Steps:
         self.model: str | None = None
         self._is_begun = False
         self._waiting: deque[Call] = deque()
-        """Calls of the last reply whose result has not come."""
+        """Calls of the last reply that have no result yet."""
 
     def walk(self, lines: Iterable[SourceLine]) -> Steps:
         for line in lines:

@@ -43,7 +43,7 @@ FORMS: dict[str, Form] = {form.name: form for form in (Claude(), ChatCompletions
 
 _PYDANTIC_AI = PydanticAi()
 _OF_FRAMEWORKS = {"openai-agents": "openai-responses", "claude-agent-sdk": "claude"}
-"""The forms of the items that ``transcript_store.integrations`` keeps. Those of pydantic-ai are a form of its own, which is only read."""
+"""The forms of the items that ``transcript_store.integrations`` stores. pydantic-ai has another form, which is only read."""
 
 MISSING = "The result of this call is not in this conversation."
 OPENING = "(This conversation begins with a reply; what it replied to is not in it.)"
@@ -58,7 +58,7 @@ class Arranged:
 
     turns: tuple[NeutralMessage, ...]
     origins: tuple[tuple[int, ...], ...]
-    """Of each turn: the places of the turns that it was made of. Empty for one that was made up."""
+    """For each turn the indexes of its source turns; empty for one that was added here."""
     losses: tuple[Loss, ...]
 
 
@@ -68,14 +68,14 @@ class ArrangedMessages:
 
     messages: tuple[dict[str, Any], ...]
     origins: tuple[tuple[int, ...], ...]
-    """Of each message: the places of the turns that it was made of. Empty for one that was made up."""
+    """For each message the indexes of its source turns; empty for one that was added here."""
     losses: tuple[Loss, ...]
 
 
 def to_neutral(messages: Iterable[dict[str, Any]], provider: str) -> tuple[NeutralMessage, ...]:
-    """One turn a message, in order. A form that is not known is read as chat completions, which most servers speak.
+    """One turn per message, in order. A message of an unknown form is read as chat completions, which most servers use.
 
-    ``openai`` means either of its forms: each message says itself which one it has.
+    ``openai`` covers both of OpenAI's forms: each message shows which one it has.
     """
     family = form_family(provider)
     if family == _PYDANTIC_AI.name:
@@ -84,7 +84,7 @@ def to_neutral(messages: Iterable[dict[str, Any]], provider: str) -> tuple[Neutr
 
 
 def form_family(provider: str) -> str:
-    """In whose form the messages of a provider are, or of a framework that :mod:`transcript_store.integrations` keeps."""
+    """The form of a provider's messages, or of a framework that :mod:`transcript_store.integrations` stores."""
     return _OF_FRAMEWORKS.get(provider, provider_family(provider))
 
 
@@ -96,7 +96,7 @@ def is_form_known(provider: str) -> bool:
 def messages_of(
     turns: Sequence[NeutralMessage], provider: str, *, thinking_as_text: bool = False, join: bool = True
 ) -> ArrangedMessages:
-    """The turns as messages that this provider accepts; ``join`` as for :func:`arranged_for`.
+    """The turns as messages that this provider accepts; ``join`` as in :func:`arranged_for`.
 
     Raises:
         KeyError: no form has this name; ``FORMS`` lists them.
@@ -114,7 +114,7 @@ def messages_of(
 
 
 def as_said(turn: NeutralMessage, form: Form) -> list[dict[str, Any]]:
-    """One turn alone, as it was said: what the form holds of it, and nothing made up. Empty if it holds nothing of it."""
+    """One turn in the form, with nothing added; empty if the form holds none of its blocks."""
     said = NeutralMessage(turn.role, tuple(block for block in turn.blocks if form.holds(block, turn.role)))
     return list(form.messages_of(said)) if said.blocks else []
 
@@ -122,9 +122,9 @@ def as_said(turn: NeutralMessage, form: Form) -> list[dict[str, Any]]:
 def arranged_for(
     turns: Sequence[NeutralMessage], form: Form, *, thinking_as_text: bool = False, join: bool = True
 ) -> Arranged:
-    """The turns by the rules of a form, each block one that it holds. A turn that is in order stays the same object.
+    """The turns by the rules of a form, with the blocks that it holds. A turn that needs no change stays the same object.
 
-    Without ``join`` a speaker may have several turns in a row, as in the files of programs that join them when they send them.
+    Without ``join`` a speaker may have several turns in a row, as in the files of programs that join them on sending.
     """
     arrangement = _Arrangement(form, turns, thinking_as_text=thinking_as_text, join=join)
     for place, turn in enumerate(turns):
@@ -252,10 +252,9 @@ def _says(given: Block, arranged: Block, form: Form) -> bool:
 
 
 def _answers(turns: Sequence[NeutralMessage], losses: Losses) -> dict[tuple[int, int], tuple[int, Result]]:
-    """By the place of a call (its turn, its block): its result, and the result's turn.
+    """The result of each call, and the result's turn, by the call's place (turn, block).
 
-    A result belongs to the first call before it that has its id and no result yet. If it has no id, the name decides. Of calls
-    with one id, or one name, only the newest ones wait: those that were made since somebody else last spoke.
+    A result belongs to the first open call with its id; without an id, with its name. Only calls of the newest reply are open.
     """
     answers: dict[tuple[int, int], tuple[int, Result]] = {}
     waiting: dict[tuple[str, str], deque[tuple[int, tuple[int, int]]]] = defaultdict(deque)

@@ -37,7 +37,7 @@ class Attached(NamedTuple):
     """A file of an export."""
 
     name: str
-    """What the user called it, or what it is called in the export."""
+    """The user's name for it, or its name in the export."""
     type: str
     """``text/plain`` of a text, whatever it is; empty if it is of no known type."""
     data: bytes
@@ -62,9 +62,8 @@ class AttachedFiles:
         self._source = source
 
     def find(self, pointer: str, name: str | None = None) -> Attached | None:
-        """The file that a message names by its id, or by an address with the id in it. None if it is not there, or is too long.
-
-        ``name`` is what the message calls it.
+        """The file that a message names by id, or by an address with the id; None if it is missing or too long. ``name`` is its
+        name there.
         """
         path = next((self._paths[each] for each in _FILE_ID.findall(pointer) if each in self._paths), None)
         data = None if path is None else self._source.beside(path, longest=LONGEST_BYTES)

@@ -41,7 +41,7 @@ from transcript_store.messages import as_text
 
 _LONGEST_GAP_BYTES = 1 << 16
 _NOTHING = b"\xef\xbb\xbf \t\r\n,[]"
-"""What stands between conversations."""
+"""Bytes that may separate conversations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,15 @@ class Export(ABC):
     name: str
     provider: str
     member: str
-    """Of a conversation: what its messages stand in."""
+    """The member of a conversation that has its messages."""
     in_order = False
-    """Whether they stand there as they were said, so that one may follow the one before it where its parent is not there."""
+    """True if the messages are stored in the order of the conversation, so that one may follow the one before it if its parent is
+    missing.
+    """
 
     @abstractmethod
     def recognizes(self, head: SourceHead) -> bool:
-        """Whether a source that begins so is of this site."""
+        """True for a source of this site."""
 
     @abstractmethod
     def session(self, conversation: Json) -> str | None:
@@ -77,11 +79,11 @@ class Export(ABC):
 
     @abstractmethod
     def leaf(self, conversation: Json, nodes: list[ExportNode]) -> str | None:
-        """Where the conversation ends; None if its messages are no tree, but stand in order."""
+        """The id of the last message; None if the messages are a list and not a tree."""
 
     @abstractmethod
     def times(self, conversation: Json, nodes: list[ExportNode]) -> tuple[object, Iterable[object]]:
-        """When the conversation last changed, and when its messages were said, as they stand there."""
+        """When the conversation last changed, and when its messages were sent, as the export has them."""
 
     @abstractmethod
     def told(self, path: list[ExportNode], losses: Losses, files: AttachedFiles) -> list[list[Draft]]:
@@ -178,7 +180,7 @@ class Export(ABC):
             yield from event(other)
 
     def _left(self, node: ExportNode, files: AttachedFiles) -> list[Draft]:
-        """What a node beside the way says."""
+        """The messages of a node beside the path."""
         return self.told([node], Losses(), files)[0]
 
     def _read(
@@ -206,7 +208,7 @@ class Export(ABC):
 
 
 def _beside(source: Source, spans: list[Span]) -> Iterator[ImportFinding]:
-    """What stands beside the conversations and is none: an array with something in it, a number, a text."""
+    """Report bytes between the conversations that are not one: an array with content, a number, a text."""
     at = 0
     for span in (*spans, Span(source.size, 0)):
         size = span.offset - at
@@ -226,7 +228,7 @@ def _unread(source: Source, span: Span) -> Iterator[PlannedRecord]:
 def _path(
     nodes: list[ExportNode], leaf: str | None, *, in_order: bool
 ) -> tuple[list[ExportNode], list[tuple[str, str]]]:
-    """The nodes from the root to the leaf, and what is wrong with the tree. ``in_order``: they stand as they were said."""
+    """The nodes from the root to the leaf, and the faults of the tree. ``in_order``: they are stored in the order of the conversation."""
     if leaf is None:
         return nodes, []
     places = {node.id: place for place, node in enumerate(nodes)}
@@ -252,9 +254,9 @@ def _path(
 
 
 def _not_yet_seen(below: dict[int, int], at: int) -> int | None:
-    """The nearest place before ``at`` that was not seen. ``below``: for each that was, an earlier one; all between the two were seen.
+    """The nearest unseen place before ``at``. ``below`` maps each seen place to an earlier one; all between the two were seen.
 
-    Each step shortens the way for the next one: going down place by place, a file could make it walk over the same ones again and again.
+    Each step shortens the path for the next one. Place by place, a hostile file would cause quadratic time.
     """
     while at in below:
         below[at] = at = below.get(below[at], below[at])
@@ -262,7 +264,7 @@ def _not_yet_seen(below: dict[int, int], at: int) -> int | None:
 
 
 def part_of(value: object, *names: str) -> object:
-    """What stands in an object, or in one within it."""
+    """The member of an object, or of an object within it."""
     for name in names:
         value = obj(value).get(name)
     return value
@@ -310,7 +312,7 @@ class ChatGpt(Export):
         return [one if one.parent in mapping else replace(one, parent=above.get(one.id, one.parent)) for one in found]
 
     def leaf(self, conversation: Json, nodes: list[ExportNode]) -> str | None:
-        """What the export names; else the last node that nobody names as its parent."""
+        """The node that the export names; else the last node without children."""
         if found := text_member(conversation.get("current_node")):
             return found
         parents = {node.parent for node in nodes}
@@ -332,14 +334,14 @@ class ChatGpt(Export):
 
 
 class _Talk:
-    """What is said on the way to the current node, and which calls have no result yet."""
+    """The messages on the path to the current node, and the calls without a result."""
 
     def __init__(self, losses: Losses, files: AttachedFiles) -> None:
         self._losses, self._files = losses, files
         self._calls: list[tuple[str, str]] = []
         """Those without a result: recipient and id."""
         self._result: tuple[object, Json] | None = None
-        """The tool that spoke last and its message, until somebody else speaks."""
+        """The last tool and its message, until another speaker follows."""
 
     def messages(self, node: ExportNode) -> list[Draft]:
         value = obj(node.value.get("message"))
@@ -371,7 +373,7 @@ class _Talk:
         return [Draft({"role": role, "content": said}, extra, at), *behind]
 
     def _answer(self, tool: object, said: str) -> Json | None:
-        """A tool's message; None if it goes on with the one before (a search says each file that it found), or answers nothing."""
+        """A tool's message; None if it continues the one before (a search reports each file by itself), or answers no call."""
         asked = next((call for call in self._calls if call[0] == tool or call[0].startswith(f"{tool}.")), None)
         if asked is None and self._result is not None and (self._result[0] == tool or not self._calls):
             self._result[1]["content"] += "\n" + said
@@ -442,7 +444,7 @@ def _uploads(metadata: Json) -> Iterator[Json]:
 
 
 def _with_links(said: str, metadata: Json) -> str:
-    """The text with the addresses that its citations stand for: the site writes private characters instead."""
+    """The text with the addresses of its citations; the site writes private characters instead."""
     for reference in objects(metadata.get("content_references")):
         marker = text_member(reference.get("matched_text"))
         if not marker or not marker.strip() or marker not in said:
@@ -456,7 +458,7 @@ def _with_links(said: str, metadata: Json) -> str:
 
 
 def _pointers(part: Json) -> Iterator[Json]:
-    """The part, or what of its members names a file: what was spoken has its sound one level deeper, and pictures of a camera."""
+    """The objects of a part that name a file. Speech has its sound one level deeper, and so have camera pictures."""
     for each in (part, *part.values()):
         yield from (one for one in (objects(each) or [obj(each)]) if text_member(one.get("asset_pointer")))
 
@@ -472,7 +474,7 @@ def _pointers(part: Json) -> Iterator[Json]:
 _CLAUDE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 _NOBODY = ("00000000-0000-4000-8000-000000000000", "00000000-0000-0000-0000-000000000000")
-"""What the first message names as its parent."""
+"""The parent that the first message names."""
 
 
 class ClaudeAi(Export):
@@ -498,7 +500,7 @@ class ClaudeAi(Export):
         return [replace(one, parent=None) if one.parent in _NOBODY else one for one in found]
 
     def leaf(self, conversation: Json, nodes: list[ExportNode]) -> str | None:
-        """What the export names; else the last message, if a message names another as its parent."""
+        """The message that the export names; else the last one, if any message has a parent here."""
         known = {node.id for node in nodes}
         if not any(node.parent in known for node in nodes):
             return None
@@ -535,7 +537,7 @@ def _messages(value: Json, losses: Losses) -> list[Draft]:
 
 
 class _ExportMessage:
-    """What one message says, in turns: the results of tools are the user's."""
+    """One message of the export as turns: results of tools are the user's."""
 
     def __init__(self, uuid: str, role: str, losses: Losses) -> None:
         self.said: list[tuple[str, list[Json]]] = []

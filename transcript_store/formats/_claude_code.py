@@ -53,10 +53,9 @@ from transcript_store.formats._trees import Segment, TreeMessage, left_finding, 
 
 
 def with_side_lines(look: FirstPass, way: list[TreeLine]) -> list[TreeLine]:
-    """The way, and the lines of its replies that it misses, the results that hang on them, and what was asked behind those.
+    """The path with the lines of its replies that it misses, the results of these, and prompts sent after those.
 
-    Tools that run side by side are calls on lines of their own, and each result names its own call as its parent: only one of
-    them is on the way.
+    Parallel calls are lines of their own, and each result names its call as its parent: only one of them is on the path.
     """
     seen = {node.place for node in way}
     lines: dict[tuple[str, str], list[TreeLine]] = defaultdict(list)
@@ -107,7 +106,7 @@ def generations_of(look: FirstPass, way: list[TreeLine], findings: list[ImportFi
 
 
 def _taken_at(said: list[TreeMessage[TreeLine]], kept: tuple[str, str, str] | None) -> int:
-    """Behind the line that a compaction names; else behind its summary."""
+    """The index after the line that a compaction names; else after its summary."""
     anchor = None if kept is None else kept[2]
     behind = [at for at, one in enumerate(said, 1) if any(node.id == anchor for node in one.nodes)]
     summaries = [at for at, one in enumerate(said, 1) if one.nodes[0].summary]
@@ -117,7 +116,7 @@ def _taken_at(said: list[TreeMessage[TreeLine]], kept: tuple[str, str, str] | No
 def _kept_of(
     look: FirstPass, way: list[TreeLine], positions: dict[str, int], boundary: TreeLine, findings: list[ImportFinding]
 ) -> list[TreeMessage[TreeLine]]:
-    """What a compaction kept: the lines from the first to the last that it names."""
+    """The lines that a compaction kept, from the first to the last that it names."""
     assert boundary.kept is not None
     head, tail, _ = boundary.kept
     first, last = positions.get(head), positions.get(tail)
@@ -151,7 +150,7 @@ def _said(nodes: list[TreeLine]) -> list[TreeMessage[TreeLine]]:
 
 
 def _behind_results(said: Iterable[TreeMessage[TreeLine]]) -> Iterator[TreeMessage[TreeLine]]:
-    """What the user said between a call and its results stands behind them: nothing may be sent in between."""
+    """Move prompts between a call and its results after the results: no provider accepts anything in between."""
     queued: list[TreeMessage[TreeLine]] = []
     for one in said:
         if one.nodes[0].is_queued:
@@ -168,14 +167,14 @@ def _behind_results(said: Iterable[TreeMessage[TreeLine]]) -> Iterator[TreeMessa
 
 _ABOUT_A_SESSION = ("queue-operation", "custom-title", "ai-title", "agent-name", "mode", "permission-mode")
 _MOST_LINES = 100
-"""Of a reply whose lines are kept with holes: each is looked for in the whole message."""
+"""A longer reply is packed without holes: each line would be searched in the whole message."""
 
 _ABOUT = (("id", "response_id"), ("model", "model"), ("stop_reason", "stop_reason"), ("usage", "usage"))
 """Members of a reply, and what they are called in a record's ``extra``."""
 
 
 class ClaudeCode:
-    """Reads a session file, or the file of a sub-agent. With ``branches``, each branch that was left is a plan of its own too."""
+    """Reads a session file, or the file of a sub-agent. With ``branches``, each branch that was left is also a plan."""
 
     name = "claude-code"
     revision = 2
@@ -274,9 +273,10 @@ def _is_anothers(value: dict[str, Any]) -> bool:
 
 
 def _session(look: FirstPass, name: str) -> str:
-    """The session's id. Lines that were taken over from another session keep its id: the file's name, or the last one, counts.
+    """The id of the session: the file's name if a line has this id, else the last id. Lines taken over keep the id of their
+    session.
 
-    What the program printed of a session is not the session's own file: the two have different lines.
+    Output that was printed is not the session's own file: its lines differ, so it has another id.
     """
     if look.streamed:
         return f"{look.streamed}/stream"
@@ -285,7 +285,7 @@ def _session(look: FirstPass, name: str) -> str:
 
 
 def _learn_beside(look: FirstPass, source: Source) -> None:
-    """Titles that stand beside a session: what the user called it, what the program's list says, and what a sub-agent was asked for."""
+    """Learn the titles beside a session: the user's, the one in the program's list, the task of a sub-agent."""
     stem = file_of(source).removesuffix(".jsonl")
     if custom := text_in(object_beside(source, f"{stem}/custom-title.json"), "customTitle"):
         look.titles["custom-title"] = custom

@@ -19,14 +19,14 @@ from transcript_store.formats._plan import ImportFinding, WrittenSession
 from transcript_store.formats._scaffolding import CLAUDE_CODE, texts_in
 
 IN_THE_TREE = frozenset({"user", "assistant", "system", "attachment", "progress"})
-"""The types whose lines name a parent. ``progress`` is never a leaf: later versions pass it over."""
+"""The types whose lines name a parent. ``progress`` is never a leaf: later versions skip it."""
 SPEAKERS = ("user", "assistant")
 _GIVEN = frozenset({"file", "directory", "pdf_reference", "mcp_resource", "selected_lines_in_ide", "edited_text_file"})
-"""Attachments that a model is sent beside what was said, in a form of the program's own."""
+"""Attachments that the program sends to a model in a form of its own."""
 SYNTHETIC = "<synthetic>"
-"""The model of what the program wrote as a reply: its own words, or what the model had written when the user stopped it."""
+"""The model of a reply that the program wrote: its own text, or the text of a reply that the user stopped."""
 _OWN_WORDS = frozenset({"No response requested.", "(no content)"})
-"""What the program says in the model's name. Errors have ``isApiErrorMessage``."""
+"""The program's own replies. Errors have ``isApiErrorMessage``."""
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class TreeLine:
     is_queued: bool
     """Whether the user said it while the model was at work."""
     boundary: bool
-    """Whether a compaction begins here."""
+    """True if a compaction starts here."""
     summary: bool
     kept: tuple[str, str, str] | None
     """The first and the last line that a compaction kept, and the line that they follow now."""
@@ -59,19 +59,18 @@ class TreeLine:
     is_prompt: bool
     """Whether the user typed it."""
     clears: bool
-    """Whether the user began anew here, if it has no parent: the command itself, or what the program says about it."""
+    """True if the user cleared the session here, provided the line has no parent: the command, or the program's text about it."""
     after_rewind: bool = False
-    """Whether a rewind stands right before it."""
+    """True if a rewind is right before it."""
     anchor: TreeLine | None = None
-    """The nearest line above it that is said."""
+    """The nearest message above it."""
     call: tuple[str, str] | None = None
-    """Of a block of a reply, of a result, and of what was said between them: the reply that it belongs to. What hangs on one of them hangs
-    on all."""
+    """The reply of a block, of a result, and of a message between them. A child of one of them is a child of all."""
 
 
 @dataclass(slots=True)
 class FirstPass:
-    """What a first look at the lines finds."""
+    """The result of the first pass over the lines."""
 
     lines: KeptLines
     by_place: dict[int, TreeLine] = field(default_factory=dict)
@@ -92,9 +91,9 @@ class FirstPass:
     models: dict[str, str] = field(default_factory=dict)
     first: bytes = b""
     given: set[int] = field(default_factory=set)
-    """Places of lines whose attachment is sent and is no message."""
+    """Places of lines whose attachment is sent and is not a message."""
     rewound: str | None = None
-    """The uuid that a rewind went back to, if it stands behind all other lines; empty for the beginning. None without such a rewind."""
+    """The uuid that the last rewind went back to, if no line of the tree follows; empty for the start. None without such a rewind."""
     findings: list[ImportFinding] = field(default_factory=list)
 
     @property
@@ -114,7 +113,7 @@ def look_at(lines: KeptLines) -> FirstPass:
 
 
 def message_of(value: dict[str, Any]) -> dict[str, Any] | None:
-    """What a line says, as a request carries it: no id, no usage. The content is the line's very object."""
+    """The message of a line as a request has it, without id and usage. The content is the line's own object."""
     if value.get("type") == "attachment":  # of these the user said one, while the model was at work
         prompt = _attachment(value).get("prompt")
         is_said = text_in(_attachment(value), "type") == "queued_command" and _is_said("user", "user", prompt)
@@ -179,18 +178,19 @@ class _Said:
     tip: TreeLine | None = None
     """Its last line."""
     prompts: set[int] = field(default_factory=set)
-    """The places of what its prompts follow; -1 for the beginning. A prompt that follows the same as an earlier one was typed after a
-    rewind."""
+    """The places that its prompts follow; -1 for the start. A prompt that follows the same place as an earlier one was typed after
+    a rewind.
+    """
     compacted: int = -1
-    """The place of its last compaction. Nobody goes back behind it."""
+    """The place of its last compaction. No rewind goes back past it."""
 
 
 def _link(look: FirstPass) -> None:
-    """Find what each line follows: its parent, unless the program named one that the user never went back to.
+    """Find the line that each line follows: its parent, unless the program named one that the user never went back to.
 
-    Retries, hooks, resumed sessions and compactions of several versions name a parent far above the line before them. A user
-    goes back by a rewind alone: then the next line is a prompt, and it follows what an earlier prompt followed. Whatever else
-    leaves out what was said just before follows the line before it.
+    Retries, hooks, resumed sessions and compactions of several versions name a parent far above the line before them. A user goes
+    back only by a rewind: then the next line is a prompt that follows the same line as an earlier prompt. Any other line that would
+    leave out the last message follows the line before it.
     """
     if not any(node.parent in look.by_id for node in look.by_place.values()):
         return  # the order of the lines counts
@@ -235,7 +235,7 @@ def _link_one(look: FirstPass, far: _Said, node: TreeLine, parent: TreeLine | No
 
 
 def _leaves_out(far: _Said, node: TreeLine, said: TreeLine | None) -> bool:
-    """Whether what was said last would be left out, although no user went back."""
+    """True if this line would leave out the last message although no user went back."""
     above = node.anchor
     if said is None or node.after_rewind or (node.reply is not None and node.reply == said.call):
         return False  # or tools ran side by side
@@ -257,7 +257,7 @@ def _said_at(node: TreeLine) -> TreeLine | None:
 
 
 def _take_aside(look: FirstPass, kind: Any, value: dict[str, Any]) -> None:
-    """A line that is not in the tree: a title, a rewind, or nothing that is asked for."""
+    """Read a line outside the tree: a title, a rewind; ignore any other."""
     # The program writes the line also where nothing was taken back; then it is not explicit.
     if kind == "last-prompt" and "leafUuid" in value and True in (value.get("explicit"), value.get("rewound")):
         look.rewound = text_in(value, "leafUuid")
@@ -317,13 +317,13 @@ def is_streamed(value: dict[str, Any]) -> bool:
 
 
 def is_injected(value: dict[str, Any]) -> bool:
-    """Whether the program says in the line that it wrote it: what a command stands for, news of a task, a summary."""
+    """True if the line says that the program wrote it: the text of a command, news of a task, a summary."""
     kind = text_in(value["origin"], "kind") if isinstance(value.get("origin"), dict) else ""
     return True in (value.get("isMeta"), value.get("isCompactSummary")) or kind not in ("", "human")
 
 
 def typed_command(value: dict[str, Any]) -> str | None:
-    """What of a line's message the user typed; None for all of it."""
+    """The part of a line's message that the user typed; None for all of it."""
     message = message_of(value)
     if is_injected(value):
         return CLAUDE_CODE.command_in(texts_in(message["content"])) if message is not None else ""
@@ -349,7 +349,7 @@ def _kept(value: dict[str, Any]) -> tuple[str, str, str] | None:
 # message, and in the folder whose name it makes of the directory. The last line ends in a line end: the next one is appended.
 
 _VERSION = "2.1.112"
-"""Of the program whose form this is."""
+"""The version whose form is written."""
 _LONGEST_NAME = 200
 
 

@@ -99,13 +99,13 @@ class _ClineDocument:
         self.provider = named_provider(first_text(*named, self.beside.get("provider")), self.model)
 
     def made_id(self) -> str:
-        """Of a task whose id stands in the name of its folder alone: made of what it began with."""
+        """An id for a task that only its folder names: made of how the task started."""
         began = self.shown[0].get("ts") if self.shown else None
         first = self.lines[1].raw if len(self.lines) > 1 else self.lines[0].raw
         return hashlib.sha256(b"%r" % began if began else first.strip(b", \t\r\n]")).hexdigest()
 
     def edition(self) -> tuple[str, str] | None:
-        """When the document was written, and when something was last said in it: it is written anew as a whole."""
+        """When the document was written, and when its last message was sent: the program rewrites it as a whole."""
         times = (time_in_ms(message.get("ts")) for message, _ in self.messages)
         found = time_of_member(self.about.get("updated_at")), max(map(time_of_member, times), default="")
         return found if any(found) else None
@@ -126,7 +126,7 @@ class _ClineDocument:
             yield Restart(partial(self._carried, kept, is_compacted=True))
 
     def _compacted(self) -> tuple[list[Json], int]:
-        """What is sent instead of the first messages, and instead of how many: nothing if these are others now."""
+        """The messages that replace the first ones, and how many they replace; none if those have changed since."""
         behind = count_member(self.compaction.get("source_message_count")) or 0
         key = self.compaction.get("source_last_message_key")
         last = self.messages[behind - 1][0].get("id") if 0 < behind <= len(self.messages) else None
@@ -164,7 +164,7 @@ class _ClineDocument:
         return text_member(obj(self.beside.get("metadata")).get("prompt")) or text_member(self.beside.get("prompt"))
 
     def _time_of(self, number: int) -> str | None:
-        """When the program showed what stood behind so many messages, where these have no times."""
+        """When the program showed a message, from the list of what it showed; for messages without times."""
         indices = ((one.get("ts"), count_member(one.get("conversationHistoryIndex"))) for one in self.shown)
         times = (time for time, index in indices if index is not None and index >= number)
         return time_in_ms(next(times, None)) if number >= 0 else None

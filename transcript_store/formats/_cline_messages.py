@@ -18,7 +18,7 @@ _SCAFFOLDING = Scaffolding(
 )
 _ELEMENT = re.compile(rf"<({'|'.join(_WITHIN)})\b[^<>]*>(.*?)</\1>", re.DOTALL)
 _ANSWERED = re.compile(r"\[\w+(?: for .*)?\] Result:")
-"""How the extensions begin what a tool answered, where calls are elements in the text of a reply."""
+"""The start of a result in the extensions, where calls are elements in the text of a reply."""
 
 
 def is_message(message: Json) -> bool:
@@ -28,7 +28,7 @@ def is_message(message: Json) -> bool:
 
 
 def typed_in_cline(texts: list[str]) -> Json:
-    """The mark of what the program put around what the user typed. Behind what a tool answered only elements are the user's."""
+    """The mark of the text around what the user typed. After a result only elements are the user's."""
     behind = next((number for number, said in enumerate(texts) if _ANSWERED.match(said)), len(texts))
     before = _SCAFFOLDING.typed_of(texts[:behind])
     if behind == len(texts):
@@ -39,12 +39,12 @@ def typed_in_cline(texts: list[str]) -> Json:
 
 
 def is_hidden(message: Json) -> bool:
-    """Whether Roo does not send it any more, since a summary or a cut stands for it."""
+    """True if Roo no longer sends it, because a summary or a cut replaces it."""
     return bool(text_member(message.get("condenseParent")) or text_member(message.get("truncationParent")))
 
 
 def answered(content: Any) -> tuple[str, bool] | None:
-    """What a tool answered, and whether it failed, where Cline keeps that as its own objects; None for any other result."""
+    """A result as text, and True if the call failed, where Cline stores its own objects; None for any other result."""
     given = content
     if isinstance(content, str):
         given = [parse_object(content.encode(errors="replace"))] if content.startswith('{"query"') else None

@@ -96,13 +96,13 @@ def _title_beside(source: Source, session: str | None) -> str | None:
 
 
 class _Session:
-    """What is known of a session, and what of it is in force, as its lines are read."""
+    """The state of a session while its lines are read."""
 
     def __init__(self, *, hears: bool = False) -> None:
         self.hears = hears
-        """Whether what events say again counts, because nothing says it before them."""
+        """True if the text of events counts, because no item has it."""
         self.is_heard = False
-        """Whether an event says what the user or the model said."""
+        """True if an event has a message of the user or the model."""
         self.meta: Json = {}
         self.first = b""
         self.model: str | None = None
@@ -115,10 +115,9 @@ class _Session:
         self.has_records = False
         """Whether there is a ``token_usage_record``: a ``token_count`` that no reply waits for repeats it."""
         self.forked_at: str | None = None
-        """When a fork of another session, or a sub-agent, began. What it repeats of the other's counts has an earlier time, or was written
-        at once."""
+        """When a fork or a sub-agent started. Counts that it repeats from its parent are older, or were written at the same moment."""
         self.unmetered: Draft | None = None
-        """The last reply, until it is known what it cost."""
+        """The last reply, until its cost is known."""
 
     def learn(self, kind: str | None, payload: Json, at: str | None) -> None:
         if kind == "session_meta" and (text_member(payload.get("forked_from_id")) or _parent(payload)):
@@ -132,7 +131,7 @@ class _Session:
             self.title = text_member(payload.get("thread_name")) or self.title
 
     def awaits(self, payload: Json) -> bool:
-        """Whether the reply before is still going on, or its cost may still come: behind the results of its calls."""
+        """True if the last reply may continue, or its cost may still follow: after the results of its calls."""
         if str(payload.get("type")).endswith("_output"):
             return True
         return self.items.open and payload.get("role", "assistant") == "assistant"
@@ -145,7 +144,7 @@ class _Session:
                 reply.extra["model"] = self.model
 
     def meter(self, payload: Json, at: str | None = None) -> Json:
-        """Note what the last reply cost; gives it back if it was no reply's."""
+        """Note the cost of the last reply; return it if it belongs to no reply."""
         is_count = payload.get("type") == "token_count"
         usage = self._counted(payload) if is_count else obj(payload.get("usage"))
         about = {"usage": usage, "response_id": text_member(payload.get("response_id")), "model": self.model}
@@ -160,7 +159,7 @@ class _Session:
         return {}
 
     def _counted(self, payload: Json) -> Json:
-        """What was counted since the last ``token_count``. One of rate limits alone has no total."""
+        """The counts since the last ``token_count``. One of rate limits alone has no total."""
         info = obj(payload.get("info"))
         before, total = self.total, obj(info.get("total_token_usage"))
         if not total or total == before:
@@ -173,7 +172,7 @@ class _Session:
         return counts if any(number < 0 for number in less.values()) else less
 
     def settled(self) -> Iterator[Draft]:
-        """What was said so far. Whatever of it is a message is in force from here on."""
+        """The records so far. Their messages are now in the context."""
         self.unmetered = None
         for draft in self.items.take():
             if draft.message is not None:
@@ -236,7 +235,7 @@ def _seconds_between(earlier: str, later: str | None) -> float:
 
 
 def _heard(payload: Json) -> Json | None:
-    """The message that an event says, as an item; None if it says none. Since 0.147 an event has the item itself."""
+    """The message of an event as an item; None if it has none. Since 0.147 an event has the item itself."""
     said = obj(payload.get("item")) if payload.get("type") == "item_completed" else payload
     role = _SPEAKERS.get(text_member(said.get("type")) or "")
     texts = texts_in(said.get("content")) or texts_in(first_text(said.get("message"), said.get("text")))
@@ -256,7 +255,7 @@ def _kind(value: Json) -> str | None:
 
 
 def _compacted(payload: Json, context: list[PlannedRecord], losses: Losses) -> list[PlannedRecord]:
-    """What a compaction leaves: its own history; of the versions before, the user's messages and the summary."""
+    """The context after a compaction: its own history; in older versions the user's messages and the summary."""
     history = payload.get("replacement_history")
     if not isinstance(history, list):
         said = [entry for entry in context if _begins_turn(entry)]
@@ -269,7 +268,7 @@ def _compacted(payload: Json, context: list[PlannedRecord], losses: Losses) -> l
 
 
 def _rolled_back(context: list[PlannedRecord], turns: int) -> list[PlannedRecord]:
-    """The same list, without its last turns. Only what is taken away is looked at: a file may hold nothing but rollbacks."""
+    """The list without its last turns. Only these are read: a file may be full of rollbacks."""
     cut = len(context)
     for place in range(len(context) - 1, -1, -1):
         if not turns:
@@ -346,7 +345,7 @@ def _line(at: str, kind: str, payload: dict[str, Any]) -> bytes:
 
 
 def _item(message: dict[str, Any]) -> dict[str, Any]:
-    """A message always says that it is one; what we know as a system message is the developer's."""
+    """Codex requires the type of a message; our system message is its developer's."""
     if "role" not in message:
         return message
     role = "developer" if message["role"] == "system" else message["role"]

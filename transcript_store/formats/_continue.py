@@ -24,7 +24,7 @@ from transcript_store.formats._scaffolding import marked, marked_summary
 from transcript_store.formats._times import time_in_ms
 
 _MOST_PARENTS = 20
-"""So many sessions of the folder before this one are looked at."""
+"""The parent is searched among so many earlier sessions of the folder."""
 _LEAST_SHARED = 2
 """A prompt alone may be typed twice."""
 _FAILED = ("errored", "canceled")
@@ -70,7 +70,7 @@ def _known(source: Source) -> list[Json]:
 
 
 def _parent(source: Source, known: list[Json], about: Json, history: list[Json | None]) -> str | None:
-    """The session whose history this one begins with: a fork copies it, and names it nowhere."""
+    """The id of the session that this one copies as its start. A fork does not name it."""
     names = [
         text_in(one, "sessionId") for one in known if one.get("workspaceDirectory") == about.get("workspaceDirectory")
     ]
@@ -85,7 +85,7 @@ def _parent(source: Source, known: list[Json], about: Json, history: list[Json |
 
 
 def _began(known: list[Json], about: Json) -> str | None:
-    """When the program's list says that the session was first written."""
+    """When the session was first written, by the program's list."""
     found = next((one.get("dateCreated") for one in known if one.get("sessionId") == about.get("sessionId")), None)
     return time_in_ms(int(found)) if isinstance(found, str) and found.isdecimal() else None
 

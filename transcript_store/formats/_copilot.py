@@ -88,14 +88,14 @@ class Copilot:
 
 
 def _is_ours(value: Json) -> bool:
-    """True for an event, and for the header of the form that is imported."""
+    """True for an event, and for the header of the import format."""
     is_event = value.keys() >= _ENVELOPE and "." in str(value["type"]) and isinstance(value["data"], dict)
     return is_event or (value.get("type") == "session" and "externalId" in value)
 
 
 @dataclass(slots=True)
 class _Agent:
-    """What is known of the session, or of a sub-agent in it, before its lines are read in order."""
+    """Facts of the session, or of a sub-agent, from the first pass."""
 
     provider: str = "openai-compatible"
     model: str | None = None
@@ -154,7 +154,7 @@ def _scan(source: Source) -> _Scan:
 
 
 def _data(value: Json) -> Json:
-    """What a line says: of the form that is imported the line itself."""
+    """The data of a line; in the import format the line itself."""
     return obj(value["data"]) if "data" in value else value
 
 
@@ -163,7 +163,7 @@ def _agent_of(value: Json) -> str | None:
 
 
 def _provider(data: Json, usage: Json) -> str:
-    """Whose form a reply had. GitHub itself speaks chat completions for every model, unless the line says otherwise."""
+    """The form of a reply. GitHub uses chat completions for every model, unless the line says otherwise."""
     spoken = first_text(obj(data.get("reasoningBlocks")).get("provider"), usage.get("apiEndpoint")) or ""
     return "claude" if "messages" in spoken else "openai" if "responses" in spoken else "openai-compatible"
 
@@ -176,7 +176,7 @@ class _AgentWalk:
         self.lines = 0
         self.speaks = False
         self._waiting: list[NeutralLine] = []
-        """What waits: a reply whose results are missing, events, and what else was said meanwhile."""
+        """A reply without all its results, and the lines since."""
         self._later: list[NeutralLine] = []
         self._missing: set[str] = set()
         self._results: NeutralLine | None = None

@@ -33,7 +33,7 @@ _NOTHING = "(nothing)"
 
 
 class InterchangeForm(ProgramForm):
-    """What the lines have a place for."""
+    """The form of the lines."""
 
     name = "copilot"
 

@@ -70,7 +70,7 @@ class Cursor:
 
 
 def _is_line(value: Json) -> bool:
-    """Whether it says something: with a message that has content alone, and nothing that names it."""
+    """True for a message with content alone, and no member that names it."""
     message = value.get("message")
     is_named = bool({"type", "uuid", "id", "seq", "at", "extra"} & value.keys())
     is_message = isinstance(message, dict) and "content" in message and "role" not in message
@@ -78,7 +78,7 @@ def _is_line(value: Json) -> bool:
 
 
 def _is_of_nobody(value: Json) -> bool:
-    """Whether it says nothing and names no session: that a turn ended (``turn_ended``), say."""
+    """True for a line without message and session, such as ``turn_ended``."""
     return not {"role", "message", "sessionId", "session_id", "uuid"} & value.keys()
 
 

@@ -21,7 +21,7 @@ _RESULTS = ("tool_result", "tool-result")
 
 
 _REDACTED = "[REDACTED]"
-"""What stands in a text for thinking that Cursor keeps to itself."""
+"""Cursor's replacement for thinking that it does not store."""
 
 
 def claude_blocks(content: object) -> list[Json] | None:
@@ -70,12 +70,12 @@ def _block(part: Json) -> Json:
 
 
 def missing_messages(count: int, where: str) -> ImportFinding:
-    """What is reported of messages that a session names and its database does not have."""
+    """The finding about messages that a session names and its database lacks."""
     return ImportFinding("missing-message", f"{count:,} messages that the {where} names are not in the database")
 
 
 def merged(there: Sequence[str], left: Iterable[str], times: Mapping[str, str]) -> list[str]:
-    """The ids of the messages in order, with those that were left where they stand by their times, so that none moves when more come."""
+    """The ids in order, with the left ones inserted by their times, so that none moves when more follow."""
     beside = sorted(left, key=lambda one: (times.get(one, ""), one))
     found: list[str] = []
     for one in there:
@@ -86,7 +86,7 @@ def merged(there: Sequence[str], left: Iterable[str], times: Mapping[str, str]) 
 
 
 def tied(contents: Sequence[list[Json] | None]) -> list[list[Json] | None]:
-    """The contents, with an id for each call that has none: that of the first result behind it that no other call has, or a made one."""
+    """The contents, with an id for each call that has none: the id of the next result without a call, else a made one."""
     known = {block["id"] for block in _of(contents, "tool_use") if block["id"]}
     open_calls: list[tuple[int, Json]] = []
     made = 0

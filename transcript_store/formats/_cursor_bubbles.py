@@ -20,7 +20,7 @@ def object_on_value(said: object) -> Json:
 
 
 def turn_of_bubble(value: Json, provider: str) -> tuple[NeutralMessage, NeutralMessage | None] | None:
-    """What a bubble says, and what its tool answered; None if it says nothing."""
+    """The message of a bubble, and the result of its tool; None if it has neither."""
     role = _ROLES.get(str(value.get("type")))
     if role is None:
         return None
@@ -44,6 +44,6 @@ def turn_of_bubble(value: Json, provider: str) -> tuple[NeutralMessage, NeutralM
 
 
 def _rich_text(said: object) -> str:
-    """What stands in the document of a text field, a paragraph a line: bubbles of 2025 may have no other text."""
+    """The text of a rich-text document, one paragraph per line: bubbles of 2025 may have no other text."""
     paragraphs = objects(obj(object_on_value(said).get("root")).get("children"))
     return "\n".join("".join(text_in(one, "text") for one in objects(each.get("children"))) for each in paragraphs)

@@ -41,7 +41,7 @@ def is_editor(head: SourceHead) -> bool:
 
 
 def editor_stamps(source: Any) -> dict[str, str]:
-    """Of each conversation what changes with each turn of it: what the program notes of it, and which bubbles it has."""
+    """For each conversation a text that changes with each turn: made of its note and its bubbles."""
     found = {}
     for composer, bubbles in _composers(source).items():
         about = _value(source, f"{_COMPOSER}{composer}")

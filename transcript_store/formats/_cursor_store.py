@@ -42,7 +42,7 @@ def store_times(source: Any) -> list[tuple[float, float]]:
 
 
 def _abouts(source: Any) -> Iterator[Json]:
-    """What the database says of its session."""
+    """The notes of the database on its session."""
     return (_about(row["value"]) for row in rows_of(source, "meta", ("key", "value"), ("key",), {"key": "0"}))
 
 
@@ -142,7 +142,7 @@ def _message(data: object) -> Json | None:
 
 
 def _about(said: object) -> Json:
-    """The JSON object that stands in hex, or plainly."""
+    """The JSON object, stored in hex or as text."""
     given = said.decode(errors="replace") if isinstance(said, bytes) else said
     if not isinstance(given, str):
         return {}

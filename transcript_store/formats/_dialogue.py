@@ -23,12 +23,12 @@ _FORM = ChatCompletions()
 
 
 def thinking(text: str) -> Thinking:
-    """Thinking that stands in a message: ``reasoning_content``."""
+    """Thinking within a message: ``reasoning_content``."""
     return Thinking(text, provider=_FORM.name)
 
 
 class Dialogue:
-    """Joins pieces to messages, in order. :meth:`take` empties it. Of what stands beside a message, empty members are left out."""
+    """Joins pieces to messages, in order. :meth:`take` empties it. Empty members of ``extra`` are left out."""
 
     def __init__(self, losses: Losses | None = None) -> None:
         self.losses = Losses() if losses is None else losses
@@ -48,7 +48,7 @@ class Dialogue:
     def user(
         self, blocks: Sequence[Block], line: SourceLine | None = None, at: str | None = None, extra: Json | None = None
     ) -> Draft:
-        """What the user says, or a program in the user's name. The draft that is returned may get more lines: one without a message is
+        """Add a message of the user, or of the program in the user's name. Lines may be added to the draft; without a message it is
         an event.
         """
         self._open = None
@@ -57,7 +57,7 @@ class Dialogue:
     def result(
         self, result: Result, line: SourceLine | None = None, at: str | None = None, extra: Json | None = None
     ) -> Draft:
-        """What a tool answers. That the call failed stands beside the message: chat completions have no member for it."""
+        """Add a tool's result. A failure is noted in ``extra``: chat completions have no member for it."""
         self._open = None
         return self._add("user", [result], line, at, {**(extra or {}), "failed": result.failed or None})
 
@@ -70,7 +70,7 @@ class Dialogue:
         *,
         key: str | None = None,
     ) -> Draft:
-        """A piece of a reply. Its message is made when the reply is whole. ``key`` is the program's own name for the reply."""
+        """Add a piece of a reply. Its message is made in :meth:`take`. ``key`` is the program's name for the reply."""
         name = self._open if key is None else f"key {key}"
         if key is None and self._has_called and isinstance(next(iter(blocks), None), (Text, Thinking)):
             name = None  # it speaks again
@@ -89,7 +89,7 @@ class Dialogue:
         return draft
 
     def take(self) -> Iterator[Draft]:
-        """What was said, in order. What comes then is of other messages."""
+        """The messages so far, in order. Later pieces belong to other messages."""
         for draft, said in self._replies.values():
             made = self._messages("assistant", merged_texts(said))
             draft.message = made[0] if made else None

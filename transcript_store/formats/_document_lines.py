@@ -24,7 +24,7 @@ _TWICE = "the document has its messages twice: the last of the two were read, as
 
 
 def objects_on(said: object) -> list[Json]:
-    """The objects of an array, which may stand as a text; none if it is no array that can be read."""
+    """The objects of an array, or of its JSON text; none if it cannot be read."""
     if isinstance(said, (str, bytes)):
         raw = said.encode(errors="surrogatepass") if isinstance(said, str) else said
         said = (parse_object(b'{"":%s}' % raw) or {}).get("")
@@ -32,10 +32,10 @@ def objects_on(said: object) -> list[Json]:
 
 
 def lines_of_document(source: Source, member: str = "messages") -> tuple[list[SourceLine], list[ImportFinding]]:
-    """The document's lines, and what is wrong with it: first what stands beside the messages, then a line for each message.
+    """The document's lines and its faults: first a line with everything but the messages, then one for each message.
 
-    A document that cannot be read is one line without a value; one that is too long is a line of which nothing is kept. A document
-    that has the member twice is one line, whose value has the messages too.
+    A document that cannot be read is one line without a value; one that is too long is a line without bytes. One that has the
+    member twice is one line, whose value includes the messages.
     """
     if source.size > LONGEST_BYTES:
         message = f"a document longer than {LONGEST_BYTES:,} bytes was left out"

@@ -30,7 +30,7 @@ from transcript_store.formats._trees import TreeMessage
 
 
 class Droid:
-    """Reads a session file, or what the program printed of one."""
+    """Reads a session file, or the output of ``droid exec``."""
 
     name = "droid"
     revision = 1
@@ -69,7 +69,7 @@ class Droid:
 
 
 def _is_ours(value: Json) -> bool:
-    """Whether it is the first line, a message, or printed: the first line may be what a crash tore."""
+    """True for the first line, a message, or printed output: a crash may tear the first line."""
     kind, message = value.get("type"), obj(value.get("message"))
     if kind == "session_start":
         return isinstance(value.get("id"), str) and ("cwd" in value or "title" in value)
@@ -86,7 +86,7 @@ def _is_printed(value: Json) -> bool:
 
 
 class _DroidAbout:
-    """What is known of the session when all of it was read."""
+    """Facts of the session, complete after the last line."""
 
     def __init__(self) -> None:
         self.session: str | None = None
@@ -99,7 +99,7 @@ class _DroidAbout:
         """By its place: who thought, and which model answered."""
         self._last = ""
         self._compacted: dict[str, str] = {}
-        """What follows the first follows the second, which stands behind it."""
+        """A line that follows the key now follows the value, which comes after it."""
 
     def link_of(self, place: int, value: Json) -> Link | None:
         kind = value.get("type")
@@ -135,7 +135,7 @@ def _is_said(message: Json) -> bool:
 
 
 def _thinker(message: Json) -> str:
-    """Who thought what stands in a reply, as its blocks say."""
+    """The provider that signed the thinking of a reply."""
     return first_text(*(block.get("signatureProvider") for block in objects(message.get("content")))) or ""
 
 
@@ -169,7 +169,7 @@ def _drafts(line: SourceLine, provider: str, losses: Losses) -> list[Draft]:
 
 
 def _printed(value: Json) -> Json:
-    """What a printed line says, as Claude's API has it."""
+    """The message of a printed line, in the form of Claude's API."""
     kind, number = value.get("type"), first_text(value.get("toolCallId"), value.get("id")) or ""
     if kind == "tool_call":
         name = first_text(value.get("toolName"), value.get("toolId"))

@@ -265,7 +265,7 @@ def is_item(message: dict[str, Any]) -> bool:
 
 
 class Responses:
-    """OpenAI's responses: items. A message, a call, its output and reasoning are an item each, and stand in the order they were said."""
+    """OpenAI's responses: a message, a call, its output and reasoning are an item each, in the order of the conversation."""
 
     name = "openai-responses"
     alternates = False
@@ -329,7 +329,7 @@ class Responses:
         return [self._block(part) for part in objects(content)]
 
     def _shown(self, output: object) -> Iterator[Text | Media]:
-        """What a result shows; what is no text and no picture there (what a command wrote, and how it ended) as JSON."""
+        """The blocks of a result; a part that is neither text nor picture (output and exit status of a command) as JSON."""
         for block in self._content([output] if isinstance(output, dict) else output):
             if isinstance(block, (Text, Media)):
                 yield block
@@ -361,7 +361,7 @@ class Responses:
 
 
 def _item_part(block: Block, role: Role) -> dict[str, Any] | None:
-    """A block as part of a message; None for what is an item of its own."""
+    """A block as part of a message; None for one that is an item."""
     if isinstance(block, (Text, Media)) and (own := own_of(block, Responses.name)) is not None:
         return own
     if isinstance(block, Text):
@@ -444,7 +444,7 @@ def _member(part: Mapping[str, Any], *names: str) -> dict[str, Any] | None:
 
 
 def _said(response: object) -> str:
-    """What a tool said: ``{"output": text}`` and ``{"error": text}`` are how programs wrap it; any other object is JSON."""
+    """The text of a result: programs wrap it as ``{"output": text}`` or ``{"error": text}``; any other object is JSON."""
     if isinstance(response, dict) and len(response) == 1:
         for name in ("output", "error", "result"):
             if isinstance(response.get(name), str):
@@ -456,7 +456,7 @@ _CLAUDE = Claude()
 
 
 class PydanticAi:
-    """What pydantic-ai's messages say."""
+    """The messages of pydantic-ai."""
 
     name = "pydantic-ai"
 

@@ -32,7 +32,7 @@ from transcript_store.formats._rows import text_beside
 from transcript_store.formats._scaffolding import GEMINI_CLI, marked, texts_in
 
 _LONGEST_SCENE = 50
-"""How many of its lines are looked at: the directories stand in the first ten."""
+"""The directories are among the first ten lines of the program's first text."""
 _OPENED = re.compile(rb"(\xef\xbb\xbf)?\s*\{\s*\n")
 _OPENING_BYTES = 64
 _REPLIES = ("gemini", "model")
@@ -87,13 +87,13 @@ def _directory_beside(source: Source) -> str | None:
 
 
 def _is_ours(value: Json) -> bool:
-    """Whether it is the first line, or a reply: the first line may be what a crash tore."""
+    """True for the first line or a reply: a crash may tear the first line."""
     is_reply = value.get("type") == "gemini" and value.keys() >= {"id", "timestamp", "content"}
     return is_reply or (isinstance(value.get("sessionId"), str) and "projectHash" in value)
 
 
 class _Session:
-    """What is known of the session when all of it was read."""
+    """Facts of the session, complete after the last line."""
 
     def __init__(self) -> None:
         self.lines = 0
@@ -118,7 +118,7 @@ class _Session:
             self.cwd = text_member(directories[0]) or self.cwd
 
     def look_for_directory(self, scene: str) -> None:
-        """The file names its directory by a hash alone. What the program tells the model of the scene has a line with the path."""
+        """Find the directory: the file has only its hash, but the program's first text has a line with the path."""
         for line in scene.splitlines()[:_LONGEST_SCENE] if self.cwd is None else ():
             path = line.strip().removeprefix("- ")
             if hashlib.sha256(path.encode(errors="replace")).hexdigest() == self._project:
@@ -198,7 +198,7 @@ class _Context:
         return {}
 
     def take_back(self, name: str) -> None:
-        """The same as to begin anew, in this generation: what is taken back is an event of it."""
+        """Take messages back without a new generation: they become events of this one."""
         self._session.taken_back += 1
         is_there = name in self.current
         while self.current:
@@ -208,7 +208,7 @@ class _Context:
                 return
 
     def goes_on_as(self, given: dict[str, Json]) -> bool:
-        """Whether what is in force is how ``given`` begins: then it is no new generation, only more."""
+        """True if ``given`` starts with the current messages: then nothing is replaced."""
         return list(self.current.items()) == list(given.items())[: len(self.current)]
 
     def anew(self, kept: dict[str, Json], *, taken_back: int = 0) -> Steps:
@@ -232,10 +232,10 @@ class _Context:
 
 
 def _entries(value: Json, lines: list[SourceLine], answered: set[str], given: set[str]) -> Iterator[Draft]:
-    """A message as the API has it, and the results of its calls that no other message has.
+    """A message in the API's form, and the results of its calls that no other message has.
 
-    A message that only repeats results which were ``given`` before is an event: 0.61.0 writes them twice when it resumes, and
-    the API refuses a request that has a result twice.
+    A message that only repeats results in ``given`` is an event: 0.61.0 writes them twice when it resumes, and the API refuses a
+    result that occurs twice.
     """
     at = text_member(value.get("timestamp"))
     parts = _parts(value.get("content", value.get("parts")))
@@ -261,7 +261,7 @@ def _entries(value: Json, lines: list[SourceLine], answered: set[str], given: se
 
 
 def _scene(message: Json) -> str:
-    """What the program itself wrote in the user's name; empty if the user wrote it."""
+    """The text that the program wrote in the user's name; empty if the user wrote it."""
     first = next((part["text"] for part in _parts(message.get("content")) if isinstance(part.get("text"), str)), "")
     return first if GEMINI_CLI.typed_of([first]) is not None else ""
 
@@ -296,7 +296,7 @@ def _result(call: Json, answered: set[str]) -> Iterator[Json]:
 
 
 def _answers(message: Json) -> Iterator[str]:
-    """The ids of the calls whose results it holds."""
+    """The ids of the calls that it answers."""
     for part in _parts(message.get("content")):
         if known_as := text_member(obj(part.get("functionResponse")).get("id")):
             yield known_as
@@ -318,7 +318,7 @@ def _is_document(source: Source) -> bool:
 
 
 def _of_document(source: Source, session: _Session) -> Iterator[SourceLine]:
-    """Its pieces, as if they were lines: first what is known of the session, then a message each."""
+    """Its pieces as lines: first the session's facts, then a line per message."""
     lines, findings = lines_of_document(source)
     session.findings += findings
     yield from lines

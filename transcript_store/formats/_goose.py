@@ -52,7 +52,7 @@ class Goose:
         return any(map(_is_header, head.objects[:1])) or any(map(_is_line, head.objects))
 
     def session_stamps(self, source: Any) -> dict[str, str]:
-        """Of each session what changes with any of its rows: a compaction writes them anew, with other ids."""
+        """For each session a text that changes with any of its rows: a compaction rewrites them with other ids."""
         return stamps_in(source, ("updated_at", "name", "description", "model_config_json"), ("id",))
 
     def session_times(self, source: Any) -> list[tuple[float, float]]:

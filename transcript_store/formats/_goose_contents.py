@@ -26,7 +26,7 @@ class GooseMessage:
     """Whether the model still sees it."""
     seen: Json = field(default_factory=dict)
     usage: Json = field(default_factory=dict)
-    """The row of the ledger that is its own."""
+    """Its row of the ledger."""
 
     @property
     def is_summary(self) -> bool:
@@ -38,7 +38,7 @@ class GooseMessage:
         return goose_seconds(self.value.get("created_timestamp", self.value.get("created")))
 
     def turn(self, provider: str) -> NeutralMessage | None:
-        """What it says; None if it says nothing to a model."""
+        """The message; None if it has nothing for a model."""
         role = self.value.get("role")
         blocks = [block for content in self.content for block in blocks_in_goose(content, provider)]
         if not blocks or role not in ("user", "assistant"):

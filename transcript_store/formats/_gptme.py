@@ -60,7 +60,7 @@ class Gptme:
 
 
 def is_gptme(value: Json) -> bool:
-    """Whether only gptme writes it: a message that says whether it is pinned or hidden, or which files belong to it."""
+    """True for a message that is pinned or hidden or has files: only gptme writes these members."""
     own = not value.keys().isdisjoint(("pinned", "hide", "files", "file_hashes", "call_id"))
     return own and isinstance(value.get("timestamp"), str) and isinstance(value.get("content"), str) and "role" in value
 

@@ -62,7 +62,7 @@ class GrokHistory:
 
 
 class _History:
-    """What is known of a session as its messages are read."""
+    """The state of a session while its messages are read."""
 
     def __init__(self, about: Json) -> None:
         self.dialogue = Dialogue()
@@ -71,10 +71,10 @@ class _History:
         self.prompt: str | None = None
         self._at = text_member(about.get("created_at"))
         self.former = ""
-        """Of its lines through the first message. It stands for the session as long as the user has said nothing."""
+        """The hash of its lines through the first message. It is the id while the user has said nothing."""
         self.is_begun = False
         self._thoughts: list[tuple[Block, SourceLine]] = []
-        """Reasoning whose reply has not come."""
+        """Reasoning whose reply has not followed."""
 
     def entries(self, lines: Iterable[SourceLine]) -> Iterator[PlannedRecord]:
         for line in lines:

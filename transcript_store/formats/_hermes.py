@@ -54,7 +54,7 @@ _MESSAGE = columns(
     "reasoning_content reasoning_details codex_reasoning_items codex_message_items api_content"
 )
 _STANDING = ("active", "compacted")
-"""What a compaction changes of a row: it is no part of the row's line, which would be another one then."""
+"""Columns that a compaction changes. They are not part of a row's line, which would change with them."""
 _USED = columns("session_id model task first_seen last_seen")
 
 

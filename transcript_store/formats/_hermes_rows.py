@@ -18,7 +18,7 @@ _SCAFFOLDING = Scaffolding(
     openings=(_COMPACTED, "[System:", "[IMPORTANT:", "[Note:"), headings=(("[The user attached an image.", "]\n\n"),)
 )
 _AT_ONCE_SECONDS = 1e-4
-"""Rows that a compaction puts in stand a microsecond apart; those of a turn milliseconds."""
+"""Rows that a compaction inserts are a microsecond apart; those of a turn are milliseconds apart."""
 
 
 @dataclass(slots=True)
@@ -36,8 +36,8 @@ class HermesRow:
 
 
 def beginnings_of(rows: list[HermesRow]) -> set[int]:
-    """Where each context that a compaction left begins: with the rows around its summary, which stand at once, or behind what was
-    compacted without a summary. Rows that it put in again are compacted, as whatever it marks them.
+    """Where each context after a compaction starts: at the rows around its summary, which have one time, or after rows that were
+    compacted without a summary. Rows that were inserted again count as compacted, whatever their marks.
     """
     found = set()
     times = [time if isinstance(time := row.value.get("timestamp"), (int, float)) else 0 for row in rows]
@@ -111,7 +111,7 @@ def about_row(value: Json, used: list[Json]) -> Iterator[tuple[str, Any]]:
 
 
 def _says_failed(said: object) -> bool:
-    """Whether a tool's answer says that the call failed: there is nothing else that does."""
+    """True if the text of a tool's answer reports a failure: no column does."""
     if not isinstance(said, str):
         return False
     answer = parse_object(said.encode(errors="replace")) if said.startswith("{") else None

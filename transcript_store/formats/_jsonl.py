@@ -31,7 +31,7 @@ _WRAPPED = frozenset({"message", "extra", "at", "seq", "generation"})
 _ROLES = ("user", "assistant", "system", "developer", "tool", "model", "function")
 _TIMES = ("timestamp", "created_at")
 _MOST_PROMPTS = 20
-"""Lines before the first message that is no prompt of the system, in a file of an unknown format."""
+"""Lines before the first message that is not a system prompt, in a file of an unknown format."""
 _CALLS = frozenset({"tool_calls", "function_call", "refusal"})
 _ITEM_MEMBERS = frozenset({"call_id", "content", "summary", "encrypted_content", "action", "output", "id"})
 _SECONDS_FROM, _MILLISECONDS_FROM = 10**8, 10**11
@@ -39,7 +39,7 @@ _SECONDS_FROM, _MILLISECONDS_FROM = 10**8, 10**11
 
 
 class JsonLines:
-    """Reads messages that stand one on a line."""
+    """Reads messages, one per line."""
 
     name = "jsonl"
     revision = 2
@@ -124,7 +124,7 @@ def _entries(source: Source, items: Items | None = None) -> Iterator[PlannedReco
 
 
 def _about(value: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """What stands beside a message, and when it was said."""
+    """The extra of a message, and its time."""
     if value is message:
         return {}, next((at for name in _TIMES if (at := _time(value.get(name))) is not None), None)
     extra, at = value.get("extra"), value.get("at")
@@ -155,7 +155,7 @@ def _can_be_sent(message: dict[str, Any]) -> bool:
 
 
 def _provider(message: dict[str, Any]) -> str | None:
-    """Whose form it is, where one message can tell; None where any could be meant."""
+    """The provider of a message, if its form shows it; else None."""
     if is_item(message):
         return "openai"
     if "parts" in message:

@@ -86,7 +86,7 @@ _USAGE |= {"input_cache_read": "inputCacheRead", "input_cache_creation": "inputC
 
 _USERS_OWN = ("user", "skill_activation", "plugin_command")
 _SHOWN = "tool_result"
-"""The origin of what a result shows: a message here, and none of its own in Kimi's context."""
+"""The origin of the pictures of a result: a message here, but not in Kimi's context."""
 _NOT_SENT = ("audio_url", "video_url")
 _NO_PLACE = "a sound or a video is kept, and not sent: chat completions have no place for it"
 
@@ -128,7 +128,7 @@ class Kimi:
 
 
 def _beside(source: Source) -> tuple[Json, str | None]:
-    """What ``state.json`` says of the session, and for the log of another agent than the main one the session's own name."""
+    """The session's facts in ``state.json``, and the session's id for the log of a sub-agent."""
     session, agents, agent, _ = ("", "", "", *source.name.replace("\\", "/").split("/"))[-4:]
     if agents != "agents":  # the version before has no agents: its state stands in the same folder
         return object_beside(source, "state.json") or object_beside(source, "metadata.json"), None
@@ -138,19 +138,19 @@ def _beside(source: Source) -> tuple[Json, str | None]:
 
 
 def _is_ours(value: Json) -> bool:
-    """Whether it is the first line, or one that only this program writes: the first one may be what a crash tore."""
+    """True for the first line, or one that only this program writes: a crash may tear the first one."""
     if value.get("type") == "metadata":
         return "protocol_version" in value
     return value.get("type") in ("context.append_message", "context.append_loop_event")
 
 
 class _Session:
-    """What is known of a session, and what of it is in force, as its lines are read."""
+    """The state of a session while its lines are read."""
 
     def __init__(self) -> None:
         self.beginning = hashlib.sha256()
         self.former = ""
-        """Of the first line alone. It stands for the session as long as no line has a time: or each growth would be another one."""
+        """The hash of the first line. It is the id while no line has a time, or each new line would change the id."""
         self.is_begun = False
         self.version: str | None = None
         self.model: str | None = None
@@ -162,7 +162,7 @@ class _Session:
         """The messages in force, each with its origin."""
         self._drafts: list[tuple[Draft, Json]] = []
         self._later: list[tuple[Draft, Json]] = []
-        """What was appended while results were missing."""
+        """Messages appended while results were missing."""
         self._step: Draft | None = None
         self._missing: set[str] = set()
 
@@ -225,14 +225,14 @@ class _Session:
             self.event(line, at)
 
     def settle(self) -> None:
-        """What was under way has ended: results that are missing stay missing."""
+        """End the reply and its calls: missing results stay missing."""
         if self._step is not None:
             self._end_step({})
         self._missing.clear()
         self._go_on()
 
     def settled(self) -> Iterator[Draft]:
-        """What was said so far, unless some of it is still under way."""
+        """The records so far, unless a reply or a result is missing."""
         if self._step is not None or self._missing:
             return
         for draft, origin in self._drafts:
@@ -321,7 +321,7 @@ def _undone(value: Json, context: Context) -> Context | None:
 
 
 def _compacted(value: Json, context: Context) -> Context | None:
-    """What the user said, as far as it was kept, and the summary; of the versions before the summary, and the newest messages."""
+    """The kept prompts and the summary; in older versions the summary and the newest messages."""
     given = value.get("summary")
     parts = objects(obj(given).get("content"))
     said = first_text(value.get("contextSummary"), given) or "".join(text_in(part, "text") for part in parts)
@@ -355,7 +355,7 @@ def _injected(message: Json, origin: Json) -> Json:
 
 
 def _message(given: Json) -> Json | None:
-    """A message of Kimi as one of chat completions; None if it says nothing that can be sent."""
+    """The message in the form of chat completions; None if it has nothing to send."""
     role = given.get("role")
     message: Json = {"role": role, "content": ""}
     for part in objects(given.get("content")):
@@ -420,7 +420,7 @@ def _result(event: Json) -> Json:
 
 
 def _usage(given: Json) -> Json:
-    """Under the names that tokens are counted by; what was read from a cache is part of the input."""
+    """The counts under the names of chat completions; cached input is part of the input."""
     parts = [count_member(given.get(name)) for name in ("inputOther", "inputCacheRead", "inputCacheCreation")]
     if all(part is None for part in parts) or count_member(given.get("output")) is None:
         return {}

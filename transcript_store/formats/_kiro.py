@@ -46,7 +46,7 @@ class Kiro:
         return tables or any(is_second(value) or is_third(value) for value in head.objects)
 
     def session_stamps(self, source: Any) -> dict[str, str]:
-        """When each conversation was last written; the older table does not say it."""
+        """When each conversation was last written; the older table does not say so."""
         rows = rows_of(source, _TABLES[0], ("conversation_id", "updated_at"), ())
         return {str(row["conversation_id"]): str(row["updated_at"]) for row in rows if row["updated_at"] is not None}
 

@@ -25,7 +25,7 @@ def is_third(value: Json) -> bool:
 
 
 def turns_of_line(value: Json, provider: str) -> list[_Said]:
-    """What a line of the second or the third engine says."""
+    """The messages of a line of the second or the third engine."""
     if is_second(value):
         return list(_of_second(value, provider))
     return list(_of_third(value, provider)) if is_third(value) else []
@@ -60,7 +60,7 @@ def _block(part: Json, provider: str) -> Iterator[Block]:
 
 
 def _shown(content: object) -> Iterator[Text]:
-    """What a tool answered: ``{"Text"}`` and ``{"Json"}`` of the first engine, ``{"kind", "data"}`` of the second."""
+    """The result of a tool: ``{"Text"}`` and ``{"Json"}`` of the first engine, ``{"kind", "data"}`` of the second."""
     for one in content if isinstance(content, list) else [content] if content is not None else []:
         given = obj(one)
         said = next((given[name] for name in ("Text", "Json", "data") if name in given), one)
@@ -88,7 +88,7 @@ def _of_third(value: Json, provider: str) -> Iterator[_Said]:
 
 
 def turns_of_row(value: Json, provider: str) -> list[_Said]:  # noqa: ARG001 (nothing is thought there)
-    """What a turn of the first engine's history says."""
+    """The messages of a turn of the first engine."""
     user = obj(value.get("user"))
     content, assistant, found = obj(user.get("content")), obj(value.get("assistant")), []
     at = text_member(user.get("timestamp"))

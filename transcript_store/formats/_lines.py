@@ -37,18 +37,18 @@ _HEAD_LINES = 20
 _LONGEST_RUN_BYTES = 1 << 20
 """Of empty lines: so much is stored in one record."""
 _TRIES = 64
-"""How often a whole object is looked for in vain behind a torn beginning: each ``{"`` may be one, and each try reads the rest."""
+"""Limits the search for a whole object after a torn start: each ``{"`` may be one, and each try reads the rest."""
 _NOTHING = " \t\r\n\x00\ufeff"
-"""What may stand before and behind an object that is a line of its own."""
+"""Characters that may surround an object on its line."""
 _AROUND = b"\x00 \t\r\n"
-"""What may stand before and behind the text of an object, where programs write one and a power loss leaves NUL bytes."""
+"""Bytes that may surround the text of an object: programs write some, and a power loss leaves NUL bytes."""
 _MARK = b"\xef\xbb\xbf"
 _BRACE = ord("{")
 _DECODER = json.JSONDecoder(strict=False)
 
 
 class SourceLine(NamedTuple):
-    """A line, or a piece of one on which several things stand."""
+    """A line, or a piece of a line that has several."""
 
     number: int
     """From 1. The pieces of a line have the same number."""
@@ -61,11 +61,11 @@ class SourceLine(NamedTuple):
     part: int = 0
     """From 0: which piece of its line it is."""
     lines: int = 1
-    """How many lines it stands for: more than one of a run of empty lines, whose first one has the number."""
+    """The number of lines: more than one for a run of empty lines, of which ``number`` is the first."""
 
     @property
     def numbers(self) -> Sequence[int]:
-        """Of all lines for which it stands."""
+        """The numbers of all its lines."""
         return (self.number,) if self.lines == 1 else range(self.number, self.number + self.lines)
 
     @property
@@ -138,10 +138,7 @@ class SourceLines:
             offset += len(piece)
 
     def _raw_lines(self) -> Iterator[tuple[int, bytes | None, int]]:
-        """Each line with its offset and 0, or a run of empty lines with their number.
-
-        None instead of a line that is longer than the limit.
-        """
+        """Each line with its offset and 0, or a run of empty lines with their number. None for a line above the limit."""
         offset = position = 0
         held: list[bytes] = []
         length = 0
@@ -183,7 +180,7 @@ class SourceLines:
 
 
 def head_of(source: Source) -> SourceHead:
-    """How a source begins."""
+    """The head of a source."""
     start = source.read(0, min(HEAD_BYTES, source.size))
     whole = start if len(start) == source.size else start[: start.rfind(b"\n") + 1]
     lines = (
@@ -211,7 +208,7 @@ def _object(raw: bytes) -> dict[str, Any] | None:
 
 
 def why_no_json(raw: bytes) -> str | None:
-    """What the parser says of a text, and where; None if it is JSON. It quotes nothing of the text but a byte that is no UTF-8."""
+    """The parser's error and its place; None for JSON. It quotes nothing of the text but a byte that is not UTF-8."""
     try:
         orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -222,7 +219,7 @@ def why_no_json(raw: bytes) -> str | None:
 
 
 def not_utf8_at(raw: bytes) -> int | None:
-    """Where the first byte stands that is not UTF-8; None if all are."""
+    """The offset of the first byte that is not UTF-8; None if there is none."""
     try:
         raw.decode()
     except UnicodeDecodeError as error:
@@ -231,10 +228,10 @@ def not_utf8_at(raw: bytes) -> int | None:
 
 
 def _apart(raw: bytes) -> list[tuple[bytes, dict[str, Any] | None]]:
-    """The pieces of a line: whole objects, and what stands between them. Joined they are the line.
+    """The pieces of a line: whole objects, and the text between them. Joined they are the line.
 
-    An object behind a torn beginning may be a part of what was torn: what a tool answered, say. It counts as a line that a program
-    wrote only if nothing, or another object, follows it on the line.
+    An object after a torn start may be part of it, such as a tool's answer. It counts as a line only if it ends the line, or
+    another object follows.
     """
     try:
         text = raw.decode()
@@ -278,12 +275,12 @@ def _apart(raw: bytes) -> list[tuple[bytes, dict[str, Any] | None]]:
 # The lines of a source, to be asked for again in any order: a tree is walked from its last leaf, and told from its root.
 
 _IN_MEMORY_BYTES = 16 << 20
-"""The bytes of a source up to this size are held. Of a larger one only the places of its lines are, and each is read again.
+"""A source up to this size is kept in memory; of a larger one only the places of its lines, which are read again.
 
-What a line says is decoded anew each time: that takes less time than to hold it, for Python's collector looks through all that is held.
+Lines are decoded again each time: that is faster than keeping the objects, which Python's collector would traverse.
 """
 _WITH_VALUES_BYTES = 256 << 10
-"""Of a source up to this size what its lines say is held too: the collector has little to look through, and most sessions are small."""
+"""Up to this size the decoded objects are kept too: there are few for the collector, and most sessions are small."""
 
 
 class KeptLines:
@@ -334,19 +331,19 @@ class KeptLines:
 
     @property
     def tail(self) -> bytes:
-        """What stands behind the last whole line."""
+        """The bytes after the last whole line."""
         return self._lines.tail
 
     @property
     def findings(self) -> list[ImportFinding]:
-        """What is wrong with the lines themselves."""
+        """The faults of the lines themselves."""
         return self._lines.findings
 
     def finding(self, kind: str, message: str, place: int) -> ImportFinding:
         return ImportFinding(kind, message, self.number(place), self.offset(place))
 
     def event(self, place: int) -> Iterator[PlannedRecord]:
-        """A line that no model is sent. Nothing if nothing of it was kept: then a finding says so."""
+        """A line that a model does not receive; nothing if none of its bytes were kept, which a finding reports."""
         line = self[place]
         if not line.raw:
             return
@@ -369,7 +366,7 @@ _MAKES = "makes a file of it that can be imported"
 
 
 def in_another_encoding(head: SourceHead) -> str | None:
-    """What a source is whose first line is not UTF-8, and a command that helps; None if it is UTF-8, or if other lines can be read."""
+    """Why a source whose first line is not UTF-8 cannot be read, and a command that converts it; None if any line can be read."""
     first, end, _ = head.start.partition(b"\n")
     is_whole = bool(end) or len(head.start) < HEAD_BYTES
     if head.objects or not is_whole or (at := not_utf8_at(first)) is None:
@@ -380,7 +377,7 @@ def in_another_encoding(head: SourceHead) -> str | None:
 
 
 def nearly_json_lines(head: SourceHead) -> str | None:
-    """What a source is whose beginning nearly is lines of objects, and the way out; None if it is lines of them, or nothing like them."""
+    """Why a source that is nearly lines of objects cannot be read, and the hint; None if it is such lines, or not like them."""
     if head.start.startswith(_UTF16):
         return f"is text in UTF-16, and JSON is UTF-8: iconv -f UTF-16 -t UTF-8 {_MAKES}"
     text = head.start.removeprefix(b"\xef\xbb\xbf").lstrip(b"\x00 \t\r\n")

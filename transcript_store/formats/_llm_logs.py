@@ -82,9 +82,9 @@ class LlmLogs:
 
 
 class _Stored:
-    """What the rows of a session refer to, looked up when it is read: the program has an index for what is looked for here.
+    """Looks up the rows that a session refers to, by the program's own indexes.
 
-    Only of what it has no index for the keys are held.
+    Where the program has no index, this holds the keys alone.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -166,7 +166,7 @@ def _chain(stored: _Stored, tip: Any) -> tuple[list[Json], list[ImportFinding]]:
 
 
 def _next(stored: _Stored, chain: list[Json]) -> list[Json]:
-    """For each message the turn that it was part of: the first that ends with it or behind it."""
+    """The turn of each message: the first one that ends with it or later."""
     found: list[Json] = []
     turn: Json = {"datetime_utc": None}
     for row in reversed(chain):
@@ -189,7 +189,7 @@ def _message_step(
 
 
 def _unreadable(parts: list[Json], number: int) -> Iterator[ImportFinding]:
-    """The parts of a message whose payload says nothing: such a part is its text alone, or it is left out of the message."""
+    """Findings about parts whose payload cannot be read: only their text is sent."""
     for part in parts:
         if _json(part["payload"]) is None:
             where = f"the payload of the part {part['position']} of the message {part['message_hash']}"
@@ -224,7 +224,7 @@ def _part(stored: _Stored, part: Json) -> Iterator[Block]:
 
 
 def _joined(stored: _Stored, payload: Json) -> str:
-    """A text of which pieces stand in fragments."""
+    """A text whose pieces are in fragments."""
     pieces = objects(payload.get("text_ref"))
     return "".join(text_member(piece.get("literal")) or stored.fragment(piece.get("fragment")) for piece in pieces)
 
@@ -261,7 +261,7 @@ def _response_step(stored: _Stored, number: int, row: Json) -> NeutralLine:
 
 
 def _said(line: SourceLine, said: list[tuple[Role, list[Block]]], about: Json, at: str | None) -> NeutralLine:
-    """What is sent again with each request, the system prompt, stands on its line, and is said by nobody."""
+    """The line with its messages. The system prompt, which each request repeats, is on it and is not a message."""
     turns = [(NeutralMessage(role, tuple(blocks)), about if role == "assistant" else {}) for role, blocks in said]
     return NeutralLine([line], turns, at)
 
@@ -300,7 +300,7 @@ def _entries(steps: list[NeutralLine], provider: str, losses: Losses | None = No
 
 
 def provider_of_model(model: str) -> str:
-    """Whose form a model speaks, by its name. ``llm`` knows a hundred plugins; most servers speak chat completions."""
+    """The form of a model, by its name. ``llm`` has a hundred plugins; most servers use chat completions."""
     return next((provider for provider in ("claude", "gemini") if provider in model.lower()), "openai")
 
 
@@ -310,7 +310,7 @@ def _about(row: Json) -> Json:
 
 
 def _json(value: object) -> Json | None:
-    """What a column says; empty if nothing stands there, and None if it is no object that can be read."""
+    """The object in a column; empty for an empty column, None if it cannot be read."""
     if value is None or value == "":
         return {}
     if isinstance(value, (str, bytes)):

@@ -25,14 +25,14 @@ class _Block:
     own: dict[str, Any] | None = None
     """The provider's object for this block, where it has one."""
     provider: str | None = None
-    """In whose form ``own`` is, and to whom thinking may be sent: a name of ``_turns.FORMS``."""
+    """The form of ``own``, and the provider that may receive the thinking: a name of ``_arranging.FORMS``."""
 
 
 @dataclass(slots=True)
 class Text(_Block):
     text: str
     title: str | None = field(default=None, kw_only=True)
-    """Of a document, which was pasted or attached: what it is called. None for what was typed or written."""
+    """The name of a pasted or attached document; None for typed text."""
 
 
 @dataclass(slots=True)
@@ -70,9 +70,9 @@ class Call(_Block):
 @dataclass(slots=True)
 class Result(_Block):
     id: str
-    """Of the call. Empty if the source gives none: then the name says which call is meant."""
+    """The id of the call; empty if the source has none: then ``name`` tells the call."""
     name: str
-    """Of the tool; empty if the source does not say it beside the result."""
+    """The name of the tool; empty if it is not stored with the result."""
     content: tuple[Text | Media, ...]
     failed: bool = False
 
@@ -110,29 +110,29 @@ class Form(Protocol):
 
     @property
     def alternates(self) -> bool:
-        """Whether user and assistant take turns, the user first, and nobody else speaks. Else each may speak twice."""
+        """True if user and assistant take turns, the user first, and there is no other role."""
 
     @property
     def marks_failures(self) -> bool:
-        """Whether a result can say that the call failed."""
+        """True if a result has a member for a failed call."""
 
     @property
     def id_length(self) -> int:
         """How long the id of a call may be. Letters, digits, ``_`` and ``-`` are allowed everywhere."""
 
     def turn_of(self, message: dict[str, Any]) -> NeutralMessage:
-        """What a message says. Never raises: what is not understood is :class:`Other`."""
+        """The message in neutral form. Never raises: an unknown part becomes :class:`Other`."""
 
     def holds(self, block: Block, role: Role) -> bool:
-        """Whether it has a place for a block in what this role says."""
+        """True if a message of this role can hold the block."""
 
     def messages_of(self, turn: NeutralMessage) -> Sequence[dict[str, Any]]:
-        """A turn whose blocks it holds, and in which results stand first, as messages."""
+        """A turn of blocks that the form holds, results first, as messages."""
 
 
 @dataclass(slots=True)
 class Losses:
-    """Counts what is lost. The sentences are those of the first of a kind."""
+    """Counts losses by kind, each with the sentence of the first one."""
 
     _counts: Counter[str] = field(default_factory=Counter)
     _messages: dict[str, str] = field(default_factory=dict)
@@ -152,7 +152,7 @@ class Losses:
 
 
 def arguments_of(given: object) -> dict[str, Any]:
-    """A call's arguments as an object: the very object if it is one, else what its text says, else the text under an empty name."""
+    """The arguments of a call as an object: the object itself, else the object in the text, else the text under an empty name."""
     if isinstance(given, dict):
         return given
     if given is None or given == "":

@@ -23,24 +23,24 @@ _OF_OPENAI = frozenset({"openai", "openai-codex", "azure", "azure-openai-respons
 
 @dataclass(slots=True)
 class NeutralLine:
-    """A line of a source, and what it says to a model: several messages, if it holds a reply with its results."""
+    """A line of a source with its messages: several if it holds a reply with results."""
 
     lines: list[SourceLine]
-    """The line, or the lines that it takes to say it. None if another record accounts for them: of what an earlier generation had."""
+    """Its lines. Empty if an earlier generation accounts for them."""
     said: list[tuple[NeutralMessage, Json]] = field(default_factory=list)
     """Each with what belongs to it and is not sent."""
     at: str | None = None
     is_left: bool = False
-    """Whether it stands on a branch that the conversation left."""
+    """True if it is on a branch that the conversation left."""
 
     def carried(self) -> NeutralLine:
-        """What a later generation has of it."""
+        """The line for a later generation, which does not account for it again."""
         return NeutralLine([], self.said, self.at)
 
 
 @lru_cache(maxsize=64)  # a session has few models, and thousands of replies
 def form_by_name(api: str, provider: str, model: str) -> str:
-    """Whose form a conversation with such replies has: by the API if it is named, else by the provider's name."""
+    """The form of a conversation, by the API of its replies if one is named, else by the provider's name."""
     api, provider, model = api.lower(), provider.lower(), model.lower()
     is_claude = "claude" in model or "anthropic" in model
     if "anthropic" in (api or provider) or ("bedrock" in (api or provider) and is_claude):
@@ -51,7 +51,7 @@ def form_by_name(api: str, provider: str, model: str) -> str:
 
 
 def neutral_records(lines: Iterable[NeutralLine], form: Form, losses: Losses) -> Iterator[PlannedRecord]:
-    """The records of these lines: at least one for each, an event if the form holds nothing of what it says."""
+    """The records of these lines: at least one each, an event if the form holds nothing of it."""
     for one in lines:
         for draft in drafts_of(one, form, losses):
             yield left_entry(draft.entry()) if one.is_left else draft.entry()
@@ -76,7 +76,7 @@ def drafts_of(one: NeutralLine, form: Form, losses: Losses) -> list[Draft]:
 
 
 def held_blocks(block: Block, role: Role, form: Form, losses: Losses) -> Iterator[Block]:
-    """What the form has a place for, or what says that there was something."""
+    """The block if the form holds it, or a text that mentions it."""
     if isinstance(block, Result):
         shown = (one for each in block.content for one in held_blocks(each, "user", form, losses))
         yield replace(block, content=tuple(one for one in shown if isinstance(one, (Text, Media))))

@@ -20,7 +20,7 @@ from transcript_store.formats._rows import rows_of, sql_value, unpacked_zstd
 _TABLE = "transcript_events"
 _COLUMNS = ("session_id", "seq", "event_json", "event_zstd")
 _LONGEST_BYTES = 16 << 20
-"""Of what a row unpacks to. OpenClaw packs nothing above 4 MiB."""
+"""The limit of an unpacked row. OpenClaw packs nothing above 4 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def sessions_of(tables: Tables) -> Iterator[SessionLines]:
 
 
 def _line(row: dict[str, Any]) -> tuple[bytes, str | None]:
-    """The line of a row, or one that keeps what stands there, and why it could not be read: nothing is dropped (F6)."""
+    """The line of a row; for an unreadable row a line that keeps its value, and the reason: nothing is dropped (F6)."""
     said, packed, why_not = row["event_json"], row["event_zstd"], "holds no line"
     if said is None and isinstance(packed, bytes):
         said, why_not = unpacked_zstd(packed, _LONGEST_BYTES)

@@ -117,7 +117,7 @@ class OpenCode:
 
 
 class Kilo(OpenCode):
-    """Reads the sessions of Kilo, whose version 7 writes OpenCode's tables."""
+    """Reads the sessions of Kilo, which writes OpenCode's tables from version 7 on."""
 
     name = "kilo"
 
@@ -153,7 +153,7 @@ def _records(lines: list[NeutralLine], form: Form) -> Iterator[PlannedRecord]:
 
 
 def _generations(session: StoredSession) -> tuple[list[list[NeutralLine]], int]:
-    """The lines, cut where a compaction begins, and how many messages were taken back and are still there."""
+    """The lines, split at compactions, and the number of messages that were taken back and still exist."""
     revert = session.about.get("revert")
     reverted = obj(revert if isinstance(revert, dict) else json_column(revert)[0]).get("messageID")
     summarized = {one.data.get("parentID") for one in session.messages if _is_summary(one)}
@@ -190,7 +190,7 @@ def _is_summary(message: StoredMessage) -> bool:
 
 
 def _said(message: StoredMessage, *, is_orphan: bool) -> NeutralLine:
-    """What a message says to a model; nothing if it only says something of the session."""
+    """The messages of a row; none if it is only about the session."""
     data, parts, said = message.data, message.parts, text_member(message.data.get("text"))
     found: list[tuple[NeutralMessage, Json]] = []
     if is_orphan:

@@ -37,11 +37,11 @@ ASKED = "What did we do so far?"
 """What OpenCode itself sends in the place of a part ``compaction``, before the summary (1.18)."""
 _UNDER_WAY = ("pending", "running", "streaming")
 _READ_OUT = ("text/plain", "application/x-directory")
-"""A file of these kinds stands beside its content, which is a text of its own."""
+"""The content of a file of these kinds is a text part of its own."""
 
 
 def form_of(data: Json, parts: Iterable[Json]) -> str:
-    """Whose form a reply has: what its provider signed says so for certain, the provider's name for most."""
+    """The form of a reply: a signature proves it, else the provider's name decides."""
     for part in parts:
         signed = _signed(part)
         if "anthropic" in signed:
@@ -54,7 +54,7 @@ def form_of(data: Json, parts: Iterable[Json]) -> str:
 
 
 def _signed(part: Json) -> Json:
-    """The member of a part in which the provider's signature stands, if there is one."""
+    """The member with the provider's signature."""
     return obj(part.get("metadata")) or obj(part.get("native")) or obj(part.get("state"))
 
 
@@ -64,7 +64,7 @@ def provider_in(data: Json) -> str:
 
 
 def asked_in(parts: list[Json]) -> tuple[NeutralMessage, str | None]:
-    """What a user's message says, and what of it the user typed; None if that is all of it."""
+    """The user's message, and the part that the user typed; None for all of it."""
     blocks: list[Block] = []
     typed: list[str] = []
     added = False
@@ -84,7 +84,7 @@ def asked_in(parts: list[Json]) -> tuple[NeutralMessage, str | None]:
 
 
 def replied_in(parts: list[Json], form: str) -> Iterator[NeutralMessage]:
-    """What a reply says, and the results of its calls: one reply for each step, for early versions have several in a message."""
+    """The reply and its results: one reply per step, because early versions store several in a message."""
     said: list[Block] = []
     results: list[Block] = []
     for part in [*parts, {"type": "step-start"}]:
@@ -162,7 +162,7 @@ def _tool(part: Json) -> tuple[Call, Result | None]:
 
 
 def _media(part: Json) -> Media:
-    """A file that came along. Its path on that machine says nothing to anybody else: it is no address."""
+    """An attached file. Its path is on the user's machine, so it is not an address."""
     kind = first_text(part.get("mime"), part.get("mediaType")) or "image/*"
     if data := text_member(part.get("data")):
         return Media(kind, data)

@@ -39,7 +39,7 @@ class StoredSession:
     about: Json
     messages: list[StoredMessage] = field(default_factory=list)
     before: list[SourceLine] = field(default_factory=list)
-    """Of a document: what stands before its messages."""
+    """The part of a document before its messages."""
     findings: list[ImportFinding] = field(default_factory=list)
 
 
@@ -133,7 +133,7 @@ def _of_second_version(kind: str, data: Json) -> list[Json]:
 
 
 def _without_note(part: Json) -> Json:
-    """The part without the mark that its old result is not sent any more: it is set on what was said long ago."""
+    """The part without the note that its old result is no longer sent: the program sets it long after the message."""
     time = obj(obj(part.get("state")).get("time"))
     if "compacted" not in time:
         return part
@@ -142,7 +142,7 @@ def _without_note(part: Json) -> Json:
 
 
 def exported_session(source: Any) -> Iterator[StoredSession]:
-    """The session of a document: its first line is what stands before the messages."""
+    """The session of a document; its first line is everything before the messages."""
     raw = read_all(source, Span(0, min(source.size, LONGEST_BYTES)))
     if not raw:
         return
@@ -150,7 +150,7 @@ def exported_session(source: Any) -> Iterator[StoredSession]:
     document = document or {}
     messages, pieces = objects(document.get("messages")), pieces_within(raw, "messages")
     info, times = obj(document.get("info")), obj(obj(document.get("info")).get("time"))
-    about = {name: info[name] for name in ("directory", "title", "version", "revert") if name in info}
+    about: Json = {name: info[name] for name in ("directory", "title", "version", "revert") if name in info}
     about |= {"parent_id": info["parentID"]} if "parentID" in info else {}
     about |= {f"time_{name}": times[name] for name in ("updated", "archived") if name in times}
     number = text_member(info.get("id")) or hashlib.sha256(raw[:65536]).hexdigest()

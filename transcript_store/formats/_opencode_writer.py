@@ -36,7 +36,7 @@ _LONGEST_TITLE = 200
 
 
 class PartsForm(ProgramForm):
-    """What OpenCode's parts have a place for. Whose thinking it is its metadata says, so it is kept whoever thought it."""
+    """The form of OpenCode's parts. Their metadata names the provider of thinking, so all thinking is kept."""
 
     name = "opencode"
 

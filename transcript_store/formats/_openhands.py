@@ -61,7 +61,7 @@ class OpenHands:
 
 
 class _Events:
-    """What is known of a conversation as its events are read, and what of it is in force."""
+    """The state of a conversation while its events are read."""
 
     def __init__(self, state: Json) -> None:
         metrics = obj(obj(obj(state.get("stats")).get("usage_to_metrics")).get("agent"))

@@ -22,12 +22,12 @@ class OutgoingConversation:
     """A conversation in a provider's form."""
 
     messages: tuple[tuple[dict[str, Any], str], ...]
-    """Each with the time of the record that it was made of; of the one before, if it was made up."""
+    """Each with the time of its record; an added one has the time of the message before."""
     losses: tuple[Loss, ...]
 
 
 class ProgramForm:
-    """The form of a program that is only written: a base class. A form that several messages of a turn share overrides ``messages_of``."""
+    """Base class for the form of a program that is only written. Override ``messages_of`` if a turn is a list of messages there."""
 
     name: str
     alternates = False
@@ -56,7 +56,7 @@ class OutgoingRecord:
 def outgoing_records(
     records: Iterable[Record], metadata: ConversationMetadata, losses: Losses, *, keeps_prompt: bool = False
 ) -> list[OutgoingRecord]:
-    """What is said in a conversation. What stays behind whoever it is handed to is counted."""
+    """The messages of a conversation. Everything else stays here, and is counted as a loss."""
     found: list[OutgoingRecord] = []
     for record in records:
         if record.message is None:
@@ -79,7 +79,7 @@ def outgoing_records(
 def handed(
     records: Iterable[Record], metadata: ConversationMetadata, form: str, now: str, *, keeps_prompt: bool = False
 ) -> OutgoingConversation:
-    """The records' messages as this form has them.
+    """The records' messages in this form.
 
     Raises:
         ValueError: there is no message.
@@ -95,10 +95,10 @@ def handed(
 def timed_records(
     made: Sequence[_MadeT], origins: Sequence[tuple[int, ...]], said: list[OutgoingRecord], now: str
 ) -> list[tuple[_MadeT, dict[str, Any], str]]:
-    """What was made of records, each with its record's extra and time; what was made up has no extra, and the time of the one before.
+    """Messages or turns, each with the extra and the time of its record. An added one has no extra and the time of the one before.
 
     Raises:
-        ValueError: nothing was made.
+        ValueError: there is none.
     """
     if not made:
         raise ValueError("the conversation has no message that could be sent")
@@ -111,7 +111,7 @@ def timed_records(
 
 
 def turns_said(said: list[OutgoingRecord], provider: str) -> list[NeutralMessage]:
-    """What is said, with what a record says beside a result that has no member for it: that the call failed."""
+    """The messages in neutral form. A failure that a record notes in ``extra`` is marked on its result."""
     turns = to_neutral((one.message for one in said), provider)
     return [_failed(turn) if one.extra.get("failed") is True else turn for one, turn in zip(said, turns, strict=True)]
 
@@ -124,7 +124,7 @@ def _failed(turn: NeutralMessage) -> NeutralMessage:
 def arranged_records(
     records: Iterable[Record], metadata: ConversationMetadata, form: Form, losses: Losses, now: str
 ) -> list[tuple[NeutralMessage, dict[str, Any], str]]:
-    """The turns for a program that has no role for the system, and where one speaker may have several; each with its extra and time.
+    """The turns for a program without a system role whose turns need not alternate, each with its extra and time.
 
     Raises:
         ValueError: there is no message.
@@ -146,5 +146,5 @@ def json_line(value: object) -> bytes:
 
 
 def id_within(session: str, number: int) -> str:
-    """An id that is always the same for the same place of a session."""
+    """An id that depends only on the session and the number."""
     return str(uuid.uuid5(uuid.UUID(session), str(number)))

@@ -75,14 +75,12 @@ _FORMS = {"claude": "claude", "gemini": "gemini", "openai": "openai", "openai-co
 
 
 def provider_of_replies(reply: dict[str, Any]) -> str:
-    """Whose form a conversation with such replies has: pi names the API, and in its first files the provider alone."""
+    """The form of a conversation with such a reply: pi names the API, its first files only the provider."""
     return form_by_name(text_in(reply, "api"), text_in(reply, "provider"), text_in(reply, "model"))
 
 
 def is_said(message: dict[str, Any]) -> bool:
-    """Whether somebody said it. A reply that failed or was stopped says what was written of it; a command that the user kept for
-    himself is said to nobody.
-    """
+    """True if a model receives it. A reply that failed or was stopped counts with its text; a private command does not."""
     role = message.get("role")
     if role == "assistant":
         return not _is_cut(message) or any(text_in(block, "text").strip() for block in objects(message.get("content")))
@@ -97,7 +95,7 @@ def _is_cut(reply: dict[str, Any]) -> bool:
 
 
 def turn_in_pi(message: dict[str, Any]) -> NeutralMessage | None:
-    """What a message says; None if pi has no such role."""
+    """The message in neutral form; None for an unknown role."""
     content = message.get("content")
     match message.get("role"):
         case "user" | "developer" | "custom" | "hookMessage":
@@ -172,7 +170,7 @@ def _call(block: dict[str, Any], reply: dict[str, Any]) -> Call:
 
 
 def _id(given: str) -> str:
-    """An id that every provider takes; a call and its result get the same. The responses API's has its item's id behind a bar."""
+    """An id that every provider accepts, the same for a call and its result. The responses API's has the item's id after a bar."""
     return _ODD.sub("_", given.partition("|")[0])[:64]
 
 
@@ -215,17 +213,17 @@ class _Node:
 
 @dataclass(slots=True)
 class SessionFacts:
-    """What the lines say of the session, beside its header."""
+    """Facts of the session that other lines than the header have."""
 
     title: str = ""
     chosen_title: str = ""
-    """One that counts whatever other lines say."""
+    """Overrides the title of any other line."""
     system_prompt: str = ""
 
 
 @dataclass(slots=True)
 class _FirstPass:
-    """What a first look at the lines finds."""
+    """The result of the first pass over the lines."""
 
     lines: KeptLines
     header: dict[str, Any] = field(default_factory=dict)
@@ -237,7 +235,7 @@ class _FirstPass:
     first: str = ""
     facts: SessionFacts = field(default_factory=SessionFacts)
     chosen: dict[str, Any] = field(default_factory=dict)
-    """The last model that the user chose: before a reply it says whose form a conversation has."""
+    """The last model that the user chose: before the first reply it decides the form."""
     findings: list[ImportFinding] = field(default_factory=list)
 
 
@@ -288,17 +286,17 @@ class Pi:
         )
 
     def learn(self, facts: SessionFacts, value: dict[str, Any]) -> None:
-        """Note what a line says of the session."""
+        """Note a line's facts of the session."""
         if value.get("type") == "session_info":
             facts.title = text_in(value, "name")
 
     def labels_of(self, header: dict[str, Any]) -> dict[str, str]:
-        """What the header says: where the session was held, and of which one it is a fork or a part."""
+        """The header's labels: the directory, and the session's origin or parent."""
         return labels(cwd=header.get("cwd"), forked_from=_parent_session(header))
 
 
 def _is_ours(value: dict[str, Any]) -> bool:
-    """Whether it is the header, or an entry: the header may be what a crash tore."""
+    """True for the header or an entry: a crash may tear the header."""
     kind = text_in(value, "type")
     if kind == "session":
         return isinstance(value.get("id"), str) and ("cwd" in value or "version" in value)
@@ -373,7 +371,7 @@ def _node(place: int, value: dict[str, Any]) -> _Node:
 
 
 def _is_said(value: dict[str, Any]) -> bool:
-    """Whether an entry says something to a model. What it says is only looked at when it is told."""
+    """True if a model receives the entry. Its content is checked later."""
     kind, message = value.get("type"), value.get("message")
     if kind == "message" and isinstance(message, dict):
         return is_said(message)
@@ -381,7 +379,7 @@ def _is_said(value: dict[str, Any]) -> bool:
 
 
 def _turn(value: dict[str, Any]) -> NeutralMessage | None:
-    """What an entry says to a model; None if it says nothing to it."""
+    """The message of an entry; None if it has none."""
     match value.get("type"):
         case "message" if isinstance(value.get("message"), dict):
             return turn_in_pi(value["message"])
@@ -395,7 +393,7 @@ def _turn(value: dict[str, Any]) -> NeutralMessage | None:
 
 
 def _generations_of(look: _FirstPass, way: list[_Node], findings: list[ImportFinding]) -> list[Segment[_Node]]:
-    """The way cut at its compactions: the summary, then what it kept, then what came after."""
+    """The path split at its compactions: the summary, the kept messages, then the rest."""
     found: list[Segment[_Node]] = [Segment(begins=0)]
     positions: dict[str | int, int] = {}  # on the way: by an entry's id, and by its place
     for at, node in enumerate(way):
@@ -414,7 +412,7 @@ def _generations_of(look: _FirstPass, way: list[_Node], findings: list[ImportFin
 def _first_kept(
     look: _FirstPass, positions: dict[str | int, int], compaction: _Node, findings: list[ImportFinding]
 ) -> int:
-    """Where on the way what a compaction kept begins; behind all that was if nothing was kept."""
+    """The index on the path of the first kept entry; past the end if nothing was kept."""
     number = compaction.kept_number
     place = look.numbers[number] if 0 <= number < len(look.numbers) else -1
     if (first := positions.get(compaction.kept or place)) is not None:
@@ -504,7 +502,7 @@ _STOPS = ("stop", "length", "toolUse")
 
 
 class PiForm(ProgramForm):
-    """What pi's messages have a place for. Whose thinking it is they say themselves, so it is kept whoever thought it."""
+    """The form of pi's messages. They name the provider of thinking, so all thinking is kept."""
 
     name = "pi"
 

@@ -78,7 +78,7 @@ def _is_ours(value: Json) -> bool:
 
 
 class _QwenAbout:
-    """What is known of the session when all of it was read."""
+    """Facts of the session, complete after the last line."""
 
     def __init__(self) -> None:
         self.session: str | None = None
@@ -90,7 +90,7 @@ class _QwenAbout:
         self.titles: dict[str, str] = {}
         """By the uuid of the line."""
         self.prompts: set[int] = set()
-        """The hashes of what the user said: a compaction may keep it."""
+        """Hashes of the user's prompts, which a compaction may keep."""
         self.models: dict[str, str] = {}
 
     def link_of(self, place: int, value: Json) -> Link | None:
@@ -123,7 +123,7 @@ class _QwenAbout:
 
 
 def _said(value: Json) -> list[Json]:
-    """The contents that a line says, with their very objects; several for what a compaction left."""
+    """The contents of a line, as its own objects; several for a compaction."""
     if value.get("subtype") == "chat_compression":
         history = objects(obj(value.get("systemPayload")).get("compressedHistory"))
         return [content for content in history if _is_content(content)]
@@ -178,7 +178,7 @@ def _about(values: list[Json], message: Json) -> Iterator[tuple[str, Any]]:
 
 
 def _typed(message: Json, shown: str | None) -> Json:
-    """The mark of what the program put around what the user typed. ``shown`` is what it shows of it, where it says that."""
+    """The mark of the text around what the user typed. ``shown`` is the prompt as the program shows it, if it does."""
     texts = texts_in(message["parts"])
     if message["role"] != "user" or (shown is not None and texts == [shown]):
         return {}
@@ -186,7 +186,7 @@ def _typed(message: Json, shown: str | None) -> Json:
 
 
 def _usage(usage: Json) -> Json:
-    """The counts of a reply. Gemini counts thoughts apart from what was said; other providers' replies have them in both."""
+    """The counts of a reply. Gemini counts thoughts apart from output; other providers' replies include them."""
     found: Json = {name: value for name, value in usage.items() if count_member(value) is not None}
     asked, said, thought = (found.get(f"{name}TokenCount", 0) for name in ("prompt", "candidates", "thoughts"))
     if thought and said >= thought and found.get("totalTokenCount") == asked + said:

@@ -19,7 +19,7 @@ _ITEM, _CHAT = Responses(), ChatCompletions()
 
 
 class Items:
-    """Joins items to messages, in order. ``drafts`` has what was joined; whoever takes them out empties it."""
+    """Joins items to messages, in order. ``drafts`` has the messages so far; the caller may remove them."""
 
     def __init__(self, losses: Losses | None = None) -> None:
         self.drafts: list[Draft] = []
@@ -39,7 +39,7 @@ class Items:
     def item(
         self, item: dict[str, Any], line: SourceLine | None, at: str | None = None, extra: Json | None = None
     ) -> Draft | None:
-        """The reply that this item is part of; None if it is of nobody's reply."""
+        """The reply that this item is part of; None for any other message."""
         lines, extra = [] if line is None else [line], dict(extra or {})
         turn = _ITEM.turn_of(item)
         if all(isinstance(block, Other) for block in turn.blocks):
@@ -61,7 +61,7 @@ class Items:
         return self._reply
 
     def close(self) -> None:
-        """The reply that is open has ended: what comes is of another."""
+        """End the open reply."""
         if self._reply is not None:
             self._reply.message = next(iter(self._messages("assistant", tuple(self._said))), None)
             self._reply, self._said = None, []

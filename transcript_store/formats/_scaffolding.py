@@ -23,26 +23,26 @@ _CLOSED = re.compile(rf"</{_TAG}>\Z")
 _BLANKS = re.compile(r"\s+")
 _LONGEST_TAG = 100
 _MOST_NESTED = 64
-"""Tags of one name that are looked at for the end of an element: hostile text takes time by its length."""
+"""The limit of tags of one name in the search for an element's end: hostile text would take quadratic time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scaffolding:
-    """How one program marks what it writes in the user's name."""
+    """How one program marks its text in the user's name."""
 
     tags: frozenset[str] = frozenset()
-    """Elements before or behind what the user typed."""
+    """Elements before or after the typed text."""
     openings: tuple[str, ...] = ()
-    """What begins so is the program's up to its end."""
+    """A text that starts with one of these is the program's to its end."""
     headings: tuple[tuple[str, str], ...] = ()
-    """What begins with the first is the program's up to the second."""
+    """A text that starts with the first is the program's up to the second."""
     attached: tuple[str, str] | None = None
-    """The lines that begin and end the files which the program put behind what the user typed; they may be several texts."""
+    """The lines around files that the program appended to the typed text; they may be several texts."""
     typed_within: Callable[[dict[str, str]], str] | None = None
-    """What the user typed of the elements in front, by their names."""
+    """Returns the typed text within the elements in front, by their names."""
 
     def typed(self, said: str) -> str:
-        """What the user typed of a text; the very text if that is all of it."""
+        """The typed part of a text; the same text if that is all of it."""
         rest = said.strip()
         for begins, ends in self.headings:
             if rest.startswith(begins):
@@ -69,12 +69,12 @@ class Scaffolding:
         return said if rest == said.strip() else "\n\n".join(filter(None, (typed, rest)))
 
     def command_in(self, texts: Iterable[str]) -> str:
-        """The command that the user typed, in the texts of a message that the program says it wrote; empty if there is none."""
+        """The command that the user typed, in a message that the program marks as its own; empty if there is none."""
         typed = (self.typed(said) for said in texts if said.lstrip().startswith("<"))
         return next((said for said in typed if said.startswith(("/", "! "))), "")
 
     def typed_of(self, texts: Iterable[str]) -> str | None:
-        """What the user typed of the texts of a message; None if that is all of them."""
+        """The typed part of a message's texts; None for all of them."""
         given = [said for said in texts if said.strip()]
         typed = [self.typed(said) for said in self._without_files(given)]
         return None if typed == given else "\n\n".join(filter(None, typed))
@@ -94,7 +94,7 @@ class Scaffolding:
 
 
 def _closed(said: str, opened: re.Match[str]) -> tuple[tuple[int, int], int]:
-    """What an element holds, from where to where, and where it ends. It may hold elements of its own name."""
+    """The content of an element as a range, and the end of the element. It may contain elements of its name."""
     name, begin, depth = opened[1], opened.end(), 1
     for tag in islice(re.compile(rf"<(/?){re.escape(name)}(?:\s[^<>]*)?>").finditer(said, begin), _MOST_NESTED):
         depth += -1 if tag[1] else 1
@@ -105,7 +105,7 @@ def _closed(said: str, opened: re.Match[str]) -> tuple[tuple[int, int], int]:
 
 
 def _opened(said: str, name: str, begin: int, end: int) -> int:
-    """Where the element begins that ends at ``end``; -1 if it begins nowhere from ``begin`` on."""
+    """The start of the element that ends at ``end``; -1 if it does not start after ``begin``."""
     depth, place = 0, end
     for _ in range(_MOST_NESTED):
         opens, closes = said.rfind(f"<{name}", begin, place), said.rfind(f"</{name}>", begin, place)

@@ -41,7 +41,7 @@ def text_of(content: object) -> str:
 
 
 def blocks_in(content: object) -> list[Block]:
-    """What some content says."""
+    """The blocks of some content."""
     found: list[Block] = []
     for one in objects(content):
         match one.get("type"):
@@ -57,7 +57,7 @@ def blocks_in(content: object) -> list[Block]:
 
 
 def replay(dialogue: Dialogue, replies: list[SourceLine], times: list[str | None]) -> None:
-    """What the checkpoint has of a turn behind its prompt."""
+    """Add the messages of a turn after its prompt, from the checkpoint."""
     at: Iterator[str | None] = iter(times)
     for line in replies:
         message = obj((line.value or {}).get("message"))
@@ -72,7 +72,7 @@ def replay(dialogue: Dialogue, replies: list[SourceLine], times: list[str | None
 
 
 def show_entry(dialogue: Dialogue, seen: SeenEntry) -> None:
-    """What the person saw."""
+    """Add a turn as the person saw it."""
     value, kind = seen.value, seen.value.get("type")
     first = next(iter(seen.lines), None)
     if kind == "message" and value.get("role") == "user":

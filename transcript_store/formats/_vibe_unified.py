@@ -32,7 +32,7 @@ def is_unified(value: Json) -> bool:
 
 
 class UnifiedSession:
-    """A session of version 3. What is known of it is known when it was walked through."""
+    """A session of version 3. Its members are complete after a walk."""
 
     def __init__(self, lines: Callable[[], Iterable[SourceLine]]) -> None:
         self._lines = lines
@@ -48,7 +48,7 @@ class UnifiedSession:
         return labels(**{"forked_from" if kind in (None, "root") else "part_of": parent})
 
     def walk(self) -> Steps:
-        """What was said, step by step."""
+        """The records, step by step."""
         entries: dict[str, SeenEntry] = {}
         sent: list[SourceLine] = []
         others: list[SourceLine] = []

@@ -10,7 +10,7 @@ from transcript_store.formats._neutral import Block, Call, Media, Result, Text, 
 
 
 def reply_blocks(request: Json) -> Iterator[Block]:
-    """What was shown of a reply, with the arguments and the results that the model was sent."""
+    """The blocks of a reply as it was shown, with the arguments and results that the model received."""
     metadata = obj(obj(request.get("result")).get("metadata"))
     rounds = objects(metadata.get("toolCallRounds"))
     calls = {text_in(call, "id"): call for one in rounds for call in objects(one.get("toolCalls"))}
@@ -55,7 +55,7 @@ def _reference(part: Json) -> str:
 
 
 def images_in(variables: list[Json]) -> Iterator[Media | Text]:
-    """The pictures of a prompt; the name of one whose bytes are not there."""
+    """The pictures of a prompt; the name of one without bytes."""
     for one in variables:
         if one.get("kind") == "image":
             value, kind = one.get("value"), text_in(one, "mimeType") or "image/png"

@@ -46,7 +46,7 @@ _OF_FRAMEWORKS = {"openai-agents": "openai-responses", "claude-agent-sdk": "clau
 """The forms of the items that ``transcript_store.integrations`` stores. pydantic-ai has another form, which is only read."""
 
 MISSING = "The result of this call is not in this conversation."
-OPENING = "(This conversation begins with a reply; what it replied to is not in it.)"
+OPENING = "(This conversation begins with a reply; the message before it is not in it.)"
 LOST_THINKING = "thinking was left out: another provider thought it, or its signature is missing"
 LOST_MEDIA = "a picture, a sound or a file was left out: the other form has no place for it"
 _ID = re.compile(r"[A-Za-z0-9_-]+")
@@ -191,7 +191,7 @@ class _Arrangement:
         """Give each call that was made its result."""
         for number, (call, answer) in enumerate(self._owed):
             if answer is None:
-                self.losses.note("no-result", "a call without a result: one that says so was made up")
+                self.losses.note("no-result", "a call without a result got one that reports this")
                 made_up = Result(call.id, call.name, (Text(MISSING),), failed=True)
                 self._say("user", None, (made_up,), goes_on=number > 0)
                 continue

@@ -113,7 +113,7 @@ class Export(ABC):
         read = self._read(source, span, whole)
         if read is None:
             raw = read_all(source, span)
-            message = "a conversation that is no JSON object, is cut, or has a member twice: its bytes are kept"
+            message = "a conversation that is not a JSON object, is cut off, or has a member twice: its bytes are kept"
             finding = ImportFinding("not-json", message, 1, span.offset)
             if is_too_deep(raw):
                 finding = ImportFinding("too-deep", f"a conversation that is {TOO_DEEP}", 1, span.offset)
@@ -248,7 +248,7 @@ def _path(
         at = None if parent is None else places.get(parent)
         if parent is not None and at is None:
             at = _not_yet_seen(below, before) if in_order else None
-            told = "the conversation begins here" if at is None else "it follows the message before it"
+            told = "the conversation starts here" if at is None else "it follows the message before it"
             findings.append(("dangling-parent", f"the message {path[-1].id} names a parent that is not there: {told}"))
     return path[::-1], findings
 
@@ -379,7 +379,7 @@ class _Talk:
             self._result[1]["content"] += "\n" + said
             return None
         if asked is None and not self._calls:
-            self._losses.note("no-call", "what a tool said although nobody called it is kept, and not sent")
+            self._losses.note("no-call", "a tool's message that answers no call is kept, and not sent")
             return None
         asked = asked or self._calls[0]
         self._calls.remove(asked)
@@ -420,7 +420,7 @@ def _said(content: Json, metadata: Json, losses: Losses, files: AttachedFiles) -
                     attached[its_id] = file
                     found.append(f"[{file.type.partition('/')[0]}: {file.name}]")
                     continue
-                losses.note("media", "a picture or a sound is a file beside the export: its name stands in the text")
+                losses.note("media", "a picture or a sound is a file beside the export: the text has its name")
                 found.append(f"[{kind}: {f'{name}, {pointer}' if name else pointer}]")
     said = _with_links("\n".join(piece for piece in found if piece), metadata)
     is_all = not said
@@ -432,7 +432,7 @@ def _said(content: Json, metadata: Json, losses: Losses, files: AttachedFiles) -
         if file is not None and file.type:
             attached[its_id] = file
         else:
-            losses.note("files", "the export has the name of a file, and not what is in it")
+            losses.note("files", "the export has the name of a file, but not its content")
         if (is_all or its_id in attached) and (not name or name not in said):
             said += f"\n[file: {name or (file.name if file is not None else 'unnamed')}]"
     return said.removeprefix("\n"), [*attached.values()]
@@ -520,7 +520,7 @@ class ClaudeAi(Export):
 def _messages(value: Json, losses: Losses) -> list[Draft]:
     at = text_member(value.get("created_at"))
     if missing := len(objects(value.get("files"))):
-        losses.note("files", "the export has the name of a file, and not what is in it", missing)
+        losses.note("files", "the export has the name of a file, but not its content", missing)
     role = "assistant" if value.get("sender") == "assistant" else "user"
     turn = _ExportMessage(text_in(value, "uuid"), role, losses)
     for attached in objects(value.get("attachments")):

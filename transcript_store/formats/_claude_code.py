@@ -121,7 +121,7 @@ def _kept_of(
     head, tail, _ = boundary.kept
     first, last = positions.get(head), positions.get(tail)
     if first is None or last is None or first > last:
-        told = "what this compaction kept is not among what stood before it: nothing was taken over"
+        told = "the lines that this compaction kept are not before it: nothing was taken over"
         findings.append(look.lines.finding("kept-missing", told, boundary.place))
         return []
     return _said(way[first : last + 1])
@@ -320,7 +320,7 @@ def _way(look: FirstPass, nodes: list[TreeLine], findings: list[ImportFinding]) 
 
 def _losses(look: FirstPass, way: list[TreeLine]) -> tuple[Loss, ...]:
     given = sum(node.place in look.given for node in way)
-    why = "files that were attached stand in events, not in what is sent: the program gives them in a form of its own"
+    why = "attached files are kept as events, and not sent: the program sends them in a form of its own"
     return (Loss("attachments", given, why),) if given else ()
 
 

@@ -220,7 +220,7 @@ def _link_one(look: FirstPass, far: _Said, node: TreeLine, parent: TreeLine | No
             node.boundary, node.parent = True, tip.id
         elif _leaves_out(far, node, _said_at(tip)):
             told = (
-                "its parent is not what was said before it, and nobody went back to that: it follows the line before it"
+                "its parent is not the last message, and the user did not go back to it: it follows the line before it"
             )
             look.findings.append(look.lines.finding("broken-chain", told, node.place))
             node.parent, node.anchor = tip.id, _said_at(tip)

@@ -75,7 +75,7 @@ def _steps(dialogue: Dialogue, lines: list[SourceLine], findings: list[ImportFin
         at, parts = time_in_either(row.get("created_at")), objects_on(row.get("parts"))
         if not parts and row.get("parts") not in (None, "", "[]"):
             findings.append(
-                ImportFinding("not-json", f"the parts of the message {row.get('id')} are no JSON array", line.number)
+                ImportFinding("not-json", f"the parts of the message {row.get('id')} are not a JSON array", line.number)
             )
         if row.get("is_summary_message") in (1, True):
             yield from dialogue.take()

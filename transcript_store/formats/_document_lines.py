@@ -49,7 +49,7 @@ def lines_of_document(source: Source, member: str = "messages") -> tuple[list[So
         finding = (
             ImportFinding("too-deep", f"the document is {TOO_DEEP}", 1, 0)
             if is_too_deep(raw)
-            else ImportFinding("not-json", "the document is no JSON object, or is cut", 1, 0)
+            else ImportFinding("not-json", "the document is not a JSON object, or is cut off", 1, 0)
         )
         return [SourceLine(1, 0, raw, None)], [finding]
     findings = [ImportFinding(kind, message, 1, 0) for kind, message in odd]

@@ -331,7 +331,7 @@ def _of_document(source: Source, session: _Session) -> Iterator[SourceLine]:
 # The project's folder below ``tmp`` is named after the directory, as the program names it. Whose folder it is says ``.project_root``.
 # A call stands with its result in ``toolCalls``; the program makes the user's turn of it, so none is written.
 
-_PASSED_OVER = "a message begins with / or ?: it is in the session, but the program does not send it to the model"
+_PASSED_OVER = "a message starts with / or ?: it is in the session, but the program does not send it to the model"
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 
 

@@ -96,7 +96,7 @@ class SourceLines:
             value = None if raw is None else _object(raw)
             if value is None and raw is not None and not raw.endswith(b"\n") and object_on(raw) is None:
                 self.tail = raw
-                self._find("torn", f"{len(raw):,} bytes behind the last line end: left for the next time", offset, +1)
+                self._find("torn", f"{len(raw):,} bytes after the last line end: left for the next import", offset, +1)
                 return
             self.count += 1
             if raw is None:
@@ -111,7 +111,7 @@ class SourceLines:
     def _unusual(self, offset: int, raw: bytes, value: dict[str, Any] | None) -> Iterator[SourceLine]:
         start = 0
         if raw.startswith(_MARK) and offset == 0:
-            self._find("byte-order-mark", "the file begins with a byte order mark", offset)
+            self._find("byte-order-mark", "the file starts with a byte order mark", offset)
             start = len(_MARK)
         text = raw[start:].strip(_AROUND)
         if zeros := raw.count(b"\x00") - text.count(b"\x00"):
@@ -130,9 +130,9 @@ class SourceLines:
         elif is_too_deep(text):
             self._find("too-deep", f"a line that is {TOO_DEEP}", offset)
         elif (why := why_no_json(text)) is None:
-            self._find("not-an-object", "a JSON value that is no object", offset)
+            self._find("not-an-object", "a JSON value that is not an object", offset)
         else:
-            self._find("not-json", f"this is no JSON that can be read: {why}", offset)
+            self._find("not-json", f"this is not readable JSON: {why}", offset)
         for part, (piece, found) in enumerate(pieces):
             yield SourceLine(self.count, offset, piece, found, part)
             offset += len(piece)
@@ -396,5 +396,5 @@ def nearly_json_lines(head: SourceHead) -> str | None:
         return f"has lines that end in CR alone, and not in LF: tr '\\r' '\\n' {_MAKES}"
     is_whole = bool(end) or len(head.start) < HEAD_BYTES
     if text[:1] == b"{" and is_whole and (why := why_no_json(first)) is not None:
-        return f"has no object on its first lines that can be read; of the first it is said: {why}"
+        return f"has no readable object on its first lines; the error of the first one: {why}"
     return None

@@ -14,7 +14,7 @@ from transcript_store.formats._neutral import Block, Form, Losses, NeutralMessag
 from transcript_store.formats._plan import Loss
 
 _MadeT = TypeVar("_MadeT")
-_ITS_OWN = "what a program said of its surroundings stays here: the other program says its own"
+_ITS_OWN = "what a program wrote about its surroundings stays here: the other program writes its own"
 
 
 @dataclass(frozen=True, slots=True)

@@ -418,7 +418,7 @@ def _first_kept(
     if (first := positions.get(compaction.kept or place)) is not None:
         return first
     if compaction.kept or number > 0:
-        lost = "what this compaction kept is not among what stood before it: nothing was taken over"
+        lost = "the lines that this compaction kept are not before it: nothing was taken over"
         findings.append(look.lines.finding("kept-missing", lost, compaction.place))
     return len(look.nodes)
 

@@ -30,7 +30,7 @@ def left_finding(count: int) -> list[ImportFinding]:
     """The finding about messages on branches that the conversation left."""
     if not count:
         return []
-    said = "1 message stands on a branch" if count == 1 else f"{count:,} messages stand on branches"
+    said = "1 message is on a branch" if count == 1 else f"{count:,} messages are on branches"
     return [ImportFinding("left-branch", f"{said} that the conversation left: kept beside it, and shown by --branches")]
 
 
@@ -125,10 +125,10 @@ def way_to(
             while at >= 0 and before[at].place in seen:
                 at -= 1
             parent = before[at] if at >= 0 else None
-            told = "it follows the line before it" if parent is not None else "the conversation begins here"
+            told = "it follows the line before it" if parent is not None else "the conversation starts here"
             findings.append(lines.finding("dangling-parent", f"its parent is not in this file: {told}", node.place))
         elif parent.place in seen:
-            told = "its parent is one of its descendants: the conversation begins here"
+            told = "its parent is one of its descendants: the conversation starts here"
             findings.append(lines.finding("cycle", told, node.place))
             parent = None
         node = parent

@@ -132,7 +132,7 @@ class _Chat:
             self._of = {}
         after = applied(self.state, value)
         if after is None:
-            message = "it fits nothing that stands before it"
+            message = "it does not fit the operations before it"
             self._findings.append(ImportFinding("bad-operation", message, line.number, line.offset))
             self._others.append(line)
             return

@@ -35,7 +35,7 @@ from transcript_store.sources import FileSource, Rows
 
 
 class RedactedBeforeError(TranscriptStoreError):
-    """What is on record was redacted, and this import would bring the secrets in after all. Nothing was written."""
+    """The stored conversation was redacted, and this import would bring the secrets back. Nothing was written."""
 
     _says = (
         "it was imported with its secrets taken out, and has changed since; import it so again (--redact, and the same "
@@ -47,22 +47,22 @@ class RedactedBeforeError(TranscriptStoreError):
 
 
 class ImportDecision(NamedTuple):
-    """What is to be done with a conversation that is there."""
+    """The decision about an existing conversation."""
 
     action: Literal["grew", "unchanged", "replaced", "reread", "diverged", "empty"]
     first: int = 0
-    """Of ``grew``: the plan's generation that is live, and goes on. Of ``replaced`` and ``reread``: the first that replaces."""
+    """For ``grew``: the plan's live generation, which continues. For ``replaced`` and ``reread``: the first one that replaces."""
     rest: Iterator[PlannedRecord] = iter(())
-    """Of ``grew``: what is appended to it."""
+    """For ``grew``: the records to append."""
     noted: dict[str, Any] | None = None
-    """The note that was looked at; None of ``unchanged`` if a user is known to have continued here."""
+    """The import note that was read; None for ``unchanged`` if a user is known to have continued here."""
     reason: str | None = None
     may_lack_some: bool = False
     """Whether there may be messages that the store did not take, as an earlier import noted: they are events on record."""
 
 
 WRITTEN = ("grew", "replaced", "reread")
-"""What is followed by a write."""
+"""Actions that write."""
 _STILL_THERE = (
     "what was imported before is in the archive, with its secrets: `transcript-store secrets --forget` removes it"
 )
@@ -75,7 +75,7 @@ class _Compared(NamedTuple):
 
 
 def standing_of(conversation: ConversationStore, plan: SessionPlan, source: FileSource | Rows) -> ImportDecision:
-    """Look at a conversation, and say what an import of the plan does with it. Reads only."""
+    """Compare a conversation with the plan and decide. Reads only."""
     note = _last_note(conversation)
     if note is None:
         return _of_a_replaced_one(conversation, plan, source)
@@ -97,10 +97,10 @@ def has_another_form(conversation: ConversationStore, plan: SessionPlan) -> bool
 
 
 def is_of_this_source(conversation: ConversationStore, plan: SessionPlan, source: FileSource | Rows) -> bool:
-    """Whether a conversation whose id is that of several sources is this plan's. Reads only.
+    """True if a conversation whose id several sources share belongs to this plan. Reads only.
 
-    It is if all that is planned is on record, or its note names this source, or the source that it names is gone and this one
-    goes on from what was there: somebody moved it.
+    It does if everything planned is on record, if its note names this source, or if the source in its note is missing and this one
+    continues it: the file was moved.
     """
     try:
         found = standing_of(conversation, plan, source)
@@ -208,7 +208,7 @@ def _of_an_export(
 
 
 def _first_said_otherwise(conversation: ConversationStore, plan: SessionPlan, number: int) -> int:
-    """The plan's first generation whose messages are not on record as they are planned, among those up to ``number``."""
+    """The plan's first generation, up to ``number``, whose messages differ from those on record."""
     stored = archived(conversation)
     for k in range(min(number, len(plan.generations) - 1)):
         if k in stored:
@@ -220,7 +220,7 @@ def _first_said_otherwise(conversation: ConversationStore, plan: SessionPlan, nu
 
 
 def _age(conversation: ConversationStore, plan: SessionPlan, source: FileSource | Rows, note: dict[str, Any]) -> int:
-    """Whether an export is older (-1) or newer (1) than what was imported last; 0 if neither says so."""
+    """-1 if an export is older than the last import, 1 if it is newer; 0 if either has no edition."""
     assert plan.edition is not None
     noted = note.get("edition")
     if not isinstance(noted, list):  # an earlier version imported it
@@ -236,11 +236,11 @@ def _age(conversation: ConversationStore, plan: SessionPlan, source: FileSource 
 def _compare_export(
     conversation: ConversationStore, plan: SessionPlan, number: int
 ) -> tuple[bool, bool, list[PlannedRecord], bool]:
-    """Whether the messages on record are the first of the plan's, whether it has more, what is to be appended, and whether
-    somebody went on here.
+    """Compare the messages on record with the plan's: are they its first ones, has the record more, what is to append, did a user
+    continue here?
 
-    To be appended are the messages that are not on record, each event whose lines changed, and of the messages that are on record the
-    lines that changed: of two records with a line of one number the later one counts.
+    To append are new messages, events whose lines changed, and changed lines of stored messages: of two records with a line of one
+    number the later one counts.
     """
     recorded: dict[tuple[Any, Any], int] = {}
     entries = plan.generations[number]
@@ -269,7 +269,7 @@ def _compare_export(
 
 
 def begins_as_noted(source: FileSource | Rows, note: dict[str, Any]) -> bool:
-    """Whether a file has the bytes that were imported, and perhaps more behind them."""
+    """True if a file starts with the bytes that were imported."""
     file = note.get("file") or {}
     size, sha256 = file.get("size"), file.get("sha256")
     if not isinstance(source, FileSource) or not isinstance(size, int) or not isinstance(sha256, str):
@@ -278,7 +278,7 @@ def begins_as_noted(source: FileSource | Rows, note: dict[str, Any]) -> bool:
 
 
 def _of_a_replaced_one(conversation: ConversationStore, plan: SessionPlan, source: FileSource | Rows) -> ImportDecision:
-    """Somebody replaced the transcript here, to compact it or to go back: what was imported is in the archive."""
+    """The decision if a user replaced the transcript here, to compact it or to go back: the import is in the archive."""
     for generation in reversed(range(conversation.get_metadata().generation)):
         try:
             records = conversation.get_records(generation=generation)
@@ -302,12 +302,12 @@ def _of_a_replaced_one(conversation: ConversationStore, plan: SessionPlan, sourc
 
 
 def _diverged(note: dict[str, Any]) -> ImportDecision:
-    reason = "the source changed, and somebody went on with the conversation here; both are left as they are"
+    reason = "the source changed, and the conversation was continued here; both are left as they are"
     return ImportDecision("diverged", noted=note, reason=reason)
 
 
 def _first_that_differs(conversation: ConversationStore, plan: SessionPlan, number: int) -> int:
-    """The plan's first generation that is not on record as it is planned, among those before ``number``."""
+    """The plan's first generation before ``number`` that differs from the one on record."""
     stored = archived(conversation)
     for k in range(min(number, len(plan.generations))):
         if k not in stored:
@@ -332,7 +332,7 @@ def archived(conversation: ConversationStore) -> dict[int, int]:
 
 
 def _planned_lines(plan: SessionPlan) -> set[int]:
-    """The source's lines that say something, each as the hash of its number and its bytes."""
+    """The source's lines with content, each as the hash of its number and its bytes."""
     return {
         hash(line)
         for entries in plan.generations
@@ -366,7 +366,7 @@ def _last_note(conversation: ConversationStore) -> dict[str, Any] | None:
 
 
 def _compare(records: Iterable[Record], entries: Iterable[PlannedRecord], *, is_reread: bool = False) -> _Compared:
-    """Compare records with entries. ``is_reread``: an earlier version kept each empty line by itself, and its runs are made one."""
+    """Compare records with planned ones. ``is_reread``: an earlier version stored each empty line, which are now one run."""
     planned = iter(entries)
     begun: tuple[PlannedRecord, ...] = ()
     is_prefix, has_ours = True, False
@@ -384,7 +384,7 @@ def _compare(records: Iterable[Record], entries: Iterable[PlannedRecord], *, is_
 
 
 def _speaks(message: Any, extra: Mapping[str, Any] | None) -> bool:
-    """True of a message that is not the program's own."""
+    """True for a message that is not the program's own."""
     return message is not None and not (extra or {}).get("scaffolding")
 
 
@@ -409,14 +409,14 @@ def _is_there(source: str) -> bool:
 # conversation has another id, so nothing would tell that the two are one session.
 
 SUPERSEDED = "superseded"
-"""The label of a conversation of a misread source. Its value is the id of the one that is read right."""
+"""The label of a conversation that another format made of the source by mistake. Its value is the id of the right one."""
 _WAIT_SECONDS = 10.0
 
 
 def supersede(
     library: ConversationLibrary, its_id: str, plan: SessionPlan, source: FileSource | Rows
 ) -> Iterator[ImportFinding]:
-    """Label what another format made of this source, before the conversation ``its_id`` is made of it; a finding for each.
+    """Label the conversations that another format made of this source, before ``its_id`` is created; a finding for each.
 
     One that a user continued is left alone, and so is one that cannot be opened.
     """

@@ -24,7 +24,7 @@ class ProgramOverview:
 
     program: str
     sessions: int
-    """How many sessions; of a database whose reader does not count them 1."""
+    """The number of sessions; 1 for a database whose reader does not count them."""
     size: int
     """In bytes, of all its files."""
     first: datetime | None

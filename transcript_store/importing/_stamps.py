@@ -57,7 +57,7 @@ class Stamps:
         self._is_kept = is_kept and folder is not None
         self._library = library.directory
         self._known: dict[str, str] = {}
-        """Of each source's path what is known, as JSON: Python's collector looks through all that is held decoded."""
+        """For each source's path its entry as JSON: Python's collector would traverse decoded objects."""
         self._looked_at: dict[str, list[int] | None] = {}
         self._path: str | None = None
         self._is_changed = False
@@ -89,7 +89,7 @@ class Stamps:
             return None
 
     def sessions(self, path: str, format: str | None, *, takes_empty: bool = False) -> dict[str, ImportReport]:
-        """The reports on those sessions of a database that changed whose conversations look as they did; each has its ``stamp``."""
+        """The reports of unchanged sessions in a changed database whose conversations are unchanged; each has its ``stamp``."""
         noted = self._known.get(encodable(path))
         if noted is None:
             return {}
@@ -145,7 +145,7 @@ class Stamps:
         return self._looked_at[path]
 
     def save(self) -> None:
-        """Write what is known. If that is not possible, the next import takes longer."""
+        """Write the stamps. If that fails, the next import takes longer."""
         if self._path is None or not self._is_kept or not self._is_changed:
             return
         document = {
@@ -169,7 +169,7 @@ class Stamps:
             _sweep(folder)
 
     def _transcript(self, id: str | None) -> list[int] | None:
-        """How the transcript of a conversation looks. None of a session that is empty: there is none."""
+        """The stamp of a conversation's transcript; None if it has none, because the session is empty."""
         if id is None:
             return None
         try:
@@ -184,7 +184,7 @@ def _file_name(library: str) -> str:
 
 
 def _sweep(folder: str) -> None:
-    """Remove what nobody will read again: the stamps of libraries that are not there, and what a killed import left."""
+    """Remove stamps of missing libraries, and leftovers of a killed import."""
     with os.scandir(folder) as entries:
         found = [entry for entry in entries if _OF_OURS.fullmatch(entry.name)]
     for entry in found:
@@ -201,7 +201,7 @@ def _sweep(folder: str) -> None:
 
 
 def _said(source: str, report: ImportReport) -> list[Any]:
-    """What a report said, in the order of :func:`_report`. Lists, and no path twice: ten thousand are read at each import."""
+    """The report in the order of :func:`_report`, as lists without repeated paths: ten thousand are read at each import."""
     member = None if report.source == source else report.source
     texts = (report.id, report.format, member, report.session, report.title)
     lines = report.lines

@@ -40,13 +40,13 @@ _Part = tuple[SourceHead, FileSource | Rows] | UnreadableSourceError
 
 @contextmanager
 def open_parts(path: str) -> Iterator[Iterator[_Part]]:
-    """Open a file, and give what stands in it: how each part begins, and the part; an archive has several.
+    """Open a file and yield its parts, each with its head; an archive has several.
 
-    A part is open until the next one is asked for. A member that cannot be read comes as an error among the parts, so that the others are
-    read all the same.
+    A part is open until the next one is requested. A member that cannot be read comes as an error among the parts, so that the
+    others are still read.
 
     Raises:
-        UnreadableSourceError: the file cannot be opened, or is no regular file.
+        UnreadableSourceError: the file cannot be opened, or is not a regular file.
     """
     with open_source(path) as handle, ExitStack() as stack:
         parts = _parts(path, handle)

@@ -29,7 +29,7 @@ _MEMBERS = {
 
 
 def is_stored_apart(path: str) -> bool:
-    """Whether a JSON file is a session whose messages stand in a folder of their own."""
+    """True for the JSON file of a session whose messages are in another folder."""
     storage, kind = os.path.split(os.path.dirname(os.path.dirname(path)))
     return kind == "session" and path.endswith(".json") and os.path.isdir(f"{storage}/message")
 
@@ -72,7 +72,7 @@ class JsonRows(Rows):
 
 
 def _rows(above: str, name: str, session: str) -> list[dict[str, Any]]:
-    """The files of a folder that is called by an id, in the order of their names; none if the id is no name of a folder."""
+    """The files of a folder named by an id, by their names; none if the id is not a valid folder name."""
     folder = f"{above}/{name}"
     if os.path.basename(folder) != name or name in ("", ".", ".."):
         return []
@@ -81,12 +81,12 @@ def _rows(above: str, name: str, session: str) -> list[dict[str, Any]]:
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return []
     except OSError as error:
-        raise UnreadableSourceError(path=folder, reason=f"cannot be looked through: {error.strerror}") from error
+        raise UnreadableSourceError(path=folder, reason=f"cannot be listed: {error.strerror}") from error
     return [_row(f"{folder}/{each}", session) for each in names]
 
 
 def _row(path: str, session: str | None) -> dict[str, Any]:
-    """A file as a row. What is no JSON object is a row all the same, with its text: the reader says so."""
+    """A file as a row. A file that is not a JSON object is a row with its text, which the reader reports."""
     with open_source(path) as handle:
         status = os.fstat(handle)
         size = status.st_size

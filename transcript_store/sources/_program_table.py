@@ -24,7 +24,7 @@ class Retention:
     file: str
     """Where it is set: a path below the first of the program's folders."""
     key: str
-    """The member of that file; a dot stands for a level."""
+    """The member of that file, with a dot between levels."""
     days: float | None
     """After how many days without a change a session is deleted if nothing is set; None if it is kept."""
     keeps: str
@@ -35,14 +35,14 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class KnownProgram:
-    """A program or a site whose sessions are read, as a row of the table."""
+    """A program or a site whose sessions are read: a row of the table."""
 
     program: str
     """The name of its format: for ``import PROGRAM``, ``--format`` and, if it can be resumed, ``export --to``."""
     title: str
-    """What it is called by those who make it."""
+    """The name that its makers use."""
     reads: str
-    """Which of its files become messages, and what of them."""
+    """The files that are read, and which of their parts become messages."""
     loses: str
     """What its sessions hold and no message does; the bytes are kept all the same."""
     tests: str
@@ -63,7 +63,7 @@ class KnownProgram:
 
     @property
     def session_folders(self) -> tuple[SessionFolder, ...]:
-        """Where it keeps its sessions; empty for a site whose exports are named."""
+        """Its session folders; empty for a site, whose exports are named."""
         return tuple(place for place in SESSION_FOLDERS if place.program == self.program)
 
 

@@ -38,7 +38,7 @@ _A_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 class UnusableFormatError(TranscriptStoreError):
-    """The format ``name`` that the package ``distribution`` adds cannot be used. Without it all goes on."""
+    """The format ``name`` of the package ``distribution`` cannot be used. Other formats are not affected."""
 
     name: str
     distribution: str
@@ -47,7 +47,7 @@ class UnusableFormatError(TranscriptStoreError):
 
 
 class _WrongError(Exception):
-    """What was loaded is not what it has to be; the sentence says why."""
+    """A package's format is invalid; the message gives the reason."""
 
 
 def added_names() -> tuple[str, ...]:
@@ -56,7 +56,7 @@ def added_names() -> tuple[str, ...]:
 
 
 def added_formats(name: str | None = None) -> tuple[dict[str, Format], list[UnusableFormatError]]:
-    """The formats that installed packages add, by their names, and why others cannot be used.
+    """The formats that installed packages add, by name, and those that cannot be used.
 
     Args:
         name: import only the package that adds this one; None for all.
@@ -84,7 +84,7 @@ def _loaded(point: EntryPoint) -> Format:
         raise _WrongError("a name is of small letters, digits, '.', '_' and '-', at most 64")
     found = point.load()
     if not isinstance(found, Format):
-        raise _WrongError(f"{point.value} is no transcript_store.formats.Format, but {type(found).__name__}")
+        raise _WrongError(f"{point.value} is not a transcript_store.formats.Format, but {type(found).__name__}")
     if found.reader is None and found.writer is None:
         raise _WrongError(f"{point.value} has neither a reader nor a writer")
     parts: list[tuple[str, Any]] = [("reader", found.reader), ("writer", found.writer)]
@@ -100,13 +100,13 @@ def _loaded(point: EntryPoint) -> Format:
 
 
 def _distribution(point: EntryPoint) -> str:
-    return "that nobody names" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+    return "without a name" if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
 # ---- places ----
 
 _DEEPEST = 64
-"""How deep a folder that somebody names is looked through."""
+"""The limit of levels below a named folder."""
 _NO_DATABASES = (".jsonl", ".json", ".zst", ".zip")
 _ENDINGS = (".jsonl", ".json", ".zst", ".zip", ".db", ".sqlite", ".sqlite3", ".vscdb")
 _EDITORS = ("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf")
@@ -187,17 +187,18 @@ class FoundSource:
     mtime_ns: int
     inode: int
     program: str | None = None
-    """Whose place it was found in; None where somebody named it."""
+    """The program whose folder has it; None if the user named it."""
     is_expected: bool = True
-    """Whether it should hold sessions: it lies where a program keeps them, or somebody named this very file. Other files below a
-    folder that somebody named may be anything."""
+    """True if it should hold sessions: a program keeps them there, or the user named this file. Other files below a named folder
+    may be anything.
+    """
     why_not: str | None = None
-    """Of a folder whose files are not among what was found: why it could not be looked through."""
+    """Why a folder could not be listed; its files are then missing from the result."""
     ctime_ns: int = 0
 
 
 def session_folders() -> tuple[SessionFolder, ...]:
-    """Where the programs that are known keep their sessions, and those whose formats installed packages add."""
+    """The session folders of known programs, and of formats that installed packages add."""
     return (*SESSION_FOLDERS, *(place for added in added_formats()[0].values() for place in added.session_folders))
 
 
@@ -207,11 +208,11 @@ def discover(
     *,
     platform: str = sys.platform,
 ) -> list[FoundSource]:
-    """The sessions of other programs on this machine, those of a program together, the newest last.
+    """The sessions of other programs on this machine, grouped by program, the newest last.
 
-    Programs are those of ``SESSION_FOLDERS``, and those whose formats installed packages add. Only directories are read, and regular files
-    are looked at; nothing is opened. A link is followed only where it stands for a program's own folder. A folder that cannot be
-    read is among what is found, with ``why_not``.
+    Programs are those of ``SESSION_FOLDERS``, and those whose formats installed packages add. This lists directories and stats
+    regular files; it opens nothing. A link is followed only as a program's own folder. An unreadable folder is in the result, with
+    ``why_not``.
 
     Args:
         home: the home directory; the one that ``environ`` names if None.
@@ -261,9 +262,9 @@ def folder_of(
 def session_at(
     path: str, home: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
 ) -> FoundSource | None:
-    """The source at a path, as :func:`discover` would find it there; None if no program keeps sessions there, or nothing is there now.
+    """The source at a path, as :func:`discover` would return it; None if no program keeps sessions there, or nothing exists there.
 
-    ``path`` is absolute. One file is looked at, and the log that a database writes ahead.
+    ``path`` is absolute. Only this file is checked, and a database's write-ahead log.
     """
     for place in session_folders():
         folder = folder_of(place, home, environ)
@@ -278,21 +279,19 @@ def session_at(
                 try:
                     status = os.lstat(path)
                 except OSError:
-                    return (
-                        None  # deleted just now, or its folder cannot be looked through: a look at all folders says so
-                    )
+                    return None  # deleted just now, or its folder cannot be listed: a look at all folders says so
                 return _found(path, status, place.program) if stat.S_ISREG(status.st_mode) else None
     return None
 
 
 def find_sources(path: str | os.PathLike[str]) -> Iterator[FoundSource]:
-    """What stands at a path that somebody names: the file, or of a folder all files below it that may hold sessions.
+    """The file at a path that the user named; of a folder all files below it that may hold sessions.
 
-    A file is found whatever it is called; in a folder the endings count. Links below the folder are not followed. A folder below
-    it that cannot be read is among what is found, with ``why_not``.
+    A named file may have any name; in a folder its ending counts. Links below the folder are not followed. An unreadable folder
+    below it is in the result, with ``why_not``.
 
     Raises:
-        OSError: there is nothing at the path, or the folder cannot be read.
+        OSError: nothing exists at the path, or the folder cannot be read.
     """
     top = os.path.abspath(os.path.expanduser(os.fspath(path)))
     status = os.lstat(top)
@@ -344,7 +343,7 @@ def _looked_at(
     except FileNotFoundError:
         pass  # deleted just now
     except OSError as error:
-        yield _unread(entry.path, f"cannot be looked at: {error.strerror}", program)
+        yield _unread(entry.path, f"cannot be checked: {error.strerror}", program)
 
 
 def _unread(folder: str, why_not: str, program: str | None = None) -> FoundSource:
@@ -368,7 +367,7 @@ def _matching(folder: str, pattern: list[str], place: SessionFolder) -> Iterator
     except (FileNotFoundError, NotADirectoryError):
         pass  # the program is not used here, or a file was deleted just now
     except OSError as error:
-        yield _unread(folder, f"cannot be looked through: {error.strerror}", place.program)
+        yield _unread(folder, f"cannot be listed: {error.strerror}", place.program)
 
 
 def _below(folder: str, deepest: int) -> Iterator[FoundSource]:
@@ -385,4 +384,4 @@ def _below(folder: str, deepest: int) -> Iterator[FoundSource]:
     except FileNotFoundError:
         pass  # deleted just now
     except OSError as error:
-        yield _unread(folder, f"cannot be looked through: {error.strerror}")
+        yield _unread(folder, f"cannot be listed: {error.strerror}")

@@ -90,6 +90,8 @@ def generations_of(look: FirstPass, way: list[TreeLine], findings: list[ImportFi
     says = False  # whether the last segment says anything
     positions: dict[str, int] = {}  # on the way: where each line is
     for at, node in enumerate(way):
+        # A compaction is a boundary followed by its summary: `says` is still False there, so the summary cuts nothing. A summary
+        # without a boundary is the cut itself.
         if node.boundary or (node.summary and says):
             segments.append([])
             found.append(Segment(max(node.place, found[-1].begins)))
@@ -234,6 +236,7 @@ class ClaudeCode:
         }
         findings += left_finding(len(left))
         found = {"title": _title(look) if only is None else "", "cwd": look.cwd, "git_branch": look.branch}
+        found |= {} if labels else {"forked_from": look.forked_from}
         return SessionPlan(
             format=self.name,
             session=session,

@@ -88,6 +88,8 @@ class FirstPass:
     """The first one: it is the one that names the folder."""
     branch: str = ""
     """The last one."""
+    forked_from: str = ""
+    """The session that ``/branch`` copied: each copied line names it."""
     models: dict[str, str] = field(default_factory=dict)
     first: bytes = b""
     given: set[int] = field(default_factory=set)
@@ -158,6 +160,7 @@ def _take(look: FirstPass, place: int, value: dict[str, Any]) -> None:
     look.version = text_in(value, "version") or look.version
     look.cwd = look.cwd or text_in(value, "cwd")
     look.branch = text_in(value, "gitBranch") or look.branch
+    look.forked_from = look.forked_from or text_in(obj(value.get("forkedFrom")), "sessionId")
     before = look.by_id.get(node.id)
     if before is not None:
         same = look.lines[before.place].value == value

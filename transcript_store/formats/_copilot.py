@@ -6,9 +6,11 @@
 * ``session.compaction_complete``: a new generation, which begins with its summary. What else it kept no line says.
 * ``/undo`` takes lines out of the file.
 
-What ``sessions import`` takes is read too: ``session``, ``message``, ``tool-call``, ``tool-result``.
+What ``sessions import`` takes is read too: ``session``, ``message``, ``tool-call``, ``tool-result``. Until 0.0.342 a session was one
+document, ``history-session-state/*.json``: ``{"sessionId", "startTime", "chatMessages", "timeline"}``, with messages of chat completions.
 
-Source: GitHub Copilot CLI 1.0.102, as it was run; files of 0.0.420 and 1.0.11 of jazzyalex/agent-sessions.
+Source: GitHub Copilot CLI 1.0.102, as it was run; files of 0.0.420 and 1.0.11 of jazzyalex/agent-sessions. The documents are known from
+the tests of others.
 """
 
 from __future__ import annotations
@@ -20,8 +22,19 @@ from dataclasses import dataclass, field
 
 from transcript_store.formats._arranging import FORMS
 from transcript_store.formats._document import parse_object
+from transcript_store.formats._document_lines import lines_of_document
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._members import Json, count_member, first_text, labels, obj, objects, present, text_member
+from transcript_store.formats._members import (
+    Json,
+    count_member,
+    first_text,
+    labels,
+    obj,
+    objects,
+    present,
+    text_in,
+    text_member,
+)
 from transcript_store.formats._neutral import (
     Block,
     Call,
@@ -35,13 +48,17 @@ from transcript_store.formats._neutral import (
     arguments_of,
 )
 from transcript_store.formats._neutral_lines import NeutralLine, drafts_of
-from transcript_store.formats._plan import SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Restart, Steps, replayed
+from transcript_store.formats._plan import ImportFinding, SessionPlan, Source, SourceHead
+from transcript_store.formats._replay import Draft, Restart, Steps, replayed
 from transcript_store.formats._rows import text_beside
 from transcript_store.formats._scaffolding import marked, marked_summary, texts_in
 from transcript_store.messages import as_text, provider_family
 
 _ENVELOPE = frozenset({"type", "data", "id", "timestamp", "parentId"})
+_HEAD_BYTES = 64 << 10
+_SPEAKERS = ("user", "assistant", "tool")
+_MEMBERS = ("role", "content", "tool_calls", "tool_call_id", "name")
+"""Members of chat completions. A message without a call needs its text."""
 _NAME = re.compile(r"^name: *(.*(?:\n(?:  .*|$))*)", re.MULTILINE)
 
 
@@ -51,9 +68,19 @@ class Copilot:
     name = "copilot"
 
     def recognizes(self, head: SourceHead) -> bool:
-        return any(map(_is_ours, head.objects))
+        names = (b'"sessionId"', b'"startTime"', b'"chatMessages"')
+        is_document = head.start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{" and all(
+            name in head.start for name in names
+        )
+        return is_document or any(map(_is_ours, head.objects))
 
     def plans(self, source: Source) -> Iterable[SessionPlan]:
+        if (
+            b'"chatMessages"' in source.read(0, _HEAD_BYTES)
+            and (lines := lines_of_document(source, "chatMessages"))[0][1:]
+        ):
+            yield _of_document(*lines)
+            return
         scan = _scan(source)
         if scan.lines.count:
             yield self._plan(source, scan, None)
@@ -91,6 +118,27 @@ def _is_ours(value: Json) -> bool:
     """True for an event, and for the header of the import format."""
     is_event = value.keys() >= _ENVELOPE and "." in str(value["type"]) and isinstance(value["data"], dict)
     return is_event or (value.get("type") == "session" and "externalId" in value)
+
+
+def _of_document(lines: list[SourceLine], findings: list[ImportFinding]) -> SessionPlan:
+    about, began = obj(lines[0].value), text_member(obj(lines[0].value).get("startTime"))
+    prompts = [text_in(obj(line.value), "content") for line in lines[1:] if obj(line.value).get("role") == "system"]
+    drafts = []
+    for number, line in enumerate(lines):
+        value = obj(line.value) if number else {}
+        is_said = value.get("role") in _SPEAKERS and bool(text_in(value, "content") or objects(value.get("tool_calls")))
+        message = {name: value[name] for name in _MEMBERS if name in value} if is_said else None
+        drafts.append(Draft(message, {}, began if number < 2 else None, [line]))
+    return SessionPlan(
+        format=Copilot.name,
+        session=text_member(about.get("sessionId")) or hashlib.sha256(lines[0].raw).hexdigest(),
+        lines=len(lines),
+        generations=(lambda: (draft.entry() for draft in drafts),),
+        provider="openai-compatible" if any(draft.message is not None for draft in drafts) else None,
+        system_prompt=next(filter(None, prompts), None),
+        findings=tuple(findings),
+        edition=("", ""),
+    )
 
 
 @dataclass(slots=True)

@@ -136,7 +136,7 @@ def _of_a_live_one(
     compared = _compare(conversation.iter_records(), planned, is_reread=is_reread)
     first = number
     if compared.is_prefix and number <= last:
-        # The live generation is as it was. Whether the earlier ones are, the beginning of the file says, or they do themselves.
+        # The live generation did not change. The earlier ones did not if the file still starts with the imported bytes (F2).
         first = number if has_only_grown else _first_that_differs(conversation, plan, number)
         if first == number:
             return _of_a_prefix(compared, number, last, note)
@@ -145,13 +145,16 @@ def _of_a_live_one(
     if other_file or (is_reread and not is_beginning):
         has, had = _planned_lines(plan), _recorded_lines(conversation, number)
         is_same, has_all = is_same or has == had, has_all or had <= has
+        # A second file of the same session that holds less: a backup. "replaced" here would roll the conversation back to it.
         if other_file and has <= had and not (is_reread and is_same):
-            return ImportDecision("unchanged")  # an older copy: a new generation would take the conversation back to it
+            return ImportDecision("unchanged")
         other_file = other_file and not has_all  # else a newer copy, whose messages have another form now
     if is_reread and is_same and compared.has_ours:
-        return ImportDecision("unchanged")  # what was imported is read otherwise now, and somebody went on with that
+        # This version reads the same lines differently, but the user continued from the earlier reading.
+        return ImportDecision("unchanged")
     if other_file and not any(_speaks(e.message, e.extra) for entries in plan.generations for e in entries()):
-        return ImportDecision("empty")  # a program that resumes a session may begin another file with the context alone
+        # A program that resumes a session may start another file that has only the context.
+        return ImportDecision("empty")
     if other_file and not any(_speaks(record.message, record.extra) for record in conversation.iter_records()):
         other_file = False  # that file was imported first
     if compared.has_ours:
@@ -196,7 +199,8 @@ def _of_an_export(
     if not is_prefix or (rest and not is_redacted_enough):  # the lines on record may have secrets, the messages none
         is_reread = age == 0 and note.get("reader", 1) < plan.revision
         if age == 0 and ((other_is_there and not is_reread) or (has_ours and is_reread)):
-            return ImportDecision("unchanged")  # neither is newer: in turns each would replace the other
+            # Neither export is newer: each would replace the other in turn.
+            return ImportDecision("unchanged")
         if has_ours:
             return _diverged(note)
         reason = None if is_redacted_enough else _STILL_THERE

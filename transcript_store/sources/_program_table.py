@@ -198,7 +198,7 @@ PROGRAMS: tuple[KnownProgram, ...] = (
         tests="formats/test_opencode"),
     KnownProgram("copilot", "GitHub Copilot CLI", tried=("1.0.102",), tried_on="2026-11-27",
         resume="copilot sessions import FILE && copilot --continue",
-        reads="`events.jsonl`: prompts as they were sent, calls in any order, sub-agents, pictures, compactions, the name of a session",
+        reads="`events.jsonl`: prompts as they were sent, calls in any order, sub-agents, pictures, compactions, names; documents of 2025",
         loses="what a compaction kept beside its summary; what `/undo` removed before it was imported; encrypted reasoning",
         tests="formats/test_copilot programs/test_imported_by_a_program"),
     KnownProgram("openai-agents", "OpenAI Agents SDK",

@@ -173,7 +173,8 @@ SESSION_FOLDERS: tuple[SessionFolder, ...] = (
         for program in ("opencode", "kilo", "mimocode")
         for patterns, variable, below in (
             ((f"{program}*.db", "storage/session/*/*.json"), "XDG_DATA_HOME", program), ((), f"{program.upper()}_DB", ""))),
-    SessionFolder("copilot", ".copilot", ("session-state/*/events.jsonl", "session-state/*.jsonl"), "COPILOT_HOME"),
+    SessionFolder("copilot", ".copilot",
+        ("session-state/*/events.jsonl", "session-state/*.jsonl", "history-session-state/*.json"), "COPILOT_HOME"),
 )
 # fmt: on
 

@@ -16,14 +16,14 @@ import hashlib
 from collections.abc import Iterable, Iterator
 
 from transcript_store.formats._acp_blocks import answer_of, blocks_of
-from transcript_store.formats._dialogue import Dialogue, merged_texts, plan_of_lines, thinking
+from transcript_store.formats._dialogue import Dialogue, merged_texts, thinking
+from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import SourceLine, SourceLines
 from transcript_store.formats._members import (
     Json,
     count_member,
     counts_of,
     first_text,
-    labels,
     obj,
     present,
     text_in,
@@ -53,22 +53,21 @@ class AcpUpdates:
         said = replayed(source, session.walk(lines), lambda: _Updates(source).walk(SourceLines(source)))
         if not lines.count:
             return
-        about = object_beside(source, "summary.json")
-        is_part = about.get("session_kind") == "subagent"
-        yield plan_of_lines(
-            session.dialogue,
-            lines,
-            said,
-            format=self.name,
-            session=session.id or session.first,
-            model=session.model or text_member(about.get("current_model_id")),
-            labels=labels(
-                title=first_text(about.get("generated_title"), session.title, about.get("session_summary")),
-                cwd=obj(about.get("info")).get("cwd"),
-                git_branch=about.get("head_branch"),
-                **{"part_of" if is_part else "forked_from": about.get("parent_session_id")},
-            ),
-        )
+        about, facts, dialogue = object_beside(source, "summary.json"), session.facts, session.dialogue
+        facts.last(title=about.get("generated_title"))
+        facts.first(session=session.first, **facts_in_summary(about))
+        yield facts.plan(self.name, lines, said, dialogue.provider, dialogue.losses)
+
+
+def facts_in_summary(about: Json) -> Json:
+    """The facts that Grok Build keeps beside a session, in ``summary.json``."""
+    return {
+        "title": first_text(about.get("generated_title"), about.get("session_summary")),
+        "model": about.get("current_model_id"),
+        "cwd": obj(about.get("info")).get("cwd"),
+        "git_branch": about.get("head_branch"),
+        "part_of" if about.get("session_kind") == "subagent" else "forked_from": about.get("parent_session_id"),
+    }
 
 
 def _update(value: Json) -> Json:
@@ -86,10 +85,8 @@ class _Updates:
     def __init__(self, source: Source) -> None:
         self._allowance, self._is_allowed = Allowance(source), True
         self.dialogue = Dialogue()
-        self.id: str | None = None
+        self.facts = SessionFacts()
         self.first = ""
-        self.title: str | None = None
-        self.model: str | None = None
         self._context: list[Draft] = []
         self._prompts: list[int] = []
         """The index in the context of each prompt that counts."""
@@ -106,7 +103,7 @@ class _Updates:
             self.first = self.first or hashlib.sha256(line.raw).hexdigest()
             if line.raw:
                 value = line.value or {}
-                self.id = self.id or first_text(obj(value.get("params")).get("sessionId"), value.get("sessionId"))
+                self.facts.first(session=first_text(obj(value.get("params")).get("sessionId"), value.get("sessionId")))
                 yield from self._line(line, _update(value), _at(value))
         yield from self._asked_out()
         yield from self._said()
@@ -132,10 +129,10 @@ class _Updates:
             return
         yield from self._asked_out()
         if kind == "agent_message_chunk":
-            self._reply = self.dialogue.reply(blocks_of([update.get("content")]), line, at, {"model": self.model})
+            self._reply = self.dialogue.reply(blocks_of([update.get("content")]), line, at, {"model": self.facts.model})
         elif kind == "agent_thought_chunk":
             said = text_in(obj(update.get("content")), "text")
-            self._reply = self.dialogue.reply([thinking(said)] if said else [], line, at, {"model": self.model})
+            self._reply = self.dialogue.reply([thinking(said)] if said else [], line, at, {"model": self.facts.model})
         elif kind in ("tool_call", "tool_call_update") and text_member(update.get("toolCallId")):
             self._tool(line, update, at)
         elif kind == "rewind_marker" and count_member(update.get("target_prompt_index")) is not None:
@@ -160,7 +157,7 @@ class _Updates:
         call, known = self._calls.setdefault(number, (Call(number, "", {}), {}))
         known.update({name: value for name, value in update.items() if value is not None})
         if is_new:
-            self._reply = self.dialogue.reply([call], line, at, {"model": self.model})
+            self._reply = self.dialogue.reply([call], line, at, {"model": self.facts.model})
         # Until the reply is taken the call may still be changed: an update has what was not known at its beginning.
         call.name = call.name or first_text(known.get("title"), known.get("kind")) or ""
         call.arguments = arguments_of(known["rawInput"]) if known.get("rawInput") is not None else call.arguments
@@ -173,9 +170,9 @@ class _Updates:
 
     def _learn(self, kind: str, update: Json) -> None:
         if kind in ("session_info_update", "session_summary_generated"):
-            self.title = first_text(update.get("title"), update.get("session_summary")) or self.title
+            self.facts.last(title=first_text(update.get("title"), update.get("session_summary")))
         elif kind in ("model_changed", "response_started"):
-            self.model = first_text(update.get("model_id"), update.get("model")) or self.model
+            self.facts.last(model=first_text(update.get("model_id"), update.get("model")))
         elif kind == "turn_completed" and self._reply is not None:
             counts = {name: count for name, count in counts_of(obj(update.get("usage")), _USAGE).items() if count}
             self._reply.extra |= present(usage=counts, stop_reason=text_member(update.get("stop_reason")))

@@ -20,10 +20,10 @@ from collections.abc import Iterable
 from functools import partial
 
 from transcript_store.formats._aider_lines import PROMPT, STARTED, grouped, runs_of, text_on
-from transcript_store.formats._dialogue import PROVIDER, Dialogue
+from transcript_store.formats._dialogue import Dialogue
 from transcript_store.formats._document import Span, read_all
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import labels
 from transcript_store.formats._neutral import Text
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps, replayed
@@ -55,17 +55,8 @@ class Aider:
             if run.session in seen:  # the very same run, twice in one file
                 run.session += f" {len(seen)}"
             seen.add(run.session)
-            yield SessionPlan(
-                format=self.name,
-                session=run.session,
-                lines=len(lines),
-                generations=said.generations,
-                provider=PROVIDER if run.dialogue.speaks else None,
-                model=run.model,
-                labels=labels(cwd=folder),
-                findings=said.findings,
-                losses=run.dialogue.losses.found(),
-            )
+            facts = facts_of(session=run.session, model=run.model, cwd=folder)
+            yield facts.plan(self.name, lines, said, run.dialogue.provider, run.dialogue.losses)
 
 
 def _again(lines: list[SourceLine], times: dict[str, list[str]]) -> Steps:

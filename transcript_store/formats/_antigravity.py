@@ -17,8 +17,9 @@ import re
 from collections import deque
 from collections.abc import Iterable
 
-from transcript_store.formats._dialogue import Dialogue, plan_of_lines, thinking
+from transcript_store.formats._dialogue import Dialogue, thinking
 from transcript_store.formats._document import parse_object
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine, SourceLines
 from transcript_store.formats._members import Json, counts_of, obj, objects, text_in, text_member
 from transcript_store.formats._neutral import Block, Call, Result, Text, arguments_of
@@ -45,8 +46,8 @@ class Antigravity:
         lines, session = SourceLines(source), _Steps()
         said = replayed(source, session.walk(lines), lambda: _Steps().walk(SourceLines(source)))
         if lines.count:
-            about = {"format": self.name, "session": session.beginning.hexdigest(), "model": session.model}
-            yield plan_of_lines(session.dialogue, lines, said, **about)
+            facts, dialogue = facts_of(session=session.beginning.hexdigest(), model=session.model), session.dialogue
+            yield facts.plan(self.name, lines, said, dialogue.provider, dialogue.losses)
 
 
 def _is_step(value: Json) -> bool:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from transcript_store.formats._lines import KeptLines
 from transcript_store.formats._members import Json
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, Source
+from transcript_store.formats._replay import Replay
 from transcript_store.formats._trees import Segment, TreeMessage, left_finding, planned_records, way_through
 
 
@@ -57,7 +58,7 @@ class Chain:
         self,
         made: Callable[[TreeMessage[Link], bool], Iterable[PlannedRecord]],
         joined: Container[tuple[str, str]] = (),
-    ) -> tuple[Callable[[], Iterator[PlannedRecord]], ...]:
+    ) -> Replay:
         """The records of each generation. ``made`` takes the lines of a message, and True if they were taken over.
 
         ``joined`` are pairs of kinds: a line of the second kind joins the message of a line of the first kind before it. A message
@@ -79,8 +80,8 @@ class Chain:
         there = self.places()
         beside = (one for link in self.links for one in (link, *self.more.get(link.id, ())))
         left = {one.place: one for one in beside if one.says and one.place not in there}
-        self.findings += left_finding(len(left))
-        return planned_records(self.lines, found, range(len(self.lines)), made, left)
+        generations = planned_records(self.lines, found, range(len(self.lines)), made, left)
+        return Replay(generations, (*self.findings, *left_finding(len(left))))
 
 
 def chain_of(source: Source, link_of: Callable[[int, Json], Link | None]) -> Chain:

@@ -21,8 +21,9 @@ from functools import partial
 
 from transcript_store.formats._cline_messages import answered, is_hidden, is_message, typed_in_cline, usage_in
 from transcript_store.formats._document_lines import lines_of_document, objects_on
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import Json, count_member, first_text, labels, obj, objects, text_member
+from transcript_store.formats._members import Json, count_member, first_text, obj, objects, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, turn_in, walked
 from transcript_store.formats._neutral import Losses, Result, Text
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
@@ -50,29 +51,23 @@ class Cline:
 
     def plans(self, source: Source) -> Iterable[SessionPlan]:
         session = _ClineDocument(source)
-        generations, found, losses = walked(source, session.walk)
+        said, losses = walked(source, session.walk)
         about, beside, item = session.about, session.beside, session.item
         origin, metadata = obj(about.get("origin")), obj(beside.get("metadata"))
         known_as = first_text(about.get("sessionId"), origin.get("sessionId"), item.get("id"))
-        yield SessionPlan(
-            format=self.name,
+        facts = facts_of(
             session=known_as or session.made_id(),
-            lines=len(session.lines),
-            generations=generations,
-            version=first_text(origin.get("version")),
-            provider=session.provider if session.speaks else None,
+            version=origin.get("version"),
             model=session.model,
-            system_prompt=text_member(about.get("system_prompt")) or text_member(metadata.get("systemPrompt")),
-            labels=labels(
-                title=first_text(metadata.get("title"), item.get("task")),
-                cwd=first_text(session.home.get("cwd"), item.get("workspace"), item.get("cwdOnTaskInitialization")),
-                git_branch=obj(obj(session.home.get("metadata")).get("git")).get("branch"),
-                part_of=session.parent or text_member(item.get("parentTaskId")),
-            ),
-            edition=session.edition(),
-            findings=(*session.findings, *found),
-            losses=losses,
+            system_prompt=first_text(about.get("system_prompt"), metadata.get("systemPrompt")),
+            title=first_text(metadata.get("title"), item.get("task")),
+            cwd=first_text(session.home.get("cwd"), item.get("workspace"), item.get("cwdOnTaskInitialization")),
+            git_branch=obj(obj(session.home.get("metadata")).get("git")).get("branch"),
+            part_of=first_text(session.parent, item.get("parentTaskId")),
         )
+        provider, edition = session.provider if session.speaks else None, session.edition()
+        count = len(session.lines)
+        yield facts.plan(self.name, count, said, provider, losses, findings=session.findings, edition=edition)
 
 
 _TIME = re.compile(rb'"ts"\s*:\s*1[0-9]{12}\b')

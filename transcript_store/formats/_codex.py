@@ -25,8 +25,9 @@ from itertools import islice
 from typing import Any
 
 from transcript_store.conversation import ConversationMetadata, Record
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._members import Json, count_member, first_text, labels, obj, objects, text_member
+from transcript_store.formats._members import Json, count_member, first_text, obj, objects, text_member
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._outgoing import handed, json_line
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead, WrittenSession
@@ -64,27 +65,19 @@ class Codex:
         if not lines.count:
             return
         meta = session.meta
-        named = session.title or _title_beside(source, text_member(meta.get("id")))
-        yield SessionPlan(
-            format=self.name,
-            session=text_member(meta.get("id")) or hashlib.sha256(session.first).hexdigest(),
-            lines=lines.count,
-            generations=said.generations,
-            version=text_member(meta.get("cli_version")),
-            provider="openai" if session.speaks else None,
+        known_as, parent = text_member(meta.get("id")), _parent(meta)
+        facts = facts_of(
+            session=known_as or hashlib.sha256(session.first).hexdigest(),
+            version=meta.get("cli_version"),
             model=session.model,
             system_prompt=first_text(obj(meta.get("base_instructions")).get("text"), meta.get("instructions")),
-            labels=labels(
-                title=named,
-                cwd=meta.get("cwd"),
-                git_branch=obj(meta.get("git")).get("branch"),
-                part_of=(parent := _parent(meta)),
-                forked_from=None if parent else meta.get("forked_from_id"),
-            ),
-            findings=(*lines.findings, *said.findings),
-            losses=session.items.losses.found(),
-            tail=lines.tail,
+            title=session.title or _title_beside(source, known_as),
+            cwd=meta.get("cwd"),
+            git_branch=obj(meta.get("git")).get("branch"),
+            part_of=parent,
+            forked_from=None if parent else meta.get("forked_from_id"),
         )
+        yield facts.plan(self.name, lines, said, "openai" if session.speaks else None, session.items.losses)
 
 
 def _title_beside(source: Source, session: str | None) -> str | None:

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from transcript_store.formats._dialogue import PROVIDER, Dialogue, thinking
+from transcript_store.formats._dialogue import Dialogue, thinking
 from transcript_store.formats._document_lines import lines_of_document, objects_on
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import Json, labels, obj, objects, text_in, text_member
+from transcript_store.formats._members import Json, obj, objects, text_in, text_member
 from transcript_store.formats._neutral import Block, Call, Media, Result, Text, arguments_of, media_at
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Draft
+from transcript_store.formats._replay import Draft, Replay
 from transcript_store.formats._rows import object_beside, text_beside
 from transcript_store.formats._scaffolding import marked, marked_summary
 from transcript_store.formats._times import time_in_ms
@@ -46,22 +47,15 @@ class Continue:
         known = _known(source)
         entries = list(_entries(dialogue, lines, _began(known, about)))
         models = [entry.extra["model"] for entry in entries if "model" in entry.extra]
-        yield SessionPlan(
-            format=self.name,
+        facts = facts_of(
             session=text_member(about.get("sessionId")) or f"{source.size} bytes",
-            lines=len(lines),
-            generations=(lambda: iter(entries),),
-            provider=PROVIDER if dialogue.speaks else None,
             model=models[-1] if models else None,
-            labels=labels(
-                title=None if about.get("title") == "Untitled Session" else about.get("title"),
-                cwd=about.get("workspaceDirectory"),
-                forked_from=_parent(source, known, about, [line.value for line in lines[1:]]),
-            ),
-            findings=tuple(findings),
-            losses=dialogue.losses.found(),
-            edition=("", ""),
+            title=None if about.get("title") == "Untitled Session" else about.get("title"),
+            cwd=about.get("workspaceDirectory"),
+            forked_from=_parent(source, known, about, [line.value for line in lines[1:]]),
         )
+        said = Replay((entries.copy,), tuple(findings))
+        yield facts.plan(self.name, lines, said, dialogue.provider, dialogue.losses, edition=("", ""))
 
 
 def _known(source: Source) -> list[Json]:

@@ -18,17 +18,17 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from transcript_store.formats._arranging import FORMS
 from transcript_store.formats._document import parse_object
 from transcript_store.formats._document_lines import lines_of_document
+from transcript_store.formats._facts import SessionFacts, facts_of
 from transcript_store.formats._lines import SourceLine, SourceLines
 from transcript_store.formats._members import (
     Json,
     count_member,
     first_text,
-    labels,
     obj,
     objects,
     present,
@@ -49,7 +49,7 @@ from transcript_store.formats._neutral import (
 )
 from transcript_store.formats._neutral_lines import NeutralLine, drafts_of
 from transcript_store.formats._plan import ImportFinding, SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Draft, Restart, Steps, replayed
+from transcript_store.formats._replay import Draft, Replay, Restart, Steps, replayed
 from transcript_store.formats._rows import text_beside
 from transcript_store.formats._scaffolding import marked, marked_summary, texts_in
 from transcript_store.messages import as_text, provider_family
@@ -91,27 +91,14 @@ class Copilot:
         form, losses = FORMS[provider_family(about.provider)], Losses()
         walk = _AgentWalk(source, agent, form, losses)
         said = replayed(source, walk.steps(), lambda: _AgentWalk(source, agent, form, Losses()).steps())
-        title = scan.agents.get(agent) if agent is not None else _title(source, about.first)
-        return SessionPlan(
-            format=self.name,
-            session=scan.session if agent is None else f"{scan.session}/{agent}",
-            lines=walk.lines,
-            generations=said.generations,
-            version=scan.version,
-            provider=about.provider if walk.speaks else None,
-            model=about.model or scan.model,
-            system_prompt=about.prompt,
-            labels=labels(
-                title=title or scan.title,
-                cwd=scan.cwd,
-                git_branch=scan.branch,
-                part_of=None if agent is None else scan.session,
-            ),
-            findings=() if agent is not None else (*scan.lines.findings, *said.findings),
-            losses=losses.found(),
-            is_part=agent is not None,
-            tail=b"" if agent is not None else scan.lines.tail,
+        facts, provider = replace(scan.facts, system_prompt=about.prompt), about.provider if walk.speaks else None
+        facts.last(
+            title=scan.agents.get(agent) if agent is not None else _title(source, about.first), model=about.model
         )
+        if agent is None:
+            return replace(facts.plan(self.name, scan.lines, said, provider, losses), lines=walk.lines)
+        facts.session, facts.part_of = f"{facts.session}/{agent}", facts.session
+        return facts.plan(self.name, walk.lines, Replay(said.generations, ()), provider, losses, is_part=True)
 
 
 def _is_ours(value: Json) -> bool:
@@ -129,16 +116,11 @@ def _of_document(lines: list[SourceLine], findings: list[ImportFinding]) -> Sess
         is_said = value.get("role") in _SPEAKERS and bool(text_in(value, "content") or objects(value.get("tool_calls")))
         message = {name: value[name] for name in _MEMBERS if name in value} if is_said else None
         drafts.append(Draft(message, {}, began if number < 2 else None, [line]))
-    return SessionPlan(
-        format=Copilot.name,
-        session=text_member(about.get("sessionId")) or hashlib.sha256(lines[0].raw).hexdigest(),
-        lines=len(lines),
-        generations=(lambda: (draft.entry() for draft in drafts),),
-        provider="openai-compatible" if any(draft.message is not None for draft in drafts) else None,
-        system_prompt=next(filter(None, prompts), None),
-        findings=tuple(findings),
-        edition=("", ""),
-    )
+    facts = facts_of(session=about.get("sessionId"), system_prompt=first_text(*prompts))
+    facts.first(session=hashlib.sha256(lines[0].raw).hexdigest())
+    provider = "openai-compatible" if any(draft.message is not None for draft in drafts) else None
+    said = Replay((lambda: (draft.entry() for draft in drafts),), tuple(findings))
+    return facts.plan(Copilot.name, lines, said, provider, edition=("", ""))
 
 
 @dataclass(slots=True)
@@ -154,12 +136,7 @@ class _Agent:
 @dataclass(slots=True)
 class _Scan:
     lines: SourceLines
-    session: str = ""
-    version: str | None = None
-    model: str | None = None
-    title: str | None = None
-    cwd: str | None = None
-    branch: str | None = None
+    facts: SessionFacts = field(default_factory=SessionFacts)
     of: dict[str | None, _Agent] = field(default_factory=dict)
     agents: dict[str, str] = field(default_factory=dict)
     """The titles of sub-agents, by their ids."""
@@ -177,15 +154,15 @@ def _scan(source: Source) -> _Scan:
             scan.agents.setdefault(agent, "")
         if kind in ("session.start", "session.resume", "session"):
             context = obj(data.get("context")) or obj(data.get("workspace"))
-            scan.session = first_text(scan.session, data.get("sessionId"), data.get("externalId")) or ""
-            scan.version = first_text(data.get("copilotVersion")) or scan.version
-            scan.model = first_text(data.get("selectedModel")) or scan.model
-            scan.cwd = first_text(context.get("cwd"), context.get("workingDirectory")) or scan.cwd
-            scan.branch = text_member(context.get("branch")) or scan.branch
-            scan.title = text_member(data.get("title")) or scan.title
+            scan.facts.first(session=first_text(data.get("sessionId"), data.get("externalId")))
+            scan.facts.last(
+                version=data.get("copilotVersion"), model=data.get("selectedModel"), title=data.get("title")
+            )
+            scan.facts.last(cwd=first_text(context.get("cwd"), context.get("workingDirectory")))
+            scan.facts.last(git_branch=context.get("branch"))
         elif kind == "session.usage_record":
             usage = obj(data.get("usage"))
-            scan.session = scan.session or text_member(obj(usage.get("accounting")).get("sourceSessionId")) or ""
+            scan.facts.first(session=obj(usage.get("accounting")).get("sourceSessionId"))
         elif kind == "subagent.started":
             named = first_text(data.get("agentDisplayName"), data.get("agentName"))
             titles[agent or str(data.get("toolCallId"))] = named or ""
@@ -196,7 +173,7 @@ def _scan(source: Source) -> _Scan:
             about.provider = _provider(data, usage if usage.get("apiCallId") == data.get("apiCallId") else {})
         elif kind == "user.message":
             about.first = about.first or text_member(data.get("content")) or ""
-    scan.session = scan.session or first
+    scan.facts.first(session=first)
     scan.agents = {agent: titles.get(agent, "") for agent in scan.agents}
     return scan
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from transcript_store.formats._dialogue import PROVIDER, Dialogue, thinking
+from transcript_store.formats._dialogue import Dialogue, thinking
 from transcript_store.formats._document_lines import objects_on
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import Json, labels, obj, text_in, text_member
+from transcript_store.formats._members import Json, obj, text_in, text_member
 from transcript_store.formats._neutral import Block, Call, Media, Result, Text, arguments_of, media_at
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead, Tables
-from transcript_store.formats._replay import Restart, Steps
+from transcript_store.formats._replay import Replay, Restart, Steps
 from transcript_store.formats._rows import columns, row_line, rows_of
 from transcript_store.formats._scaffolding import marked_summary
 from transcript_store.formats._times import time_in_either
@@ -54,18 +55,11 @@ def _plan(session: str, row: Json, lines: list[SourceLine]) -> SessionPlan:
         else:
             generations[-1].append(step.entry())
     models = [entry.extra["model"] for entries in generations for entry in entries if "model" in entry.extra]
-    return SessionPlan(
-        format=Crush.name,
-        session=session,
-        lines=len(lines),
-        generations=tuple(entries.copy for entries in generations),
-        provider=PROVIDER if dialogue.speaks else None,
-        model=models[-1] if models else None,
-        labels=labels(title=row["title"], part_of=row["parent_session_id"]),
-        findings=tuple(findings),
-        losses=dialogue.losses.found(),
-        edition=("", ""),
+    facts = facts_of(
+        session=session, title=row["title"], part_of=row["parent_session_id"], model=(models or [None])[-1]
     )
+    said = Replay(tuple(entries.copy for entries in generations), tuple(findings))
+    return facts.plan(Crush.name, lines, said, dialogue.provider, dialogue.losses, edition=("", ""))
 
 
 def _steps(dialogue: Dialogue, lines: list[SourceLine], findings: list[ImportFinding]) -> Steps:

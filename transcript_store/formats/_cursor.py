@@ -23,8 +23,9 @@ from typing import Any
 from transcript_store.formats._cursor_blocks import CURSOR, claude_blocks, tied, without_redacted
 from transcript_store.formats._cursor_editor import editor_plans, editor_stamps, editor_times, is_editor
 from transcript_store.formats._cursor_store import is_store, store_plans, store_times
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._members import Json, labels, obj, text_member
+from transcript_store.formats._members import Json, obj, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, turn_in, walked
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
@@ -90,22 +91,13 @@ def _plan(source: Source, lines: list[SourceLine]) -> SessionPlan:
     values = [line.value or {} for line in lines]
     model = next((model for value in reversed(values) if (model := text_member(value.get("model")))), "")
     provider = named_provider(None, model)
-    generations, found, losses = walked(source, partial(_walk, lines, provider))
+    said, losses = walked(source, partial(_walk, lines, provider))
     speaks = any(value.get("role") in ("user", "assistant") for value in values)
     parent = place["parent"] if place is not None and place["parent"] != place["id"] else None
     first = hashlib.sha256(lines[0].raw.strip()).hexdigest()
-    return SessionPlan(
-        format=Cursor.name,
-        session=first if place is None else f"{place['id']}/transcript",
-        lines=again.count,
-        generations=generations,
-        provider=provider if speaks else None,
-        model=model or None,
-        labels=labels(part_of=parent and f"{parent}/transcript"),
-        findings=(*again.findings, *found),
-        losses=losses,
-        tail=again.tail,
-    )
+    known_as = first if place is None else f"{place['id']}/transcript"
+    facts = facts_of(session=known_as, model=model, part_of=parent and f"{parent}/transcript")
+    return facts.plan(Cursor.name, again, said, provider if speaks else None, losses)
 
 
 def _walk(lines: list[SourceLine], provider: str, losses: Losses) -> Steps:

@@ -20,15 +20,16 @@ from urllib.parse import unquote
 
 from transcript_store.formats._cursor_blocks import merged, missing_messages
 from transcript_store.formats._cursor_bubbles import object_on_value, turn_of_bubble
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import Json, counts_of, first_text, labels, obj, objects, text_member
+from transcript_store.formats._members import Json, counts_of, first_text, obj, objects, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, walked
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Steps
 from transcript_store.formats._rows import rows_of, spans_of, text_line
 from transcript_store.formats._times import time_in_ms, time_of_member
-from transcript_store.formats._trees import left_draft, left_finding
+from transcript_store.formats._trees import left_draft
 from transcript_store.messages import as_text
 
 _TABLE = "cursorDiskKV"
@@ -117,20 +118,13 @@ def _plan(source: Any, composer: str, bubbles: list[str], parent: str | None) ->
     model = first_text(*map(_model, reversed(values)), obj(about.get("modelConfig")).get("modelName"))
     provider = named_provider(None, model)
     began = time_in_ms(about.get("createdAt"))
-    generations, odd, losses = walked(source, partial(_walk, order, set(there), provider, began))
+    said, losses = walked(source, partial(_walk, order, set(there), provider, began))
     listed = (value["workspaceUris"] for value in values if isinstance(value.get("workspaceUris"), list))
     folder = text_member(next((uri for uris in listed for uri in uris), "")) or ""
-    return SessionPlan(
-        format="cursor",
-        session=composer or "composer",
-        lines=len(order),
-        generations=generations,
-        provider=provider if any(turn_of_bubble(value, provider) is not None for value in values) else None,
-        model=model,
-        labels=labels(title=about.get("name"), cwd=unquote(folder.removeprefix("file://")), part_of=parent),
-        findings=(*findings, *odd, *left_finding(len(left))),
-        losses=losses,
-    )
+    facts = facts_of(session=composer or "composer", model=model, title=about.get("name"), part_of=parent)
+    facts.first(cwd=unquote(folder.removeprefix("file://")))
+    its = provider if any(turn_of_bubble(value, provider) is not None for value in values) else None
+    return facts.plan("cursor", len(order), said, its, losses, findings=findings, left=len(left))
 
 
 def _model(value: Json) -> str | None:

@@ -13,8 +13,9 @@ from typing import Any
 
 from transcript_store.formats._cursor_blocks import CURSOR, claude_blocks, merged, missing_messages, tied
 from transcript_store.formats._document import parse_object
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import Json, count_member, first_text, labels, obj, text_member
+from transcript_store.formats._members import Json, count_member, first_text, obj, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, turn_in, walked
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead
@@ -22,7 +23,7 @@ from transcript_store.formats._replay import Draft, Steps
 from transcript_store.formats._rows import rows_of, text_line
 from transcript_store.formats._scaffolding import marked, texts_in
 from transcript_store.formats._times import time_in_ms, time_of_member
-from transcript_store.formats._trees import left_draft, left_finding
+from transcript_store.formats._trees import left_draft
 
 _MESSAGES, _WORKSPACE = 1, 9
 """Fields of the root."""
@@ -80,21 +81,19 @@ def store_plans(source: Any) -> Iterable[SessionPlan]:
     model = models[0] if models else text_member(about.get("lastUsedModel"))
     provider = named_provider(None, model)
     arguments = (order, left, lines, values, provider, time_in_ms(about.get("createdAt")))
-    generations, odd, losses = walked(source, partial(_walk, *arguments))
+    said, losses = walked(source, partial(_walk, *arguments))
     folders = (found.decode(errors="replace") for number, found in fields if number == _WORKSPACE)
     places = [folder.removeprefix("file://") for folder in folders]
-    yield SessionPlan(
-        format="cursor",
-        session=first_text(about.get("agentId")) or next(iter(order), "store"),
-        lines=len(lines),
-        generations=generations,
-        provider=provider if any(values[one].get("role") in _SPEAKERS for one in order) else None,
+    facts = facts_of(
+        session=text_member(about.get("agentId")) or next(iter(order), "store"),
         model=model,
-        system_prompt=next((found for one in there if (found := _prompt(values[one]))), None),
-        labels=labels(title=about.get("name"), cwd=first_text(about.get("workspacePath"), *places)),
-        findings=(*findings, *odd, *left_finding(len(left))),
-        losses=losses,
+        system_prompt=first_text(*(_prompt(values[one]) for one in there)),
+        title=about.get("name"),
+        cwd=first_text(about.get("workspacePath"), *places),
     )
+    speaks = any(values[one].get("role") in _SPEAKERS for one in order)
+    its = provider if speaks else None
+    yield facts.plan("cursor", len(lines), said, its, losses, findings=findings, left=len(left))
 
 
 def _walk(

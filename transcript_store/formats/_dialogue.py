@@ -6,17 +6,15 @@ else speaks, or where the model speaks again after a result; a program that name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
 
 from transcript_store.formats._forms import ChatCompletions
-from transcript_store.formats._lines import SourceLine, SourceLines
+from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._members import Json, present
 from transcript_store.formats._neutral import Block, Call, Losses, NeutralMessage, Result, Role, Text, Thinking
-from transcript_store.formats._plan import PlannedRecord, SessionPlan
-from transcript_store.formats._replay import Draft, Replay
+from transcript_store.formats._replay import Draft
 
 PROVIDER = "openai-compatible"
 _FORM = ChatCompletions()
@@ -40,6 +38,11 @@ class Dialogue:
         """The key of the reply that the next piece is part of."""
         self._has_called = False
         """Whether that reply has a call."""
+
+    @property
+    def provider(self) -> str | None:
+        """Of a plan: None if there was no message."""
+        return PROVIDER if self.speaks else None
 
     def event(self, *lines: SourceLine, at: str | None = None) -> None:
         """Lines that no model is sent."""
@@ -119,22 +122,6 @@ class Dialogue:
         messages = _FORM.messages_of(NeutralMessage(role, tuple(held)))
         self.speaks = self.speaks or bool(messages)
         return messages
-
-
-def plan_of_lines(
-    dialogue: Dialogue, lines: SourceLines, said: Replay | Callable[[], Iterable[PlannedRecord]], **about: Any
-) -> SessionPlan:
-    """The plan of a file of lines that the dialogue was made of. ``about`` are the other members of the plan."""
-    replay = said if isinstance(said, Replay) else Replay((said,), ())
-    return SessionPlan(
-        lines=lines.count,
-        generations=replay.generations,
-        provider=PROVIDER if dialogue.speaks else None,
-        findings=(*lines.findings, *replay.findings),
-        losses=dialogue.losses.found(),
-        tail=lines.tail,
-        **about,
-    )
 
 
 def merged_texts(blocks: Iterable[Block]) -> list[Block]:

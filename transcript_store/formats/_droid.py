@@ -17,8 +17,9 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from transcript_store.formats._chain import Chain, Link, chain_of
+from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import Json, first_text, labels, obj, objects, text_in, text_member
+from transcript_store.formats._members import Json, first_text, obj, objects, text_in, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, turn_in
 from transcript_store.formats._neutral import Losses, Result, Text
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
@@ -46,26 +47,19 @@ class Droid:
         settings = object_beside(source, f"{file_of(source).removesuffix('.jsonl')}.settings.json")
         replies = [about.replies[link.place] for link in chain.way if link.place in about.replies]
         named = next((thinker for thinker, _ in reversed(replies) if thinker), "")
-        model = (replies[-1][1] if replies else "") or text_member(settings.get("model")) or about.model or ""
+        facts, model = (
+            about.facts,
+            first_text(*(one[1] for one in replies[-1:]), settings.get("model"), about.facts.model) or "",
+        )
         provider = named_provider(named or text_member(settings.get("providerLock")), model)
         losses = Losses()
-        made = partial(_entries, chain, provider)
         for link in chain.way:
             if link.says:
                 _drafts(chain.lines[link.place], provider, losses)
-        yield SessionPlan(
-            format=self.name,
-            session=about.session or chain.first,
-            lines=chain.lines.count,
-            generations=chain.generations(made),
-            version=about.version,
-            provider=provider if any(link.says for link in chain.links) else None,
-            model=model or None,
-            labels=labels(title=about.title, cwd=about.cwd, part_of=about.parent),
-            findings=(*chain.lines.findings, *chain.findings),
-            losses=losses.found(),
-            tail=chain.lines.tail,
-        )
+        facts.first(session=chain.first)
+        facts.last(model=model)
+        said, speaks = chain.generations(partial(_entries, chain, provider)), any(link.says for link in chain.links)
+        yield facts.plan(self.name, chain.lines, said, provider if speaks else None, losses)
 
 
 def _is_ours(value: Json) -> bool:
@@ -89,12 +83,7 @@ class _DroidAbout:
     """Facts of the session, complete after the last line."""
 
     def __init__(self) -> None:
-        self.session: str | None = None
-        self.title: str | None = None
-        self.cwd: str | None = None
-        self.parent: str | None = None
-        self.version: str | None = None
-        self.model: str | None = None
+        self.facts = SessionFacts()
         self.replies: dict[int, tuple[str, str]] = {}
         """By its place: who thought, and which model answered."""
         self._last = ""
@@ -104,13 +93,13 @@ class _DroidAbout:
     def link_of(self, place: int, value: Json) -> Link | None:
         kind = value.get("type")
         if kind == "session_start" or (kind == "system" and value.get("subtype") == "init"):
-            known_as = value.get("id") if kind == "session_start" else None
-            self.session = first_text(self.session, known_as, value.get("sessionId"))
-            self.title = first_text(value.get("sessionTitle"), value.get("title"), self.title)
-            self.cwd = text_member(value.get("cwd")) or self.cwd
-            self.parent = first_text(value.get("callingSessionId"), self.parent)
-            self.model = text_member(value.get("model"))
-            self.version = str(value["version"]) if type(value.get("version")) is int else self.version
+            known_as, version = value.get("id") if kind == "session_start" else None, value.get("version")
+            self.facts.first(session=first_text(known_as, value.get("sessionId")))
+            self.facts.last(title=first_text(value.get("sessionTitle"), value.get("title")), cwd=value.get("cwd"))
+            self.facts.last(
+                part_of=value.get("callingSessionId"), version=str(version) if type(version) is int else None
+            )
+            self.facts.model = text_member(value.get("model"))
             return None
         link: Link | None = None
         if kind == "message" and isinstance(value.get("message"), dict):
@@ -123,7 +112,7 @@ class _DroidAbout:
             link = Link(place, f"compaction/{place}", self._last, begins=True, kept_behind=anchor)
             self._compacted[self._last] = link.id
         elif _is_printed(value):
-            self.session = self.session or first_text(value.get("sessionId"), value.get("session_id"))
+            self.facts.first(session=first_text(value.get("sessionId"), value.get("session_id")))
             link = Link(place, f"printed/{place}", self._last)
         if link is not None:
             self._last = link.id or self._last

@@ -23,8 +23,9 @@ from typing import Any
 
 from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.formats._document_lines import lines_of_document
+from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._members import Json, counts_of, first_text, labels, obj, objects, present, text_member
+from transcript_store.formats._members import Json, counts_of, first_text, obj, objects, present, text_member
 from transcript_store.formats._outgoing import handed, id_within, json_line
 from transcript_store.formats._plan import ImportFinding, Loss, SessionPlan, Source, SourceHead, WrittenSession
 from transcript_store.formats._replay import Allowance, Draft, Restart, Steps, replayed
@@ -67,17 +68,12 @@ class GeminiCli:
             message = f"messages are taken back very often: {session.taken_back:,} times this began no generation"
             session.findings.append(ImportFinding("many-generations", message))
         if session.lines:
-            yield SessionPlan(
-                format=self.name,
-                session=session.id or hashlib.sha256(session.first).hexdigest(),
-                lines=session.lines,
-                generations=said.generations,
-                provider="gemini" if session.speaks else None,
-                model=session.model,
-                labels=labels(title=session.title, cwd=session.cwd or _directory_beside(source)),
-                findings=(*session.findings, *(() if lines is None else lines.findings), *said.findings),
-                tail=b"" if lines is None else lines.tail,
-            )
+            session.facts.first(session=hashlib.sha256(session.first).hexdigest())
+            session.facts.cwd = session.facts.cwd or _directory_beside(source)
+            findings, tail = session.findings, b"" if lines is None else lines.tail
+            findings += [] if lines is None else lines.findings
+            provider = "gemini" if session.speaks else None
+            yield session.facts.plan(self.name, session.lines, said, provider, findings=findings, tail=tail)
 
 
 def _directory_beside(source: Source) -> str | None:
@@ -99,10 +95,7 @@ class _Session:
         self.lines = 0
         self.speaks = False
         self.first = b""
-        self.id: str | None = None
-        self.title: str | None = None
-        self.cwd: str | None = None
-        self.model: str | None = None
+        self.facts = SessionFacts()
         self.findings: list[ImportFinding] = []
         self._project: str | None = None
         """The SHA-256 of the path of the directory."""
@@ -110,19 +103,19 @@ class _Session:
         """How often messages were taken back without a new generation."""
 
     def learn(self, about: Json) -> None:
-        self.id = self.id or text_member(about.get("sessionId"))
-        self.title = text_member(about.get("summary")) or self.title
+        self.facts.first(session=about.get("sessionId"))
+        self.facts.last(title=about.get("summary"))
         self._project = self._project or text_member(about.get("projectHash"))
         directories = about.get("directories")
         if isinstance(directories, list) and directories:
-            self.cwd = text_member(directories[0]) or self.cwd
+            self.facts.last(cwd=directories[0])
 
     def look_for_directory(self, scene: str) -> None:
         """Find the directory: the file has only its hash, but the program's first text has a line with the path."""
-        for line in scene.splitlines()[:_LONGEST_SCENE] if self.cwd is None else ():
+        for line in scene.splitlines()[:_LONGEST_SCENE] if self.facts.cwd is None else ():
             path = line.strip().removeprefix("- ")
             if hashlib.sha256(path.encode(errors="replace")).hexdigest() == self._project:
-                self.cwd = path
+                self.facts.cwd = path
                 return
 
 
@@ -159,7 +152,7 @@ def _walk(lines: Iterable[SourceLine], session: _Session, allowance: Allowance) 
                         context.sizes[name] = len(line.raw) // len(given)
             else:
                 context.event(line)
-    session.model = first_text(*(one.get("model") for one in reversed(context.current.values())), session.model)
+    session.facts.last(model=first_text(*(one.get("model") for one in reversed(context.current.values()))))
     yield from context.entries()
 
 
@@ -180,7 +173,7 @@ class _Context:
     def message(self, name: str, value: Json, line: SourceLine | None) -> None:
         self.current[name] = value
         self._session.speaks = self._session.speaks or value.get("type") in ("user", *_REPLIES)
-        if value.get("type") == "user" and self._session.cwd is None:
+        if value.get("type") == "user" and self._session.facts.cwd is None:
             self._session.look_for_directory(_scene(value))
         if name not in self._places:
             self._places[name] = Draft()

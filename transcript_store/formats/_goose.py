@@ -20,12 +20,13 @@ from typing import Any
 
 from transcript_store.formats._document import parse_object
 from transcript_store.formats._document_lines import objects_on
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._goose_contents import GooseMessage, give_usage, goose_seconds, whole_messages
 from transcript_store.formats._lines import SourceLines
-from transcript_store.formats._members import Json, first_text, labels, obj, objects, text_member
+from transcript_store.formats._members import Json, first_text, obj, objects, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, usage_of, walked
 from transcript_store.formats._neutral import Losses, Result, Text
-from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead
+from transcript_store.formats._plan import PlannedRecord, SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps
 from transcript_store.formats._rows import columns, is_file, row_line, rows_of, sessions_in, spans_of, stamps_in
 from transcript_store.formats._scaffolding import Scaffolding, marked, marked_summary
@@ -70,7 +71,7 @@ class Goose:
             rows = sorted(found, key=lambda one: goose_seconds(one["created_timestamp"]) or 0)
             messages = whole_messages(_message(number, one) for number, one in enumerate(rows, 1))
             ledger = list(rows_of(source, "usage_ledger", _LEDGER, ("id",), where))
-            yield _plan(source, row, messages, ledger, ())
+            yield _plan(source, row, messages, ledger)
 
 
 def _message(number: int, row: Json) -> GooseMessage:
@@ -98,7 +99,7 @@ def _of_lines(source: Any) -> Iterator[SessionPlan]:
     messages = [GooseMessage([line], value, objects(value.get("content"))) for line, value in given]
     first = next((line.raw for line in held if line.value is not None and line.value is not about), held[0].raw)
     row = {**about, "id": hashlib.sha256(first.strip()).hexdigest(), "provider_name": None}
-    yield _plan(source, row, messages, [], tuple(lines.findings), lines.count, lines.tail)
+    yield _plan(source, row, messages, [], lines)
 
 
 def _plan(
@@ -106,32 +107,20 @@ def _plan(
     row: Json,
     messages: list[GooseMessage],
     ledger: list[Json],
-    findings: tuple[ImportFinding, ...],
-    lines: int | None = None,
-    tail: bytes = b"",
+    lines: SourceLines | None = None,
 ) -> SessionPlan:
     give_usage(messages, ledger)
     config = obj(parse_object((text_member(row.get("model_config_json")) or "{}").encode(errors="replace")))
     model = first_text(*(one.usage.get("model") for one in reversed(messages)), config.get("model_name"))
     provider = named_provider(text_member(row.get("provider_name")), model)
-    generations, found, losses = walked(source, partial(_walk, messages, provider))
+    said, losses = walked(source, partial(_walk, messages, provider))
     is_agent = row.get("session_type") == "sub_agent"
-    return SessionPlan(
-        format=Goose.name,
-        session=str(row["id"]),
-        lines=sum(len(one.lines) for one in messages) if lines is None else lines,
-        generations=generations,
-        provider=provider if any(one.turn(provider) is not None for one in messages) else None,
-        model=model,
-        labels=labels(
-            title=first_text(row.get("name"), row.get("description")),
-            cwd=row.get("working_dir"),
-            **{"part_of" if is_agent else "forked_from": row.get("parent_session_id")},
-        ),
-        findings=(*findings, *found),
-        losses=losses,
-        tail=tail,
-    )
+    title = first_text(row.get("name"), row.get("description"))
+    facts = facts_of(session=str(row["id"]), model=model, title=title, cwd=row.get("working_dir"))
+    facts.first(**{"part_of" if is_agent else "forked_from": row.get("parent_session_id")})
+    speaks = any(one.turn(provider) is not None for one in messages)
+    count = sum(len(one.lines) for one in messages)
+    return facts.plan(Goose.name, lines or count, said, provider if speaks else None, losses)
 
 
 def _walk(messages: list[GooseMessage], provider: str, losses: Losses) -> Steps:

@@ -13,9 +13,10 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from transcript_store.formats._dialogue import Dialogue, plan_of_lines
+from transcript_store.formats._dialogue import Dialogue
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLines
-from transcript_store.formats._members import Json, counts_of, labels, obj, text_in, text_member
+from transcript_store.formats._members import Json, counts_of, obj, text_in, text_member
 from transcript_store.formats._neutral import Text
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._scaffolding import marked
@@ -40,23 +41,21 @@ class Gptme:
 
     def plans(self, source: Source) -> Iterable[SessionPlan]:
         lines, beginning, is_begun = SourceLines(source), hashlib.sha256(), False
-        model: str | None = None
-        prompt: str | None = None
+        facts = facts_of(title=_title(str(source.name)))
         for line in lines:
             value = line.value or {}
             if not is_begun:  # many conversations share the prompt of the system
                 beginning.update(line.raw.strip())
                 is_begun = value.get("role") in ("user", "assistant")
-                prompt = prompt or (text_member(value.get("content")) if value.get("role") == "system" else None)
-            model = text_member(obj(value.get("metadata")).get("model")) or model
+                facts.first(system_prompt=value.get("content") if value.get("role") == "system" else None)
+            facts.last(model=obj(value.get("metadata")).get("model"))
         if not lines.count:
             return
         dialogue = Dialogue()
         for _ in _entries(source, dialogue):
             pass
-        about = {"session": beginning.hexdigest(), "model": model, "system_prompt": prompt}
-        title = labels(title=_title(str(source.name)))
-        yield plan_of_lines(dialogue, lines, partial(_entries, source), format=self.name, labels=title, **about)
+        facts.first(session=beginning.hexdigest())
+        yield facts.plan(self.name, lines, partial(_entries, source), dialogue.provider, dialogue.losses)
 
 
 def is_gptme(value: Json) -> bool:

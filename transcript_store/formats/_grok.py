@@ -14,9 +14,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from transcript_store.formats._dialogue import Dialogue, plan_of_lines, thinking
+from transcript_store.formats._acp import facts_in_summary
+from transcript_store.formats._dialogue import Dialogue, thinking
+from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._members import Json, first_text, labels, obj, objects, text_in, text_member
+from transcript_store.formats._members import Json, obj, objects, text_in, text_member
 from transcript_store.formats._neutral import Block, Call, Result, Text, arguments_of, media_at
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._rows import object_beside
@@ -41,24 +43,12 @@ class GrokHistory:
         entries = list(history.entries(lines))
         if not lines.count:
             return
-        parent, known = about.get("parent_session_id"), text_member(obj(about.get("info")).get("id"))
-        yield plan_of_lines(
-            history.dialogue,
-            lines,
-            entries.copy,
-            format=self.name,
-            session=known
-            or (history.beginning.hexdigest() if history.is_begun or not history.former else history.former),
-            former_session=None if known else history.former or None,
-            model=first_text(history.model, about.get("current_model_id")),
-            system_prompt=history.prompt,
-            labels=labels(
-                title=first_text(about.get("generated_title"), about.get("session_summary")),
-                cwd=obj(about.get("info")).get("cwd"),
-                git_branch=about.get("head_branch"),
-                **{"part_of" if about.get("session_kind") == "subagent" else "forked_from": parent},
-            ),
-        )
+        known = text_member(obj(about.get("info")).get("id"))
+        begun = history.beginning.hexdigest() if history.is_begun or not history.former else history.former
+        facts, dialogue = history.facts, history.dialogue
+        facts.first(session=known or begun, **facts_in_summary(about))
+        former = None if known else history.former or None
+        yield facts.plan(self.name, lines, entries.copy, dialogue.provider, dialogue.losses, former_session=former)
 
 
 class _History:
@@ -67,8 +57,7 @@ class _History:
     def __init__(self, about: Json) -> None:
         self.dialogue = Dialogue()
         self.beginning = hashlib.sha256()
-        self.model: str | None = None
-        self.prompt: str | None = None
+        self.facts = SessionFacts()
         self._at = text_member(about.get("created_at"))
         self.former = ""
         """The hash of its lines through the first message. It is the id while the user has said nothing."""
@@ -98,7 +87,7 @@ class _History:
             self._thoughts.append((thinking("\n".join(filter(None, shown))), line))
             return
         if kind == "assistant":
-            self.model = text_member(value.get("model_id")) or self.model
+            self.facts.last(model=value.get("model_id"))
             given = ((text_in(one, "id"), text_in(one, "name"), one) for one in objects(value.get("tool_calls")))
             calls = [Call(number, name, arguments_of(one.get("arguments"))) for number, name, one in given]
             extra = {"model": text_member(value.get("model_id"))}
@@ -115,7 +104,7 @@ class _History:
             failed = value.get("is_error") is True
             self.dialogue.result(Result(text_in(value, "tool_call_id"), "", (Text(said),), failed=failed), line, at)
         else:
-            self.prompt = self.prompt or (said if kind == "system" and said else None)
+            self.facts.first(system_prompt=said if kind == "system" else None)
             self.dialogue.event(line, at=at)
 
     def _thought(self) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 
 from transcript_store.formats._document import Span, objects_of, read_all
 from transcript_store.formats._document_lines import lines_of_document, objects_on
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._hermes_rows import (
     HermesRow,
     about_row,
@@ -29,7 +30,7 @@ from transcript_store.formats._hermes_rows import (
     message_of_row,
     object_on_text,
 )
-from transcript_store.formats._members import Json, first_text, labels, obj, text_member
+from transcript_store.formats._members import Json, first_text, obj
 from transcript_store.formats._messages_api import walked
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._openclaw import SessionLines
@@ -46,7 +47,7 @@ from transcript_store.formats._rows import (
     stamps_in,
 )
 from transcript_store.formats._times import time_member, time_of_member
-from transcript_store.formats._trees import left_draft, left_finding
+from transcript_store.formats._trees import left_draft
 
 _SESSION = columns("id source model model_config system_prompt parent_session_id started_at cwd git_branch title")
 _MESSAGE = columns(
@@ -137,29 +138,21 @@ def _plan(
     source: Any, row: Json, rows: Callable[[], Iterable[HermesRow]], used: list[Json], findings: list[ImportFinding]
 ) -> SessionPlan:
     held, began = list(rows()), time_member(row.get("started_at"))
-    generations, found, _ = walked(source, partial(_walk, held, used, began))
+    said, losses = walked(source, partial(_walk, held, used, began))
     model = next((one["model"] for one in sorted(used, key=last_seen, reverse=True) if not one["task"]), None)
-    parent = text_member(row.get("parent_session_id"))
     config = object_on_text(row.get("model_config"))
     is_agent = row.get("source") == "subagent" or "_delegate_from" in config
     speaks = any(message_of_row(one.value) is not None for one in held)
     left = sum(one.is_taken_back and message_of_row(one.value) is not None for one in held)
-    return SessionPlan(
-        format=Hermes.name,
+    facts = facts_of(
         session=str(row["id"]) if row["id"] is not None else _made_id(held),
-        lines=sum(one.line is not None for one in held),
-        generations=generations,
-        provider="openai-compatible" if speaks else None,
         model=first_text(model, row.get("model")),
-        system_prompt=text_member(row.get("system_prompt")),
-        labels=labels(
-            title=row.get("title"),
-            cwd=first_text(row.get("cwd"), config.get("cwd")),
-            git_branch=row.get("git_branch"),
-            **{"part_of" if is_agent else "forked_from": parent},
-        ),
-        findings=(*findings, *found, *left_finding(left)),
+        cwd=first_text(row.get("cwd"), config.get("cwd")),
+        **{name: row.get(name) for name in ("system_prompt", "title", "git_branch")},
+        **{"part_of" if is_agent else "forked_from": row.get("parent_session_id")},
     )
+    count, provider = sum(one.line is not None for one in held), "openai-compatible" if speaks else None
+    return facts.plan(Hermes.name, count, said, provider, losses, findings=findings, left=left)
 
 
 def _made_id(rows: list[HermesRow]) -> str:

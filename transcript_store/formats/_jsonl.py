@@ -16,6 +16,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._forms import is_item
 from transcript_store.formats._gptme import is_gptme
 from transcript_store.formats._lines import SourceLines
@@ -65,18 +66,9 @@ class JsonLines:
         items = Items()
         if has_items:
             deque(_entries(source, items), maxlen=0)  # what is lost is known when it was read
-        session, former_session = jsonl_sessions(source)
-        yield SessionPlan(
-            format=self.name,
-            session=session,
-            former_session=former_session,
-            lines=lines.count,
-            generations=(partial(_entries, source),),
-            provider=provider,
-            findings=tuple(lines.findings),
-            losses=items.losses.found(),
-            tail=lines.tail,
-        )
+        session, former = jsonl_sessions(source)
+        records = partial(_entries, source)
+        yield facts_of(session=session).plan(self.name, lines, records, provider, items.losses, former_session=former)
 
 
 def jsonl_sessions(source: Source, most_lines: int | None = None) -> tuple[str, str]:

@@ -20,12 +20,12 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import SourceLine, SourceLines
 from transcript_store.formats._members import (
     Json,
     count_member,
     first_text,
-    labels,
     obj,
     objects,
     present,
@@ -106,25 +106,10 @@ class Kimi:
         if not lines.count:
             return
         about, part_of = _beside(source)
-        yield SessionPlan(
-            format=self.name,
-            session=session.beginning.hexdigest() if session.is_begun else session.former,
-            former_session=session.former,
-            lines=lines.count,
-            generations=said.generations,
-            version=session.version,
-            provider="openai-compatible" if session.speaks else None,
-            model=session.model,
-            system_prompt=session.prompt,
-            labels=labels(
-                title=None if part_of else about.get("title"),
-                cwd=session.cwd or about.get("workDir"),
-                part_of=part_of,
-            ),
-            findings=(*lines.findings, *said.findings),
-            losses=session.losses.found(),
-            tail=lines.tail,
-        )
+        facts, provider = session.facts, "openai-compatible" if session.speaks else None
+        facts.first(session=session.beginning.hexdigest() if session.is_begun else session.former)
+        facts.first(title=None if part_of else about.get("title"), cwd=about.get("workDir"), part_of=part_of)
+        yield facts.plan(self.name, lines, said, provider, session.losses, former_session=session.former)
 
 
 def _beside(source: Source) -> tuple[Json, str | None]:
@@ -152,10 +137,7 @@ class _Session:
         self.former = ""
         """The hash of the first line. It is the id while no line has a time, or each new line would change the id."""
         self.is_begun = False
-        self.version: str | None = None
-        self.model: str | None = None
-        self.prompt: str | None = None
-        self.cwd: str | None = None
+        self.facts = SessionFacts()
         self.speaks = False
         self.losses = Losses()
         self.context: list[tuple[PlannedRecord, Json]] = []
@@ -175,11 +157,10 @@ class _Session:
 
     def learn(self, value: Json) -> None:
         if value.get("type") == "metadata":
-            self.version = self.version or text_member(value.get("protocol_version"))
+            self.facts.first(version=value.get("protocol_version"))
         elif value.get("type") in ("config.update", "profile.bind"):
-            self.model = text_member(value.get("modelAlias")) or self.model
-            self.prompt = text_member(value.get("systemPrompt")) or self.prompt
-            self.cwd = first_text(value.get("cwd"), obj(value.get("environmentDisclosure")).get("cwd")) or self.cwd
+            self.facts.last(model=value.get("modelAlias"), system_prompt=value.get("systemPrompt"))
+            self.facts.last(cwd=first_text(value.get("cwd"), obj(value.get("environmentDisclosure")).get("cwd")))
 
     def event(self, line: SourceLine, at: str | None) -> None:
         self._drafts.append((Draft(at=at, lines=[line]), {}))
@@ -252,7 +233,7 @@ class _Session:
         assert step is not None
         message = obj(step.message)
         step.extra |= present(
-            model=self.model,
+            model=self.facts.model,
             usage=_usage(obj(event.get("usage"))),
             stop_reason=text_member(event.get("finishReason")),
             response_id=text_member(event.get("messageId")),

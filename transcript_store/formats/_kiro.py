@@ -15,18 +15,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Container, Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from transcript_store.formats._document_lines import lines_of_document
+from transcript_store.formats._facts import SessionFacts, facts_of
 from transcript_store.formats._kiro_turns import is_second, is_third, turns_of_line, turns_of_row
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._members import Json, first_text, labels, obj, text_member
+from transcript_store.formats._members import Json, first_text, obj, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, walked
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._openclaw import SessionLines
-from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead
+from transcript_store.formats._plan import SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps
 from transcript_store.formats._rows import columns, file_of, is_file, object_beside, rows_of, spans_of
 from transcript_store.formats._times import time_in_ms, time_of_member
@@ -83,8 +83,9 @@ def _of_row(source: Any, row: Json) -> Iterator[SessionPlan]:
     known_as = first_text(row["conversation_id"], about.get("conversation_id")) or hashlib.sha256(raw).hexdigest()
     folder = row["key"] if isinstance(row["key"], str) else ""
     cwd = folder if folder.startswith(("/", "\\")) or folder[1:2] == ":" else None
-    plan = _plan(source, known_as, lines, turns_of_row, created, model, {"cwd": cwd}, findings)
-    yield replace(plan, edition=(time_of_member(changed), "") if changed else None)
+    facts = facts_of(session=known_as, model=model, cwd=cwd)
+    edition = (time_of_member(changed), "") if changed else None
+    yield _plan(source, facts, lines, turns_of_row, created, len(lines), findings=findings, edition=edition)
 
 
 def _of_lines(source: Any) -> Iterator[SessionPlan]:
@@ -97,42 +98,33 @@ def _of_lines(source: Any) -> Iterator[SessionPlan]:
     state = obj(beside.get("session_state"))
     info = obj(obj(state.get("rts_model_state")).get("model_info"))
     model = first_text(info.get("model_id"), beside.get("modelId"))
-    parent = "part_of" if "subagent" in str(beside.get("session_created_reason")) else "forked_from"
-    named = {
-        "title": first_text(beside.get("title"), beside.get("name")),
-        "cwd": first_text(beside.get("cwd"), beside.get("workspacePath")),
-        parent: beside.get("parent_session_id"),
-    }
+    is_agent = "subagent" in str(beside.get("session_created_reason"))
     first = next((line.raw for line in held if line.value is not None), held[0].raw)
     known_as = first_text(beside.get("session_id"), beside.get("id")) or hashlib.sha256(first.strip()).hexdigest()
     began = text_member(beside.get("created_at")) or text_member(beside.get("createdAt"))
-    plan = _plan(source, known_as, held, turns_of_line, began, model, named, lines.findings)
-    yield replace(plan, lines=lines.count, tail=lines.tail)
+    facts = facts_of(
+        session=known_as,
+        model=model,
+        title=first_text(beside.get("title"), beside.get("name")),
+        cwd=first_text(beside.get("cwd"), beside.get("workspacePath")),
+        **{"part_of" if is_agent else "forked_from": beside.get("parent_session_id")},
+    )
+    yield _plan(source, facts, held, turns_of_line, began, lines)
 
 
 def _plan(
     source: Any,
-    session: str,
+    facts: SessionFacts,
     lines: list[SourceLine],
     turns: Any,
     began: str | None,
-    model: str | None,
-    named: Json,
-    findings: list[ImportFinding],
+    read: SourceLines | int,
+    **more: Any,
 ) -> SessionPlan:
-    provider = named_provider(None, model)
-    generations, found, losses = walked(source, partial(_walk, lines, turns, provider, began, model))
-    return SessionPlan(
-        format=Kiro.name,
-        session=session,
-        lines=len(lines),
-        generations=generations,
-        provider=provider if any(turns(line.value or {}, provider) for line in lines) else None,
-        model=model,
-        labels=labels(**named),
-        findings=(*findings, *found),
-        losses=losses,
-    )
+    provider = named_provider(None, facts.model)
+    said, losses = walked(source, partial(_walk, lines, turns, provider, began, facts.model))
+    speaks = any(turns(line.value or {}, provider) for line in lines)
+    return facts.plan(Kiro.name, read, said, provider if speaks else None, losses, **more)
 
 
 def _walk(

@@ -21,18 +21,9 @@ from typing import Any
 
 from transcript_store.formats._arranging import FORMS
 from transcript_store.formats._document import TOO_DEEP, is_too_deep, parse_object
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import (
-    Json,
-    counts_of,
-    first_text,
-    labels,
-    obj,
-    objects,
-    present,
-    text_in,
-    text_member,
-)
+from transcript_store.formats._members import Json, counts_of, first_text, obj, objects, present, text_in, text_member
 from transcript_store.formats._neutral import (
     Block,
     Call,
@@ -280,18 +271,9 @@ def _plan(
     said = sum(entry.message is not None for entry in _entries(steps, provider, losses))
     systems = (turn.blocks for step in steps for turn, _ in step.said if turn.role == "system")
     prompts = (block.text for blocks in systems for block in blocks if isinstance(block, Text))
-    return SessionPlan(
-        format=LlmLogs.name,
-        session=session,
-        lines=len(steps),
-        generations=(partial(_entries, steps, provider),),
-        provider=provider if said else None,
-        model=model,
-        system_prompt=next((prompt for prompt in prompts if prompt), None),
-        labels=labels(title=name, forked_from=parent),
-        findings=tuple(findings),
-        losses=losses.found(),
-    )
+    facts = facts_of(session=session, model=model, system_prompt=first_text(*prompts), title=name, forked_from=parent)
+    records = partial(_entries, steps, provider)
+    return facts.plan(LlmLogs.name, len(steps), records, provider if said else None, losses, findings=findings)
 
 
 def _entries(steps: list[NeutralLine], provider: str, losses: Losses | None = None) -> Iterator[PlannedRecord]:

@@ -14,8 +14,8 @@ from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._members import Json, count_member
 from transcript_store.formats._neutral import Block, Call, Losses, Media, NeutralMessage, Result, Text, Thinking
 from transcript_store.formats._neutral_lines import NeutralLine, drafts_of, form_by_name
-from transcript_store.formats._plan import ImportFinding, Loss, Source
-from transcript_store.formats._replay import Draft, Entries, Steps, replayed
+from transcript_store.formats._plan import Source
+from transcript_store.formats._replay import Draft, Replay, Steps, replayed
 from transcript_store.messages import as_text, cost_in, provider_family
 
 _CLAUDE = Claude()
@@ -121,10 +121,7 @@ def said_drafts(
     return drafts_of(said, form, losses) or [Draft(at=at)]
 
 
-def walked(
-    source: Source, walk: Callable[[Losses], Steps]
-) -> tuple[tuple[Entries, ...], tuple[ImportFinding, ...], tuple[Loss, ...]]:
-    """The generations of a walk, its findings and its losses."""
+def walked(source: Source, walk: Callable[[Losses], Steps]) -> tuple[Replay, Losses]:
+    """The records of a walk, and its losses."""
     losses = Losses()
-    said = replayed(source, walk(losses), lambda: walk(Losses()))
-    return said.generations, said.findings, losses.found()
+    return replayed(source, walk(losses), lambda: walk(Losses())), losses

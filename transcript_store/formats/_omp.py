@@ -13,7 +13,7 @@ What differs from pi, as 18.2.3 wrote it:
 from __future__ import annotations
 
 from transcript_store.formats._members import Json, labels, text_in
-from transcript_store.formats._pi import Pi, SessionFacts, is_omp
+from transcript_store.formats._pi import Pi, PiFacts, is_omp
 from transcript_store.formats._plan import SourceHead
 
 
@@ -26,14 +26,14 @@ class Omp(Pi):
     def recognizes(self, head: SourceHead) -> bool:
         return any(map(is_omp, head.objects))
 
-    def learn(self, facts: SessionFacts, value: Json) -> None:
+    def learn(self, facts: PiFacts, value: Json) -> None:
         match value.get("type"):
             case "title":
                 facts.chosen_title = text_in(value, "title")
             case "title_change" | "session":
-                facts.title = text_in(value, "title") or facts.title
+                facts.last(title=value.get("title"))
             case "session_init":
-                facts.system_prompt = text_in(value, "systemPrompt") or facts.system_prompt
+                facts.last(system_prompt=value.get("systemPrompt"))
 
     def labels_of(self, header: Json) -> dict[str, str]:
         parent = text_in(header, "parentSession").replace("\\", "/")

@@ -23,17 +23,17 @@ from functools import partial
 from typing import Any
 
 from transcript_store.formats._arranging import FORMS
-from transcript_store.formats._members import Json, count_member, first_text, labels, obj, text_member
+from transcript_store.formats._facts import facts_of
+from transcript_store.formats._members import Json, count_member, first_text, obj, text_member
 from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Text
 from transcript_store.formats._neutral_lines import NeutralLine, neutral_records
 from transcript_store.formats._opencode_parts import about_stored_reply, asked_in, form_of, provider_in, replied_in
 from transcript_store.formats._opencode_stored import StoredMessage, StoredSession, exported_session, stored_sessions
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, SourceHead
-from transcript_store.formats._replay import Allowance
+from transcript_store.formats._replay import Allowance, Replay
 from transcript_store.formats._rows import NOTHING, is_file, json_column, rows_of
 from transcript_store.formats._scaffolding import marked, marked_summary
 from transcript_store.formats._times import time_in_ms, time_of_member
-from transcript_store.formats._trees import left_finding
 from transcript_store.messages import provider_family
 
 _UNTITLED = re.compile(r"(New|Child) session - \d{4}-\d\d-\d\dT")
@@ -93,27 +93,22 @@ class OpenCode:
         generations, left = _generations(session)
         records = (record for lines in generations for record in neutral_records(lines, form, losses))
         speaks = sum(record.message is not None for record in records) > 0
-        title, updated = text_member(about.get("title")) or "", _time(about.get("time_updated"))
-        return SessionPlan(
-            format=self.name,
+        title, updated = text_member(about.get("title")) or "", time_in_ms(about.get("time_updated"))
+        facts = facts_of(
             session=str(about["id"]),
-            lines=len(session.messages) + len(session.before),
-            generations=tuple(partial(_records, lines, form) for lines in generations),
-            version=text_member(about.get("version")),
-            provider=provider if speaks else None,
+            version=about.get("version"),
             model=next((found for one in replies if (found := about_stored_reply(one.data).get("model"))), None),
-            labels=labels(
-                title=None if _UNTITLED.match(title) else title,
-                cwd=about.get("directory"),
-                part_of=about.get("parent_id"),
-                forked_from=about.get("fork_session_id"),
-                archived=_time(about.get("time_archived")),
-            ),
-            findings=(*session.findings, *left_finding(left)),
-            losses=losses.found(),
-            is_exported=about.get("slug") == exported_slug([one.id for one in session.messages]),
-            edition=(edited, "") if (edited := time_of_member(updated)) else None,
+            title=None if _UNTITLED.match(title) else title,
+            cwd=about.get("directory"),
+            part_of=about.get("parent_id"),
+            forked_from=about.get("fork_session_id"),
+            archived=time_in_ms(about.get("time_archived")),
         )
+        said = Replay(tuple(partial(_records, lines, form) for lines in generations), tuple(session.findings))
+        more: Json = {"is_exported": about.get("slug") == exported_slug([one.id for one in session.messages])}
+        more["edition"] = (edited, "") if (edited := time_of_member(updated)) else None
+        count = len(session.messages) + len(session.before)
+        return facts.plan(self.name, count, said, provider if speaks else None, losses, left=left, **more)
 
 
 class Kilo(OpenCode):
@@ -142,10 +137,6 @@ def _written_by(head: SourceHead) -> str | None:
 def exported_slug(messages: list[str]) -> str:
     """The slug of a session that this library wrote: as long as it has these messages, nothing was added to it."""
     return f"transcript-store-{hashlib.sha256('/'.join(messages).encode()).hexdigest()[:16]}"
-
-
-def _time(milliseconds: object) -> str | None:
-    return time_in_ms(milliseconds)
 
 
 def _records(lines: list[NeutralLine], form: Form) -> Iterator[PlannedRecord]:
@@ -212,5 +203,5 @@ def _said(message: StoredMessage, *, is_orphan: bool) -> NeutralLine:
         found = [(NeutralMessage("user", blocks), marked_summary())]
     elif message.kind in ("synthetic", "skill", "system") and said:
         found = [(NeutralMessage("user", (Text(said),)), marked("", is_said=message.kind != "system"))]
-    at = _time(obj(data.get("time")).get("created", message.created))
+    at = time_in_ms(obj(data.get("time")).get("created", message.created))
     return NeutralLine([message.line], [one for one in found if one[0].blocks], at)

@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from transcript_store.formats._dialogue import Dialogue, plan_of_lines, thinking
+from transcript_store.formats._dialogue import Dialogue, thinking
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._members import Json, count_member, counts_of, labels, obj, objects, text_in, text_member
+from transcript_store.formats._members import Json, count_member, counts_of, obj, objects, text_in, text_member
 from transcript_store.formats._neutral import Block, Call, Media, Result, Text, arguments_of, media_at
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps, replayed
@@ -45,19 +46,14 @@ class OpenHands:
         said = replayed(source, session.walk(lines), lambda: _Events(state).walk(SourceLines(source)))
         if not lines.count:
             return
-        yield plan_of_lines(
-            session.dialogue,
-            lines,
-            said,
-            format=self.name,
+        facts = facts_of(
             session=text_member(state.get("id")) or session.first,
-            model=text_member(obj(obj(state.get("agent")).get("llm")).get("model")),
-            system_prompt=session.prompt or None,
-            labels=labels(
-                cwd=obj(state.get("workspace")).get("working_dir"),
-                part_of=object_beside(source, "../../base_state.json").get("id"),
-            ),
+            model=obj(obj(state.get("agent")).get("llm")).get("model"),
+            system_prompt=session.prompt,
+            cwd=obj(state.get("workspace")).get("working_dir"),
+            part_of=object_beside(source, "../../base_state.json").get("id"),
         )
+        yield facts.plan(self.name, lines, said, session.dialogue.provider, session.dialogue.losses)
 
 
 class _Events:

@@ -26,8 +26,9 @@ from typing import Any
 from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.errors import InvalidMessageError
 from transcript_store.formats._arranging import FORMS, LOST_THINKING, as_said, form_family
+from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import KeptLines
-from transcript_store.formats._members import labels, obj, objects, text_in
+from transcript_store.formats._members import labels, obj, objects, text_in, text_member
 from transcript_store.formats._neutral import (
     Block,
     Call,
@@ -46,15 +47,8 @@ from transcript_store.formats._neutral_lines import form_by_name
 from transcript_store.formats._openclaw import is_openclaw, sessions_of
 from transcript_store.formats._outgoing import ProgramForm, arranged_records, json_line
 from transcript_store.formats._packing import pack_line
-from transcript_store.formats._plan import (
-    ImportFinding,
-    Loss,
-    PlannedRecord,
-    SessionPlan,
-    Source,
-    SourceHead,
-    WrittenSession,
-)
+from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, Source, SourceHead, WrittenSession
+from transcript_store.formats._replay import Replay
 from transcript_store.formats._scaffolding import PI, marked
 from transcript_store.formats._trees import Segment, TreeMessage, left_finding, planned_records, way_through
 from transcript_store.messages import cost_in, parse_message, provider_family, tokens_in
@@ -212,13 +206,11 @@ class _Node:
 
 
 @dataclass(slots=True)
-class SessionFacts:
-    """Facts of the session that other lines than the header have."""
+class PiFacts(SessionFacts):
+    """Facts that other lines than the header have."""
 
-    title: str = ""
-    chosen_title: str = ""
+    chosen_title: str | None = None
     """Overrides the title of any other line."""
-    system_prompt: str = ""
 
 
 @dataclass(slots=True)
@@ -233,7 +225,7 @@ class _FirstPass:
     """The places of the entries, by their number."""
     models: dict[str, str] = field(default_factory=dict)
     first: str = ""
-    facts: SessionFacts = field(default_factory=SessionFacts)
+    facts: PiFacts = field(default_factory=PiFacts)
     chosen: dict[str, Any] = field(default_factory=dict)
     """The last model that the user chose: before the first reply it decides the form."""
     findings: list[ImportFinding] = field(default_factory=list)
@@ -266,29 +258,21 @@ class Pi:
         findings += left_finding(len(left))
         last = next((node for node in reversed(way) if node.says and node.provider), None)
         provider = last.provider if last is not None else provider_of_replies(look.chosen or look.header)
-        found = self.labels_of(look.header)
-        form = FORMS[provider_family(provider)]
-        yield SessionPlan(
-            format=self.name,
-            session=text_in(look.header, "id") or look.first,
-            lines=look.lines.count,
-            generations=planned_records(
-                look.lines, generations, range(len(look.lines)), partial(_made, look, form), left
-            ),
-            version=str(version) if isinstance(version := look.header.get("version"), int) else None,
-            provider=provider if any(generation.said for generation in generations) else None,
-            model=last.model if last is not None and last.model else None,
-            system_prompt=look.facts.system_prompt or None,
-            labels={"title": title, **found} if (title := look.facts.chosen_title or look.facts.title) else found,
-            findings=tuple(findings),
-            losses=_losses(look, way, form),
-            tail=look.lines.tail,
+        facts, form, version = look.facts, FORMS[provider_family(provider)], look.header.get("version")
+        facts.last(title=facts.chosen_title)
+        facts.first(session=text_in(look.header, "id") or look.first, **self.labels_of(look.header))
+        facts.first(
+            version=str(version) if isinstance(version, int) else None, model=None if last is None else last.model
         )
+        made = planned_records(look.lines, generations, range(len(look.lines)), partial(_made, look, form), left)
+        speaks = any(generation.said for generation in generations)
+        said, its, losses = Replay(made, tuple(findings)), provider if speaks else None, _losses(look, way, form)
+        yield facts.plan(self.name, look.lines.count, said, its, losses, tail=look.lines.tail)
 
-    def learn(self, facts: SessionFacts, value: dict[str, Any]) -> None:
+    def learn(self, facts: PiFacts, value: dict[str, Any]) -> None:
         """Note a line's facts of the session."""
         if value.get("type") == "session_info":
-            facts.title = text_in(value, "name")
+            facts.title = text_member(value.get("name"))
 
     def labels_of(self, header: dict[str, Any]) -> dict[str, str]:
         """The header's labels: the directory, and the session's origin or parent."""
@@ -323,7 +307,7 @@ def is_omp(value: dict[str, Any]) -> bool:
     return kind in _OF_OMP and value.keys() >= {"id", "parentId", "timestamp"}
 
 
-def _look_at(lines: KeptLines, learn: Callable[[SessionFacts, dict[str, Any]], None]) -> _FirstPass:
+def _look_at(lines: KeptLines, learn: Callable[[PiFacts, dict[str, Any]], None]) -> _FirstPass:
     look = _FirstPass(lines)
     for place, line in enumerate(lines.read()):
         look.first = look.first or hashlib.sha256(line.raw).hexdigest()
@@ -471,7 +455,7 @@ def _about(reply: dict[str, Any]) -> dict[str, Any]:
     return about
 
 
-def _losses(look: _FirstPass, way: list[_Node], form: Form) -> tuple[Loss, ...]:
+def _losses(look: _FirstPass, way: list[_Node], form: Form) -> Losses:
     losses = Losses()
     for node in way:
         value = look.lines[node.place].value if node.thinks and node.says else None
@@ -479,7 +463,7 @@ def _losses(look: _FirstPass, way: list[_Node], form: Form) -> tuple[Loss, ...]:
         for block in turn.blocks if turn is not None else ():
             if isinstance(block, Thinking) and not form.holds(block, "assistant"):
                 losses.note("thinking", LOST_THINKING)
-    return losses.found()
+    return losses
 
 
 def _parent_session(header: dict[str, Any]) -> str:

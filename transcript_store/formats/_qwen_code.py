@@ -19,8 +19,9 @@ from functools import partial
 from typing import Any
 
 from transcript_store.formats._chain import Link, chain_of
+from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import KeptLines
-from transcript_store.formats._members import Json, count_member, labels, obj, objects, text_member
+from transcript_store.formats._members import Json, count_member, obj, objects, text_member
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft
 from transcript_store.formats._rows import file_of, object_beside
@@ -45,29 +46,20 @@ class QwenCode:
 
     def plans(self, source: Source) -> Iterable[SessionPlan]:
         about = _QwenAbout()
+        facts = about.facts
         chain = chain_of(source, about.link_of)
         if not chain.lines.count:
             return
         beside = object_beside(source, f"{file_of(source).removesuffix('.jsonl')}.meta.json") if about.agent else {}
         titles = [about.titles[link.id] for link in chain.way if link.id in about.titles]
-        session = about.session or chain.first
-        generations = chain.generations(partial(_entries, chain.lines, about.prompts), _JOINED)
-        title = next(reversed(titles), text_member(beside.get("description")))
-        found = labels(title=title, cwd=about.cwd, git_branch=about.branch, forked_from=about.forked_from)
-        found |= {"part_of": session} if about.agent else {}
+        said = chain.generations(partial(_entries, chain.lines, about.prompts), _JOINED)
         models = [about.models[link.id] for link in chain.way if link.id in about.models]
-        yield SessionPlan(
-            format=self.name,
-            session=f"{session}/agent-{about.agent}" if about.agent else session,
-            lines=chain.lines.count,
-            generations=generations,
-            version=about.version,
-            provider="gemini" if any(link.says for link in (*chain.way, *chain.links)) else None,
-            model=models[-1] if models else None,
-            labels=found,
-            findings=(*chain.lines.findings, *chain.findings),
-            tail=chain.lines.tail,
-        )
+        facts.first(session=chain.first, title=next(reversed(titles), beside.get("description")))
+        facts.last(model=models[-1] if models else None)
+        if about.agent:
+            facts.session, facts.part_of = f"{facts.session}/agent-{about.agent}", facts.session
+        speaks = any(link.says for link in (*chain.way, *chain.links))
+        yield facts.plan(self.name, chain.lines, said, "gemini" if speaks else None)
 
 
 def _is_ours(value: Json) -> bool:
@@ -81,12 +73,8 @@ class _QwenAbout:
     """Facts of the session, complete after the last line."""
 
     def __init__(self) -> None:
-        self.session: str | None = None
+        self.facts = SessionFacts()
         self.agent: str | None = None
-        self.cwd: str | None = None
-        self.branch: str | None = None
-        self.version: str | None = None
-        self.forked_from: str | None = None
         self.titles: dict[str, str] = {}
         """By the uuid of the line."""
         self.prompts: set[int] = set()
@@ -96,11 +84,9 @@ class _QwenAbout:
     def link_of(self, place: int, value: Json) -> Link | None:
         if not isinstance(value.get("type"), str) or not isinstance(value.get("uuid"), str):
             return None
-        self.session = self.session or text_member(value.get("sessionId"))
-        self.cwd = self.cwd or text_member(value.get("cwd"))
-        self.branch = text_member(value.get("gitBranch")) or self.branch
-        self.version = text_member(value.get("version")) or self.version
-        self.forked_from = self.forked_from or text_member(obj(value.get("forkedFrom")).get("sessionId"))
+        copied = obj(value.get("forkedFrom")).get("sessionId")
+        self.facts.first(session=value.get("sessionId"), cwd=value.get("cwd"), forked_from=copied)
+        self.facts.last(git_branch=value.get("gitBranch"), version=value.get("version"))
         if value.get("isSidechain") is True:
             self.agent = self.agent or text_member(value.get("agentId"))
         known_as = value["uuid"]

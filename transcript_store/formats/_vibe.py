@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
-from transcript_store.formats._dialogue import PROVIDER, plan_of_lines
+from transcript_store.formats._dialogue import PROVIDER
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLines
-from transcript_store.formats._members import Json, first_text, labels, obj, text_member
-from transcript_store.formats._plan import SessionPlan, Source, SourceHead
+from transcript_store.formats._members import Json, first_text, obj, text_member
+from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft, replayed
 from transcript_store.formats._rows import lines_beside, object_beside
 from transcript_store.formats._scaffolding import marked
@@ -48,40 +50,26 @@ class MistralVibe:
             return
         about = object_beside(source, "meta.json")
         parent = object_beside(source, "../.session-index.json") if is_new else {}
-        of = labels(
+        config, environment = obj(about.get("config")), obj(about.get("environment"))
+        facts = facts_of(
+            model=first_text(config.get("model_name"), config.get("active_model")),
             title=about.get("title"),
-            cwd=first_text(obj(about.get("environment")).get("working_directory"), about.get("origin_directory")),
+            cwd=first_text(environment.get("working_directory"), about.get("origin_directory")),
             git_branch=about.get("git_branch"),
             part_of=_parent(source),
             archived=about.get("archived_at"),
         )
-        config = obj(about.get("config"))
-        model = first_text(config.get("model_name"), config.get("active_model"))
         if is_new:
             session = UnifiedSession(lambda: SourceLines(source))
             said = replayed(source, session.walk(), session.walk)
-            of |= session.relation(about, parent)
-            own = {
-                "format": self.name,
-                "session": session.id or first,
-                "model": model,
-                "labels": of,
-                "edition": ("", ""),
-            }
-            yield plan_of_lines(session.dialogue, lines, said, **own)
+            facts.last(session=session.id or first, **session.relation(about, parent))
+            dialogue = session.dialogue
+            yield facts.plan(self.name, lines, said, dialogue.provider, dialogue.losses, edition=("", ""))
             return
         times = text_member(about.get("start_time")), text_member(about.get("end_time"))
-        yield SessionPlan(
-            format=self.name,
-            session=first,
-            lines=lines.count,
-            generations=(lambda: (draft.entry() for draft in _drafts(source, times, last)),),
-            provider=PROVIDER if speaks else None,
-            model=model,
-            labels=of,
-            findings=tuple(lines.findings),
-            tail=lines.tail,
-        )
+        facts.session = first
+        records = partial(_records, source, times, last)
+        yield facts.plan(self.name, lines, records, PROVIDER if speaks else None)
 
 
 def is_of_vibe(value: Json) -> bool:
@@ -94,18 +82,18 @@ def _is_second(value: Json) -> bool:
     return value.get("role") in _ROLES and isinstance(value.get("injected"), bool) and has_id
 
 
-def _drafts(source: Source, times: tuple[str | None, str | None], last: int) -> Iterator[Draft]:
+def _records(source: Source, times: tuple[str | None, str | None], last: int) -> Iterator[PlannedRecord]:
     begins, ends = times
     for line in SourceLines(source):
         value = line.value or {}
         if not line.raw:
             continue
         if not _is_second(value):
-            yield Draft(lines=[line])
+            yield Draft(lines=[line]).entry()
             continue
         at, begins = begins, None
         message = {name: value[name] for name in _MEMBERS if name in value}
-        yield Draft(message, _beside(value), at or (ends if line.number == last else None), [line])
+        yield Draft(message, _beside(value), at or (ends if line.number == last else None), [line]).entry()
 
 
 def _beside(value: Json) -> Json:

@@ -14,16 +14,16 @@ from itertools import repeat
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from transcript_store.formats._dialogue import PROVIDER, Dialogue
+from transcript_store.formats._dialogue import Dialogue
 from transcript_store.formats._document import parse_object
 from transcript_store.formats._document_lines import lines_of_document
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine, SourceLines
 from transcript_store.formats._members import (
     Json,
     count_member,
     counts_of,
     first_text,
-    labels,
     obj,
     objects,
     present,
@@ -64,20 +64,15 @@ class VsCodeChat:
         if not chat.lines:
             return
         state = chat.state
-        yield SessionPlan(
-            format=self.name,
-            session=text_member(state.get("sessionId")) or chat.first,
-            lines=chat.lines,
-            generations=said.generations,
-            version=str(state["version"]) if count_member(state.get("version")) is not None else None,
-            provider=PROVIDER if chat.dialogue.speaks else None,
-            model=chat.model,
-            labels=labels(title=state.get("customTitle"), cwd=_folder(source, state)),
-            findings=(*findings, *(lines.findings if is_log else ()), *said.findings),
-            losses=chat.dialogue.losses.found(),
-            tail=lines.tail if is_log else b"",
-            edition=("", ""),
-        )
+        facts = facts_of(session=text_member(state.get("sessionId")) or chat.first, model=chat.model)
+        facts.first(title=state.get("customTitle"), cwd=_folder(source, state))
+        facts.first(version=str(state["version"]) if count_member(state.get("version")) is not None else None)
+        more: Json = {
+            "findings": [*findings, *(lines.findings if is_log else ())],
+            "tail": lines.tail if is_log else b"",
+        }
+        dialogue = chat.dialogue
+        yield facts.plan(self.name, chat.lines, said, dialogue.provider, dialogue.losses, edition=("", ""), **more)
 
 
 def _folder(source: Source, state: Json) -> str | None:

@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from transcript_store.formats._dialogue import PROVIDER, Dialogue, thinking
+from transcript_store.formats._dialogue import Dialogue, thinking
 from transcript_store.formats._document import parse_object
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import Json, counts_of, first_text, labels, obj, objects, text_in, text_member
+from transcript_store.formats._members import Json, counts_of, first_text, obj, objects, text_in, text_member
 from transcript_store.formats._neutral import Block, Call, Media, Result, Text, arguments_of
 from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead, Tables
-from transcript_store.formats._replay import Draft
+from transcript_store.formats._replay import Draft, Replay
 from transcript_store.formats._rows import columns, row_line, rows_of, unpacked_zstd
 from transcript_store.formats._scaffolding import marked
 
@@ -59,23 +60,16 @@ def _plan(session: str, row: Json) -> SessionPlan:
     dialogue, usage = Dialogue(), obj(thread.get("request_token_usage"))
     drafts = list(_drafts(dialogue, lines, usage, text_member(row["created_at"]), text_member(row["updated_at"])))
     model, folders = obj(thread.get("model")), text_member(row["folder_paths"]) or ""
-    return SessionPlan(
-        format=Zed.name,
+    facts = facts_of(
         session=session,
-        lines=len(lines),
-        generations=(lambda: [draft.entry() for draft in drafts],),
-        version=text_member(thread.get("version")),
-        provider=PROVIDER if dialogue.speaks else None,
-        model=text_member(model.get("model")),
-        labels=labels(
-            title=first_text(thread.get("title"), row["summary"]),
-            cwd=folders.splitlines()[0] if folders.startswith("/") else None,
-            part_of=row["parent_id"],
-        ),
-        findings=tuple(findings),
-        losses=dialogue.losses.found(),
-        edition=("", ""),
+        version=thread.get("version"),
+        model=model.get("model"),
+        title=first_text(thread.get("title"), row["summary"]),
+        cwd=folders.splitlines()[0] if folders.startswith("/") else None,
+        part_of=row["parent_id"],
     )
+    said = Replay((lambda: [draft.entry() for draft in drafts],), tuple(findings))
+    return facts.plan(Zed.name, lines, said, dialogue.provider, dialogue.losses, edition=("", ""))
 
 
 def _thread(row: Json) -> tuple[Json | None, str]:

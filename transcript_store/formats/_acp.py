@@ -1,11 +1,12 @@
-"""Logs of the Agent Client Protocol: ``session/update`` notifications, a line each, as Grok Build keeps a session in ``updates.jsonl``.
+"""Logs of the Agent Client Protocol: ``session/update`` notifications, one per line, as in Grok Build's ``updates.jsonl``.
 
 A line is ``{"method", "params": {"sessionId", "update": {"sessionUpdate", …}}}``, or its ``params`` alone; Grok adds ``timestamp``.
-What the user and the agent say comes in chunks. ``tool_call`` begins a call, ``tool_call_update`` has what is new of it: it has ended
-when its status is ``completed`` or ``failed``. A recorded ``session/prompt`` is what the user says.
+Messages come in chunks. ``tool_call`` starts a call, and ``tool_call_update`` has its changed members: the call has ended if its
+status is ``completed`` or ``failed``. A recorded ``session/prompt`` is the user's message.
 
-Grok's own updates: ``turn_completed`` with the tokens of a turn; ``rewind_marker``, which takes back all from a prompt on, by its number.
-``summary.json`` beside it has the title, the folder, the model and the parent. What a compaction left stands in other files.
+Grok's own updates: ``turn_completed`` has the tokens of a turn; ``rewind_marker`` takes back everything from a prompt on, by its
+number. ``summary.json`` beside it has the title, the folder, the model and the parent. The context after a compaction is in other
+files.
 
 Source: schema 1 of the protocol; xai-org/grok-build, ``session/storage/mod.rs``. It was not run.
 """

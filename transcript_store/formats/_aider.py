@@ -1,14 +1,14 @@
-"""Aider: ``.aider.chat.history.md`` of a repository, Markdown to which each run adds. A run is a session here.
+"""Aider: ``.aider.chat.history.md`` of a repository, Markdown that each run extends. A run is a session here.
 
 * ``# aider chat started at <time>``: the only time, local and without its zone.
-* ``#### ``: what the user typed, a line each.
-* ``> ``: what the program says, up to two spaces at the end of a line: a report of several lines has the sign on the first alone.
-  Whether such a line is the program's or a quotation of the model, its end says, and what stands before it.
-* everything else: what the model said. Reasoning, images and what tools answered are not in the file.
+* ``#### ``: the user's text, line by line.
+* ``> ``: the program's text, up to two spaces at the end of a line; only the first line of a report has the sign. A quotation of
+  the model looks the same: the end of the line and the line before decide.
+* everything else: the model's text. Reasoning, images and results of tools are not in the file.
 
-``/clear`` and ``/reset`` begin a generation. ``.aider.input.history`` beside it has a time for each prompt.
+``/clear`` and ``/reset`` start a generation. ``.aider.input.history`` beside it has a time for each prompt.
 
-Source: what 0.86.2 wrote, and its ``io.py``.
+Source: files of 0.86.2, and its ``io.py``.
 """
 
 from __future__ import annotations

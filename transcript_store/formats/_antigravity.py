@@ -1,11 +1,12 @@
-"""Antigravity: ``brain/<id>/.system_generated/logs/transcript.jsonl``, a step a line, ``{"step_index", "source", "type", "created_at"}``.
+"""Antigravity: ``brain/<id>/.system_generated/logs/transcript.jsonl``, a step per line: ``{"step_index", "source", "type",
+"created_at"}``.
 
-* ``USER_INPUT``: what the user typed stands in ``<USER_REQUEST>``, and what the program added behind it.
+* ``USER_INPUT``: the user's text is in ``<USER_REQUEST>``, the program's additions follow.
 * ``PLANNER_RESPONSE``: a reply, with ``thinking`` and ``tool_calls``, which have no ids.
-* any other step of the source ``MODEL`` (``RUN_COMMAND``, ``VIEW_FILE``): what came of the next call; of none, if no call waits for it.
-* ``CHECKPOINT``: a compaction, with what the model is sent of what was before: a new generation.
+* any other step of the source ``MODEL`` (``RUN_COMMAND``, ``VIEW_FILE``): the result of the next open call, if there is one.
+* ``CHECKPOINT``: a compaction, with the new context: a new generation.
 
-No line has the id of the session: its beginning stands for it. The databases beside it, which hold the same, are not read.
+No line has the id of the session: its first lines identify it. The databases beside it have the same content, and are not read.
 
 Source: files in the tests of jazzyalex/agent-sessions and of others. It was not run.
 """

@@ -1,8 +1,7 @@
-"""The files that an export has beside its conversations: pictures, sounds and documents, found by the ids that messages name.
+"""Pictures, sounds and documents beside the conversations of an export, found by the ids in messages.
 
-A file is called by its id, whatever else its name has: ``file-AbC.dat``, ``file_00ff-zebra.png``. What it is its first bytes
-say. What the
-user called it stands in ``conversation_asset_file_names.json``, or in the message.
+A file's name starts with its id: ``file-AbC.dat``, ``file_00ff-zebra.png``. Its first bytes tell its type. The user's name for it
+is in ``conversation_asset_file_names.json``, or in the message.
 """
 
 from __future__ import annotations

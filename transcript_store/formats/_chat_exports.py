@@ -1,8 +1,8 @@
-"""What the exports of chat sites have in common: one document with all conversations, each a tree of messages.
+"""The exports of chat sites: one document with all conversations, each a tree of messages.
 
-The way from the root to the leaf that was seen last is the conversation. What is beside it was answered anew, or asked otherwise:
-those messages are events that keep what was said. A line of such a format is one message of the tree with its bytes; the first line
-of a conversation is what stands before its messages: its name, its times.
+The path from the root to the last seen leaf is the conversation. Messages beside it, from other answers or other prompts, become
+events that keep them. A line of such a format is one message of the tree with its bytes; the first line of a conversation has
+everything before its messages.
 """
 
 from __future__ import annotations

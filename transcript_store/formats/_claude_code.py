@@ -1,21 +1,22 @@
-"""Claude Code: JSON lines that name their parents (``parentUuid``). The conversation is the way from the last line to its root.
+"""Claude Code: JSON lines that name their parents (``parentUuid``). The conversation is the path from the last line to its root.
 
-A line of the type ``user`` or ``assistant`` carries a message of Claude's API. What follows was read from the program itself
-(2.1.112), and holds for its files since 2025:
+A line of the type ``user`` or ``assistant`` has a message of Claude's API. The program itself (2.1.112) shows, for its files since
+2025:
 
-* The last line that is no sub-agent's (``isSidechain``) is the leaf, or the line that a rewind behind it names (``last-prompt``, explicit:
-  read from 2.1.330). Branches that were left stay in the file: they are events that keep what was said.
-* What the user says while the model is at work is an attachment, ``queued_command``. It is sent as the user's.
-* Each block of a reply stands on a line of its own, with the reply's ``message.id``: they are one message. Where tools ran side
-  by side, the way to the leaf misses some of these lines, and results that hang on them. They belong to the conversation.
-* A compaction is a ``compact_boundary`` without a parent. Its ``logicalParentUuid`` is the line before it, and often is not there.
-  A summary follows (``isCompactSummary``). ``preservedSegment`` says what was kept of what stood before.
-* A ``<synthetic>`` reply is what the model had written when the user stopped it. The program's own words are such lines too: its errors
+* The leaf is the last line outside a sub-agent (``isSidechain``), or the line that a later rewind names (``last-prompt``, explicit:
+  2.1.330). Branches that were left stay in the file, and become events that keep them.
+* A prompt during the model's work is an attachment, ``queued_command``. It is sent as the user's message.
+* Each block of a reply has its own line, with the reply's ``message.id``: together they are one message. With parallel tools, the
+  path misses some of these lines, and the results below them. They belong to the conversation.
+* A compaction is a ``compact_boundary`` without a parent. Its ``logicalParentUuid`` is the line before it, and is often missing. A
+  summary follows (``isCompactSummary``). ``preservedSegment`` names the lines that were kept.
+* A ``<synthetic>`` reply is the text of a reply that the user stopped. The program's own words have this mark too: its errors
   (``isApiErrorMessage``) and its fixed sentences are events.
-* A line may name a parent that nobody went back to: see ``_claude_code_lines``.
+* ``/branch`` copies the lines into another session: each names its origin (``forkedFrom``).
+* A line may name a parent that the user did not go back to: see ``_claude_code_lines``.
 
-Files from before the parents, and those that were edited by hand, are in the order of their lines. So is what the program prints with
-``--output-format stream-json``: lines of these types with ``session_id`` and ``parent_tool_use_id``.
+Files without parents, and edited ones, are in the order of their lines. So is the output of ``--output-format stream-json``: lines
+of these types with ``session_id`` and ``parent_tool_use_id``.
 """
 
 from __future__ import annotations

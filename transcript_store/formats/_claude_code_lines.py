@@ -1,4 +1,4 @@
-"""Claude Code's lines, each by what it says of itself: enough of every line to walk the tree without having read it all again."""
+"""Claude Code's lines: the members that are needed to walk the tree without reading it again."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""Cline and Roo: the whole conversation in one JSON document, which is written anew with each turn.
+"""Cline and Roo: one JSON document with the whole conversation, rewritten with each turn.
 
-* Cline since 4 (its CLI 3): ``sessions/ID/ID.messages.json``, ``{"version", "sessionId", "origin", "system_prompt", "messages"}``; of a
-  sub-agent ``agent_ID.messages.json``, whose ``origin.parentThreadId`` is its parent. ``ID.json`` beside it has the title, the folder
-  and the prompt, which stands nowhere else while the first reply is not there; ``ID.compaction.json`` what is sent instead of the first
+* Cline since 4 (its CLI 3): ``sessions/ID/ID.messages.json``, ``{"version", "sessionId", "origin", "system_prompt", "messages"}``;
+  of a sub-agent ``agent_ID.messages.json``, whose ``origin.parentThreadId`` is its parent. ``ID.json`` beside it has the title, the
+  folder, and the prompt, which is nowhere else until the first reply; ``ID.compaction.json`` replaces the first
   ``source_message_count`` messages.
 * Their extensions: ``tasks/ID/api_conversation_history.json``, an array of messages. ``ui_messages.json`` beside it has the times,
   ``history_item.json`` (Roo) the id and the task, ``task_metadata.json`` the models.
 
-Messages have Claude's blocks. What a tool answered may be a list of ``{"query", "result", "error"?, "success"}``, or the JSON text of one.
-The prompt stands within ``<user_input>``, or ``<task>``. A reply whose ``metadata`` says ``displayOnly`` was never sent: the program's
-own error. Read from files that Cline 3.0.65 wrote; the extensions' from tenequm/pond#204 and kenn-io/agentsview PR#1722.
+Messages have Claude's blocks. A result may be a list of ``{"query", "result", "error"?, "success"}``, or the JSON text of one. The
+prompt is within ``<user_input>`` or ``<task>``. A reply whose ``metadata`` has ``displayOnly`` was never sent: it is the program's
+error. Source: files of Cline 3.0.65; of the extensions tenequm/pond#204 and kenn-io/agentsview PR#1722.
 """
 
 from __future__ import annotations

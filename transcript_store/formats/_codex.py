@@ -1,18 +1,18 @@
 """Codex: ``rollout-*.jsonl``, lines ``{"timestamp", "type", "payload"}``.
 
-* ``session_meta``: the session; the first counts, for a fork begins with those of its parents.
-* ``response_item``: what was said, as items of OpenAI's Responses. Nothing else is sent to a model: ``event_msg`` says it again. A file
-  without any has what its events say.
-* ``turn_context``: from here on, which model.
-* ``compacted``: a new generation, which begins with its ``replacement_history``; the versions before had none, and went on with
-  what the user had said and the summary.
-* ``event_msg`` of the type ``thread_rolled_back``: a new generation without the last ``num_turns`` that the user began.
+* ``session_meta``: the session; the first counts, because a fork has those of its parents after its own.
+* ``response_item``: messages, as items of OpenAI's Responses. Nothing else is sent to a model: ``event_msg`` repeats them. In a
+  file without items the events count.
+* ``turn_context``: the model from here on.
+* ``compacted``: a new generation, which starts with its ``replacement_history``; older versions continued with the user's messages
+  and the summary.
+* ``event_msg`` of the type ``thread_rolled_back``: a new generation without the user's last ``num_turns``.
 
-Usage is in ``token_usage_record`` behind a reply; before 0.160 only in ``token_count``, which repeats itself, so it counts once it
-has another total. Without ``last_token_usage`` the running total counts, less what it was before. What no reply cost, such as a
-compaction, stands with the event. The versions of early 2025 had the items themselves as lines.
+Usage is in ``token_usage_record`` after a reply; before 0.160 only in ``token_count``, which repeats itself, so it counts when its
+total changes. Without ``last_token_usage`` the difference of the totals counts. The cost of a compaction stays with its event. The
+versions of early 2025 had the items themselves as lines.
 
-Source: ``codex-rs/protocol`` and ``codex-rs/core/src/rollout``, and files that 0.169.0 wrote.
+Source: ``codex-rs/protocol`` and ``codex-rs/core/src/rollout``, and files of 0.169.0.
 """
 
 from __future__ import annotations

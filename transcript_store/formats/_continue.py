@@ -1,11 +1,11 @@
-"""Continue (``cn``, and its extensions): ``sessions/<id>.json``, one document that is written anew each time.
+"""Continue (``cn``, and its extensions): ``sessions/<id>.json``, one document that is rewritten each time.
 
-``history`` has items: a ``message`` of chat completions with ``toolCalls``, and beside a reply ``toolCallStates``: what came of its calls.
-No item has a time; ``sessions.json`` beside the documents has when a session began, and which were there before: a fork begins as one
-of them. Reasoning is kept by some versions as an item of the role ``thinking``. After a compaction the file has the summary and what came
-later: the next import makes a generation of that.
+``history`` has items: a ``message`` of chat completions with ``toolCalls``, and with a reply ``toolCallStates``, the results of its
+calls. No item has a time; ``sessions.json`` beside the documents has the start of each session, in order: a fork copies an earlier
+one. Some versions keep reasoning as an item of the role ``thinking``. After a compaction the file has the summary and later items:
+the next import makes a generation of that.
 
-Source: what 1.5.47 of @continuedev/cli wrote.
+Source: files of @continuedev/cli 1.5.47.
 """
 
 from __future__ import annotations

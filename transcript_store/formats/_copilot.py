@@ -1,16 +1,17 @@
-"""GitHub Copilot CLI: ``session-state/SESSION/events.jsonl``, ``{"type", "data", "id", "timestamp", "parentId"}`` on each line.
+"""GitHub Copilot CLI: ``session-state/SESSION/events.jsonl``, lines ``{"type", "data", "id", "timestamp", "parentId"}``.
 
 * ``user.message`` (``content`` was typed, ``transformedContent`` was sent), ``assistant.message`` with its ``toolRequests``, and
-  ``tool.execution_complete``, which ends them in any order. ``session.usage_record`` stands before the reply that it counts.
-* A sub-agent's lines stand among the others, with ``agentId`` (before 1.0 only ``parentToolCallId``): a conversation of its own.
-* ``session.compaction_complete``: a new generation, which begins with its summary. What else it kept no line says.
-* ``/undo`` takes lines out of the file.
+  ``tool.execution_complete``, which ends them in any order. ``session.usage_record`` is before the reply that it counts.
+* The lines of a sub-agent have ``agentId`` (before 1.0 only ``parentToolCallId``): they are another conversation.
+* ``session.compaction_complete``: a new generation, which starts with its summary. No line has the other messages that it kept.
+* ``/undo`` removes lines from the file.
 
-What ``sessions import`` takes is read too: ``session``, ``message``, ``tool-call``, ``tool-result``. Until 0.0.342 a session was one
-document, ``history-session-state/*.json``: ``{"sessionId", "startTime", "chatMessages", "timeline"}``, with messages of chat completions.
+The input of ``sessions import`` is read too: ``session``, ``message``, ``tool-call``, ``tool-result``. Until 0.0.342 a session was
+one document, ``history-session-state/*.json``: ``{"sessionId", "startTime", "chatMessages", "timeline"}``, with messages of chat
+completions.
 
-Source: GitHub Copilot CLI 1.0.102, as it was run; files of 0.0.420 and 1.0.11 of jazzyalex/agent-sessions. The documents are known from
-the tests of others.
+Source: GitHub Copilot CLI 1.0.102, which was run; files of 0.0.420 and 1.0.11 of jazzyalex/agent-sessions. The documents are known
+from the tests of others.
 """
 
 from __future__ import annotations

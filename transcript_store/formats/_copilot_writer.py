@@ -1,7 +1,7 @@
-"""A conversation as the JSON lines that ``copilot sessions import`` takes, which are not those that Copilot CLI keeps.
+"""A conversation as the JSON lines of ``copilot sessions import``, which are not those that Copilot CLI keeps.
 
-A header, then messages of the user and the assistant; the calls of a reply behind it, and their results before the next message. It
-refuses thinking, an empty message, and a file of more than 10 MB. A picture lies in a file of its own beside the lines.
+A header, then messages of the user and the assistant; the calls of a reply follow it, and their results precede the next message.
+It refuses thinking, an empty message, and a file of more than 10 MB. A picture is a file beside the lines.
 """
 
 from __future__ import annotations

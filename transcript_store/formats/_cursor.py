@@ -1,14 +1,13 @@
-"""Cursor: three stores; a session of one may stand in the transcripts too, which say less of it.
+"""Cursor: three stores. A session of one may also have a transcript, which has less of it.
 
-* Transcripts of its agent: ``projects/SLUG/agent-transcripts/ID/ID.jsonl``, and ``ID/subagents/ID.jsonl``. A line is ``{"role", "message":
-  {"content"}}`` with blocks as Claude's API has them, without times, ids of calls, and mostly without results; others
-  say that a turn ended. The id stands in the path
-  alone; elsewhere a file is known by its first line.
+* Transcripts of its agent: ``projects/SLUG/agent-transcripts/ID/ID.jsonl``, and ``ID/subagents/ID.jsonl``. A line is ``{"role",
+  "message": {"content"}}`` with blocks of Claude's API, without times and ids of calls, and mostly without results; others mark the
+  end of a turn. Only the path has the id; elsewhere the first line identifies a file.
 * The agent's ``store.db``: see ``_cursor_store``.
 * The editor's ``state.vscdb``: see ``_cursor_editor``.
 
-The prompt stands within ``<user_query>``, what Cursor tells of its surroundings in other elements; a ``<timestamp>`` is the only time.
-Facts: skillsynchq/txcript, kenn-io/agentsview, fixtures of jazzyalex/agent-sessions. No file that the program wrote was at hand.
+The prompt is within ``<user_query>``, Cursor's additions in other elements; a ``<timestamp>`` is the only time. Source:
+skillsynchq/txcript, kenn-io/agentsview, fixtures of jazzyalex/agent-sessions. No file of the program itself was available.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Cursor's messages say, in the blocks of Claude's API: its transcripts have nearly these, its databases those of Vercel's AI SDK."""
+"""Cursor's messages as blocks of Claude's API: its transcripts have nearly these, its databases those of Vercel's AI SDK."""
 
 from __future__ import annotations
 

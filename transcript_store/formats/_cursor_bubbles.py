@@ -1,4 +1,4 @@
-"""What a bubble of Cursor's editor says: a text, thinking, a call with its result."""
+"""The bubbles of Cursor's editor as messages: a text, thinking, a call with its result."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The ``state.vscdb`` of Cursor's editor: rows of ``cursorDiskKV``, of which only those of conversations are read. Others hold secrets.
+"""The ``state.vscdb`` of Cursor's editor: only rows of conversations in ``cursorDiskKV`` are read. Others hold secrets.
 
-* ``composerData:ID`` {name, createdAt, fullConversationHeadersOnly [{bubbleId}], subComposerIds}; before, with the bubbles in it
-  (``conversation``). It changes with each turn, so it is no line: its name and its order count.
+* ``composerData:ID`` {name, createdAt, fullConversationHeadersOnly [{bubbleId}], subComposerIds}; formerly with the bubbles in it
+  (``conversation``). It changes with each turn, so it is not a line: its name and its order count.
 * ``bubbleId:ID:BUBBLE`` {type 1 of the user, 2 of the assistant, text, thinking, toolFormerData {toolCallId, name, status, rawArgs,
-  result}, createdAt, modelInfo, tokenCount}: a line each. A bubble that its conversation does not name any
-  more is kept as a branch that was left. Those of a conversation that was deleted are in the order of their times.
+  result}, createdAt, modelInfo, tokenCount}: a line. A bubble that its conversation no longer names is kept as a branch that was
+  left. Those of a deleted conversation are in the order of their times.
 
 A conversation does not name its folder; a bubble may (``workspaceUris``).
 """

@@ -1,8 +1,8 @@
 """The ``store.db`` of Cursor's agent: blobs by their SHA-256. Some are messages in JSON, the others a graph in protobuf.
 
-``meta`` has under ``0`` the hex of a JSON object {agentId, latestRootBlobId, name, createdAt, lastUsedModel}. The root blob names, in its
-field 1, the messages in order: what the model is sent. A message that it does not name any more, for it was taken back or compacted, is
-kept as a branch that was left. The graph says nothing that the messages do not, and is left out.
+``meta`` has under ``0`` the hex of a JSON object {agentId, latestRootBlobId, name, createdAt, lastUsedModel}. Field 1 of the root
+blob names the messages of the context, in order. Messages that it no longer names, because they were taken back or compacted, are
+kept as a branch that was left. The graph has nothing more, and is left out.
 """
 
 from __future__ import annotations

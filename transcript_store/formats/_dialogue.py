@@ -1,7 +1,7 @@
-"""What is said piece by piece, in files that hold no message of a provider's API, as messages of chat completions.
+"""Pieces of a conversation → messages of chat completions, for files without messages of any API.
 
-Several programs write the pieces of a reply one after the other: thinking, text, a call. A reply has them all. It ends where somebody
-else speaks, or where the model speaks again after a result; a program that names its replies says by the name which pieces are one.
+Several programs write thinking, text and calls of a reply one after the other. A reply ends at another speaker, or when the model
+continues after a result; if a program names its replies, the name decides.
 """
 
 from __future__ import annotations

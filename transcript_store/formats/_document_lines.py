@@ -1,4 +1,4 @@
-"""One JSON document as lines: what stands before its messages is the first line, and each message is one of its own.
+"""One JSON document as lines: everything before its messages is the first line, and each message is a line.
 
 The document is an object with its messages in a member, or an array of messages. The lines joined are its bytes.
 """

@@ -1,14 +1,15 @@
 """Factory Droid: JSON lines whose messages have Claude's blocks and name their parents.
 
-The first line is ``session_start`` {id, title, cwd, version: 2}. A ``message`` has ``id``, ``parentId``, ``timestamp``, and the message
-as Claude's API has it. ``agent_turn_outcome`` says that a turn ended: one that was stopped has none. ``compaction_state`` {summaryText,
-anchorMessage {id}} stands for all before the anchor. ``<uuid>.settings.json`` beside the session has its model, and the sums of its tokens.
+The first line is ``session_start`` {id, title, cwd, version: 2}. A ``message`` has ``id``, ``parentId``, ``timestamp``, and the
+message in the form of Claude's API. ``agent_turn_outcome`` marks the end of a turn; a stopped one has none. ``compaction_state``
+{summaryText, anchorMessage {id}} replaces everything before the anchor. ``<uuid>.settings.json`` beside the session has its model
+and the sums of its tokens.
 
-* Before the first prompt stands what the program tells of its surroundings: a message of the user's, with ``context-`` before its id.
-* A reply names its model (``modelId``), and its thinking who thought it (``signatureProvider``).
-* What ``droid exec -o stream-json`` prints is no session, but is read too: ``message``, ``tool_call``, ``tool_result`` and ``completion``.
+* Before the first prompt is a message of the program about its surroundings, whose id starts with ``context-``.
+* A reply names its model (``modelId``), and its thinking the provider (``signatureProvider``).
+* The output of ``droid exec -o stream-json`` is read too: ``message``, ``tool_call``, ``tool_result`` and ``completion``.
 
-Read from files that 0.225.2 wrote; compactions from tenequm/pond#208, what is printed from fixtures of jazzyalex/agent-sessions.
+Source: files of 0.225.2; compactions from tenequm/pond#208, the output from fixtures of jazzyalex/agent-sessions.
 """
 
 from __future__ import annotations

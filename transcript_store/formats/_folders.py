@@ -1,7 +1,8 @@
-"""Sessions that are a folder of small files, read as one file of lines: which file stands for the folder, and which files are its lines.
+"""Sessions that are a folder of small files, read as one file of lines: the file that stands for the folder, and the files with its
+lines.
 
-A file is a line each, an array is a line for each of its objects, and a file of lines is those. So what a reader gets, and what
-``--to original`` gives back, are the lines of all of them, in the order in which :attr:`FolderLayout.parts` names them.
+A file is one line, an array is a line for each of its objects, and a file of lines is those. A reader and ``--to original`` get the
+lines of all of them, in the order of :attr:`FolderLayout.parts`.
 """
 
 from __future__ import annotations

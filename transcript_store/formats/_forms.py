@@ -1,6 +1,6 @@
-"""What is said, in and out of the form of each provider: Claude's messages, OpenAI's chat completions and items, Gemini's contents.
+"""The forms of each provider: Claude's messages, OpenAI's chat completions and items, Gemini's contents.
 
-pydantic-ai's messages are only read: no program takes them from a file, so nothing is written in that form.
+pydantic-ai's messages are only read: no program takes them from a file.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Gemini CLI: ``chats/session-*.jsonl``, and the one JSON document of its versions before.
+"""Gemini CLI: ``chats/session-*.jsonl``, and the JSON documents of its earlier versions.
 
 The first line is ``{"sessionId", "projectHash", "startTime", "lastUpdated", "kind"}``. The others are
 
-* a message, ``{"id", "timestamp", "type", "content", "toolCalls", "thoughts", "tokens", "model"}``, again whenever it changed:
+* a message, ``{"id", "timestamp", "type", "content", "toolCalls", "thoughts", "tokens", "model"}``, repeated whenever it changes:
   the last line of an id counts, at the place of the first;
-* ``{"$set": {…}}``: what is known of the session; with ``messages`` these stand instead of all before;
-* ``{"$rewindTo": id}``: that message and what follows is taken back; with an id that is not there, everything.
+* ``{"$set": {…}}``: facts of the session; its ``messages`` replace all earlier ones;
+* ``{"$rewindTo": id}``: takes back that message and all later ones; an unknown id takes back everything.
 
-A reply's parts are built as the program builds them when it resumes: thoughts, content, a ``functionCall`` for each of
-``toolCalls``; then a user content with their results, unless the next message holds these. Only ``user`` and ``gemini`` are sent.
+A reply's parts are those that the program sends when it resumes: thoughts, content, a ``functionCall`` for each of ``toolCalls``;
+then a user content with the results, unless the next message has these. Only ``user`` and ``gemini`` are sent.
 
 Source: ``chatRecordingService`` and ``convertSessionToClientHistory`` of @google/gemini-cli 0.61.0.
 """

@@ -1,10 +1,11 @@
-"""Grok Build's ``chat_history.jsonl``: what the model was sent, a message a line. A session with ``updates.jsonl`` is read from that.
+"""Grok Build's ``chat_history.jsonl``: the messages of the context, one per line. A session with ``updates.jsonl`` is read from
+that.
 
-* ``system``: the prompt. ``user``: what the user says; with ``synthetic_reason`` the program does. ``tool_result``: what a call answered.
-* ``assistant``: text and ``tool_calls``. The ``reasoning`` before it is its thinking; what is encrypted of it is kept, and not sent.
-* ``backend_tool_call``: a search that xAI made itself.
+* ``system``: the prompt. ``user``: the user's message; with ``synthetic_reason`` the program's. ``tool_result``: a call's result.
+* ``assistant``: text and ``tool_calls``. The ``reasoning`` before it is its thinking; its encrypted part is kept, and not sent.
+* ``backend_tool_call``: a search by xAI itself.
 
-No line has a time. ``summary.json`` beside it has the id, the folder, the title, and when the session began and changed last.
+No line has a time. ``summary.json`` beside it has the id, the folder, the title, and the session's start and last change.
 
 Source: files in the tests of jazzyalex/agent-sessions. It was not run.
 """

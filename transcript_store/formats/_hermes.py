@@ -1,14 +1,15 @@
-"""Hermes: the rows of ``state.db``; a session a line, as ``hermes sessions export`` writes it; and the JSON files of its first versions.
+"""Hermes: the rows of ``state.db``; the lines of ``hermes sessions export``, one per session; and the JSON files of its first
+versions.
 
-Messages are those of chat completions, whichever provider answered: ``tool_calls`` are a JSON text, and a content that has parts is one
-behind the mark ``json:``, which begins with NUL, or with U+0001. What follows was read from files that 0.19.0 wrote:
+Messages are those of chat completions, for every provider: ``tool_calls`` are a JSON text, and a content with parts is one after
+the mark ``json:``, which starts with NUL or U+0001. Files of 0.19.0 show:
 
-* A compaction sets ``compacted`` of all rows, and puts in again what it keeps, a microsecond apart, around a summary of the user's
-  (``[CONTEXT COMPACTION``). Such a run of rows begins a generation.
-* What ``/undo`` takes back is neither ``active`` nor ``compacted``: it is kept as a branch that was left.
-* No row says that a call failed, only its text does; none says which model answered, but the times at which each model was asked do.
-* A sub-agent is a session whose ``source`` says so. A session that continues a compacted one names it as its parent too.
-* Tokens are the session's sums: none of a reply's own are there.
+* A compaction sets ``compacted`` of all rows. It inserts the kept rows again, a microsecond apart, around a summary of the user's
+  (``[CONTEXT COMPACTION``). Such a run of rows starts a generation.
+* Rows that ``/undo`` takes back are neither ``active`` nor ``compacted``: they are kept as a branch that was left.
+* Only a result's text tells a failure. No row has its model, but the times of each model's requests are stored.
+* A sub-agent is a session with that ``source``. A session that continues a compacted one names it as its parent too.
+* Tokens are the session's sums; replies have none.
 """
 
 from __future__ import annotations

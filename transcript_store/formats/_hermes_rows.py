@@ -1,4 +1,4 @@
-"""Hermes' messages: those of chat completions, as a row of its database or its JSON has them, and what belongs to them."""
+"""Hermes' messages: those of chat completions, from a row or from JSON, and the facts beside them."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Kimi Code: ``agents/<agent>/wire.jsonl``, a log of events, ``{"type", …, "time"}`` behind a line ``metadata``.
+"""Kimi Code: ``agents/<agent>/wire.jsonl``, a log of events, ``{"type", …, "time"}`` after a line ``metadata``.
 
 * ``context.append_message``: a message, ``{"role", "content", "toolCalls", "toolCallId", "origin"}``.
-* ``context.append_loop_event``: a reply as it came. ``step.begin``, ``content.part`` and ``tool.call``, ``step.end`` with its usage are one
-  message; ``tool.result`` is one each. What is appended while results are missing stands behind them.
-* A result is text alone there, so the pictures in it are the user's, behind the results.
+* ``context.append_loop_event``: a piece of a reply. ``step.begin``, ``content.part``, ``tool.call`` and ``step.end`` with its usage
+  are one message; each ``tool.result`` is one. Messages appended while results are missing follow these.
+* A result is text alone there, so its pictures are the user's, after the results.
 * ``context.apply_compaction``, ``context.undo``, ``context.clear``: a new generation.
 * ``config.update``: the model, the system prompt, the folder.
 
-Kimi speaks chat completions with any server, so that is what messages become; thinking is ``reasoning_content``. The file does not
-say which session it is of: its beginning stands for it. ``_kimi_python`` reads the lines of the version before.
+Kimi uses chat completions with any server, so messages have that form; thinking is ``reasoning_content``. The file does not name
+its session: its first lines identify it. The section ``kimi python`` reads the lines of the version before.
 
 Source: ``packages/agent-core-v2`` of MoonshotAI/kimi-code, protocol 1.5; ``wire-short.jsonl`` of openclaw-session-viewer (1.4).
 """

@@ -1,4 +1,4 @@
-"""What the lines and the rows of Kiro CLI say."""
+"""The messages in the lines and rows of Kiro CLI."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Messages with the blocks of Claude's API, as programs keep them whichever provider answered: Cline, Roo, Factory Droid, Cursor.
+"""Messages with the blocks of Claude's API, which programs keep for every provider: Cline, Roo, Factory Droid, Cursor.
 
-A conversation has the form of the provider who replied last. Thinking of others is lost to it, and counted.
+A conversation has the form of the provider of its last reply. Thinking of others is lost to it, and counted.
 """
 
 from __future__ import annotations

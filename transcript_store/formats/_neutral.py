@@ -1,8 +1,8 @@
-"""What is said in a conversation, in no provider's form: turns of blocks. ``_turns`` makes them of messages, and messages of them.
+"""The neutral form of a conversation, between two providers' forms: turns of blocks. ``_arranging`` converts messages to it and
+back.
 
-A block keeps the object that its provider has for it (``own``). Whoever sends it back to that provider sends this very object,
-with all that we do not know of it. Blocks and turns are not changed once they are made; to have them frozen would triple what it
-takes to make one.
+A block keeps its provider's object (``own``), with all unknown members, and sends this object back to that provider. Blocks and
+turns are not changed after they are made; frozen classes would triple the time to make one.
 """
 
 from __future__ import annotations

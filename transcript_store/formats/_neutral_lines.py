@@ -1,7 +1,7 @@
-"""Lines that say something in neutral form → records in the form of the session's provider: for programs that speak to several.
+"""Lines in neutral form → records in the form of the session's provider, for programs that use several.
 
-A reader turns each line into neutral messages, and decides by the last reply whose form the session has. What that form has no place
-for is counted as a loss; of a file that it has no place for the name is said, so that it is known that there was one.
+A reader turns each line into neutral messages, and takes the form of the last reply. Blocks that this form cannot hold are counted
+as losses; a file that it cannot hold leaves its name.
 """
 
 from __future__ import annotations

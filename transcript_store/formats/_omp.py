@@ -1,13 +1,13 @@
-"""omp (Oh My Pi), a fork of pi: pi's entries behind a first line ``title`` of a fixed length, which is rewritten in place.
+"""omp (Oh My Pi), a fork of pi: pi's entries after a first line ``title`` of a fixed length, which is rewritten in place.
 
-What differs from pi, as 18.2.3 wrote it:
+Differences from pi, in files of 18.2.3:
 
-* the title: the first line's, or the last ``title_change``; the header keeps the one that the session began with;
-* a session's ``parentSession`` is an id where it was forked, and the path of the parent's file in a sub-agent's file;
-* ``session_init`` has the system prompt, ``model_change`` one name for provider and model, ``developer`` is the program in the
+* the title: the first line's, or the last ``title_change``; the header keeps the first one;
+* a session's ``parentSession`` is an id in a fork, and the path of the parent's file in a sub-agent's file;
+* ``session_init`` has the system prompt, ``model_change`` one name for provider and model; ``developer`` is the program in the
   user's name;
-* the result of a file that was read again later is replaced in the file by a sentence. So the file does not only grow: what was imported
-  before is an earlier generation then.
+* a sentence replaces the result of a file that was read again later. So the file does not only grow: an earlier import becomes an
+  earlier generation.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""OpenCode, and Kilo and MiMoCode, which descend from it: one database with all sessions, or a JSON file for each message and part.
+"""OpenCode, and its descendants Kilo and MiMoCode: one database with all sessions, or a JSON file for each message and part.
 
-* version 1: ``session``, ``message``, ``part``; a call and its result are one part, and what the program updates later it updates in
-  place. Before 1.2 the same objects were files below ``storage/``, which are read as these tables.
-* version 2: ``session_v2`` alone tells it (``session_message`` stands empty in late databases of version 1). A session that was taken
-  over keeps what the migration dropped in the tables of version 1, under the same ids: both are read, version 1 first.
+* version 1: ``session``, ``message``, ``part``; a call and its result are one part, which the program updates in place. Before 1.2
+  the same objects were files below ``storage/``, which are read as these tables.
+* version 2: only ``session_v2`` identifies it (late databases of version 1 have an empty ``session_message``). A migrated session
+  keeps what the migration dropped in the tables of version 1, under the same ids: both are read, version 1 first.
 * ``export``: ``{"info", "messages": [{"info", "parts"}]}``, which ``import`` takes too.
 
-A line is a message with its parts. ``summary`` of a user's message (whole patches, which the program writes much later) and the note
-that an old result is not sent any more are left out of it: they would make the message another one.
+A line is a message with its parts. It leaves out ``summary`` of a user's message (patches, which the program writes much later) and
+the note that an old result is no longer sent: both would change the line.
 
-Source: OpenCode 1.18.33 and Kilo 7.7.7, as they were run; of version 2 OpenCode's ``packages/schema/src/session-message.ts`` and
+Source: OpenCode 1.18.33 and Kilo 7.7.7, which were run; of version 2 OpenCode's ``packages/schema/src/session-message.ts`` and
 getagentseal/codeburn#1293.
 """
 

@@ -1,6 +1,7 @@
-"""OpenCode's parts → blocks of neutral form: those of version 1 (a row of ``part``) and those of version 2 (an item of ``content``).
+"""OpenCode's parts → blocks of neutral form: those of version 1 (a row of ``part``) and those of version 2 (an item of
+``content``).
 
-A tool's part holds its call and its result: ``state`` says how far it came. Names that differ are read side by side: ``callID`` and
+A tool's part has its call and its result; ``state`` tells its progress. Names that differ are read side by side: ``callID`` and
 ``id``, ``output`` and ``content``, ``metadata`` and ``native``.
 """
 

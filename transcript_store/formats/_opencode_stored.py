@@ -1,4 +1,4 @@
-"""Where OpenCode's messages stand: in the rows of both versions, or in an exported document. ``_opencode`` says what they mean."""
+"""OpenCode's messages in the rows of both versions, or in an exported document. ``_opencode`` interprets them."""
 
 from __future__ import annotations
 

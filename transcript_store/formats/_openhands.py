@@ -1,14 +1,15 @@
-"""OpenHands: ``conversations/<id>/events/event-NNNNN-<uuid>.json``, an event a file, which ``sources`` gives as a line each.
+"""OpenHands: ``conversations/<id>/events/event-NNNNN-<uuid>.json``, an event per file, which ``sources`` returns as lines.
 
-* ``MessageEvent``: what the user or the agent says. ``extended_content`` is what the program added to a prompt.
+* ``MessageEvent``: a message of the user or the agent. ``extended_content`` is the program's addition to a prompt.
 * ``ActionEvent``: a call. Those of one reply have its ``llm_response_id``, and only the first has the thought.
-* ``ObservationEvent``, ``AgentErrorEvent``, ``UserRejectObservation``: the result of the call ``tool_call_id``, in the order of completion.
-* ``Condensation``: the events that are forgotten, and a summary of them: a new generation.
+* ``ObservationEvent``, ``AgentErrorEvent``, ``UserRejectObservation``: the result of the call ``tool_call_id``, in the order of
+  completion.
+* ``Condensation``: the ids of forgotten events, and a summary of them: a new generation.
 
-The final answer is the argument of the call ``finish``, and its result; no other event has it. ``base_state.json`` beside the events has
-the id, the folder, the model of today, and the tokens of each reply.
+The final answer is only in the call ``finish`` and its result. ``base_state.json`` beside the events has the id, the folder, the
+current model, and the tokens of each reply.
 
-Source: openhands-sdk 1.21.0, as the CLI 1.16.0 wrote it; condensations by its source alone.
+Source: openhands-sdk 1.21.0, in files of the CLI 1.16.0; condensations from its source alone.
 """
 
 from __future__ import annotations

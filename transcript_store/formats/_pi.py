@@ -1,14 +1,13 @@
 """pi's sessions, and OpenClaw's: JSON lines of entries that name their parents. The last entry is the leaf.
 
-The first line is the header (``session``). What follows was read from pi itself (0.73.1):
+The first line is the header (``session``). pi itself (0.73.1) shows:
 
-* Version 1 has no ids: its entries are in the order of their lines, and a compaction names the first entry that it kept by its
-  number. Version 2 has ``id`` and ``parentId``. Version 3 calls ``hookMessage`` ``custom``.
-* A ``compaction`` replaces what stood before it by a summary, and by what stood from ``firstKeptEntryId`` on.
-* Of a reply that failed or was stopped pi sends nothing to a model. What was written of it is text here. A command that the user kept
-  for himself is sent to no model.
+* Version 1 has no ids: its entries are in the order of their lines, and a compaction names its first kept entry by number. Version
+  2 has ``id`` and ``parentId``. Version 3 calls ``hookMessage`` ``custom``.
+* A ``compaction`` replaces the entries before it by a summary, and by those from ``firstKeptEntryId`` on.
+* pi does not send a reply that failed or was stopped. Its text is a message here. A user's private command is never sent.
 
-One session may have replies of several providers. It has the form of the provider who replied last. Thinking of others is lost.
+A session may have replies of several providers. It has the form of the last one. Thinking of others is lost.
 """
 
 from __future__ import annotations

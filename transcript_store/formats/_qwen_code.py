@@ -1,14 +1,14 @@
-"""Qwen Code: JSON lines that name their parents, as Claude Code's do, and have Gemini's contents as their messages.
+"""Qwen Code: JSON lines that name their parents, like Claude Code's, with Gemini's contents as messages.
 
-A line is ``{"uuid", "parentUuid", "sessionId", "timestamp", "type", "message"}``; the types ``user``, ``assistant`` and ``tool_result``
-say something. What follows was read from files that 0.24.4 wrote, and from its ``chatRecordingService``:
+A line is ``{"uuid", "parentUuid", "sessionId", "timestamp", "type", "message"}``; ``user``, ``assistant`` and ``tool_result`` are
+messages. Files of 0.24.4, and its ``chatRecordingService``, show:
 
-* Lines of one ``uuid`` are one message. A reply of thoughts alone (in the file of a sub-agent) begins the reply behind it, and the
-  results of one reply's calls, a line each, are one content: the API refuses them one by one.
-* A ``system`` line of the subtype ``chat_compression`` has what the model is sent from there on. ``custom_title`` names the session;
-  telemetry repeats calls and results, and says nothing.
-* What follows a rewind names the parent of the turn that it takes back: that turn is a branch that was left.
-* A fork has all lines again with ``forkedFrom``; a sub-agent has a file of its own, and ``isSidechain``.
+* Lines of one ``uuid`` are one message. A reply of thoughts alone (in a sub-agent's file) starts the next reply. The results of one
+  reply's calls, a line each, are one content: the API refuses them one by one.
+* A ``system`` line of the subtype ``chat_compression`` has the new context. ``custom_title`` names the session; telemetry only
+  repeats calls and results.
+* After a rewind the next line names the parent of the turn that was taken back: that turn is a branch that was left.
+* A fork repeats all lines with ``forkedFrom``; a sub-agent has another file, and ``isSidechain``.
 """
 
 from __future__ import annotations

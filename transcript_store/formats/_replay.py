@@ -1,7 +1,7 @@
-"""A log that is read from its first line to its last, and begins anew where a conversation was compacted or taken back.
+"""A log that is read from its first line to its last, and restarts where a conversation was compacted or taken back.
 
-A format's reader walks its lines and says entries as it goes, and ``Restart`` where what stood before no longer holds. So a
-generation is read by walking to its beginning: nothing of a source is held but what the live context needs.
+A reader yields records line by line, and ``Restart`` where the earlier ones stop counting. To read a generation, it walks to its
+start: only the live context is kept in memory.
 """
 
 from __future__ import annotations

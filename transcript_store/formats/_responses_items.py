@@ -1,7 +1,7 @@
-"""OpenAI's Responses items → the messages of chat completions, which our client speaks.
+"""OpenAI's Responses items → messages of chat completions, which our client uses.
 
-What the assistant says until somebody else speaks is one reply: reasoning, text and calls are an item each, and a reply of chat
-completions has them all. Reasoning is encrypted for Responses alone. It is kept with the lines of its reply, and not sent.
+Reasoning, text and calls are an item each; those up to the next speaker are one reply. Reasoning is encrypted for Responses alone:
+it is kept with the lines of its reply, and not sent.
 """
 
 from __future__ import annotations

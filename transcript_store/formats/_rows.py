@@ -1,4 +1,4 @@
-"""A row of somebody's database as a line: what a format of rows keeps of its source, and gives back as JSON lines."""
+"""A row of a foreign database as a line: what a format of rows keeps of its source, and returns as JSON lines."""
 
 from __future__ import annotations
 

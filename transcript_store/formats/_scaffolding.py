@@ -1,10 +1,10 @@
-"""Scaffolding: what a program wrote in the user's name, and what of a message the user typed.
+"""Scaffolding: text that a program wrote in the user's name, and the part of a message that the user typed.
 
 Every reader marks it in a record's ``extra.scaffolding``, and :func:`transcript_store.messages.typed_of` reads the mark:
 
-* ``true``: all of the message is what a program says of its surroundings. It is not handed on to another program;
-* ``{"typed": text}``: the user typed this text alone. It is empty where the program wrote all of it as a part of the conversation:
-  a summary, what a command stands for, news of a task.
+* ``true``: all of the message is about the program's surroundings. It is not exported to another program;
+* ``{"typed": text}``: the user typed only this text. It is empty if the program wrote a message of the conversation: a summary, the
+  text of a command, news of a task.
 """
 
 from __future__ import annotations

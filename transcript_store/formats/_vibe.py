@@ -1,10 +1,11 @@
-"""Mistral Vibe: ``messages.jsonl`` of version 2, a message of chat completions a line; and the folder of version 3 (``_vibe_unified``).
+"""Mistral Vibe: ``messages.jsonl`` of version 2, a message of chat completions per line; and the folder of version 3
+(``_vibe_unified``).
 
-A line of version 2 has ``injected`` (whether the program wrote it), and all but a tool's have a ``message_id``. A session that is continued
-is copied, with the ids of its messages, into a folder with another id. So it is known by the id of its first message: the copy is the
-same session, which grew. Times, model, title and folder stand in ``meta.json`` beside it.
+A line of version 2 has ``injected`` (True if the program wrote it), and all but results have a ``message_id``. Resuming copies a
+session, with its message ids, into a folder with another id. So the id of the first message identifies it: the copy is the same
+session, which grew. Times, model, title and folder are in ``meta.json`` beside it.
 
-Source: what 2.11.1 and 3.0.3 wrote.
+Source: files of 2.11.1 and 3.0.3.
 """
 
 from __future__ import annotations

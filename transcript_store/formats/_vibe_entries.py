@@ -1,4 +1,4 @@
-"""Mistral Vibe 3: what the projection shows of a turn, and what the checkpoint has of it, as messages. See ``_vibe_unified``."""
+"""Mistral Vibe 3: the entries of the projection and of the checkpoint as messages. See ``_vibe_unified``."""
 
 from __future__ import annotations
 

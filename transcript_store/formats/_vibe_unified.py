@@ -1,12 +1,12 @@
-"""Mistral Vibe 3: a session is a folder that keeps two histories, which ``sources`` gives as lines, one after the other.
+"""Mistral Vibe 3: a session is a folder with two histories, which ``sources`` returns as lines, one after the other.
 
-* The projection is what the person saw: entries ``message``, ``reasoning``, ``effect`` (a call and what came of it) and ``checkpoint``
-  (a compaction), with times, and with the text of a reply that was stopped.
-* The checkpoint is what the model is sent: ``{"message", "source", "turn_index"}``, with the ids of calls, and with calls of tools that do
-  not exist. It has no times, and since a compaction only what that left.
-* The journal has what happened since both were written, with entries of the projection. A turn that was killed stands there alone.
+* The projection is the person's view: entries ``message``, ``reasoning``, ``effect`` (a call and its result) and ``checkpoint`` (a
+  compaction), with times, and with the text of stopped replies.
+* The checkpoint is the model's context: ``{"message", "source", "turn_index"}``, with the ids of calls, and with calls of unknown
+  tools. It has no times, and after a compaction only the new context.
+* The journal has later events, with entries of the projection. A killed turn is only there.
 
-A turn is what the checkpoint has of it, at the times of the projection; a turn that it does not have is what the person saw.
+A turn has the checkpoint's messages at the projection's times; a turn that the checkpoint lacks has the projection's.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Copilot chat in Visual Studio Code: ``chatSessions/<id>.json``, one document, or ``<id>.jsonl``, a log of operations on it.
 
-Each of ``requests`` is a prompt and what was shown of the reply: text, thinking, calls (``toolInvocationSerialized``), references.
-What the model was sent stands in ``result.metadata``: ``toolCallRounds`` with the arguments of calls, and ``toolCallResults``.
-What an operation takes away from ``requests``, because the user went back or asked anew, is an earlier generation.
+Each of ``requests`` has a prompt and the reply as it was shown: text, thinking, calls (``toolInvocationSerialized``), references.
+``result.metadata`` has the model's view: ``toolCallRounds`` with the arguments of calls, and ``toolCallResults``. Requests that an
+operation removes, because the user went back or asked again, are an earlier generation.
 
 Source: chatModel.ts, chatSessionStore.ts and chatSessionOperationLog.ts of microsoft/vscode. It was not run.
 """

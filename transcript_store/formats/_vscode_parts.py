@@ -1,4 +1,4 @@
-"""What a request of Copilot chat in Visual Studio Code shows: text, thinking, calls with their arguments and results, pictures."""
+"""The requests of Copilot chat as blocks: text, thinking, calls with their arguments and results, pictures."""
 
 from __future__ import annotations
 

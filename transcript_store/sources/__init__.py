@@ -1,7 +1,7 @@
-"""Where other programs keep their sessions on this machine, and how they are opened: to read only (F1).
+"""Session folders of other programs on this machine, and their files and databases, opened read-only (F1).
 
-``discover()`` looks at the places of the programs that are known; ``find_sources()`` at a path that somebody names. ``open_parts()`` opens
-what was found: a file of lines, the tables of a database, the members of an archive.
+``discover()`` searches the folders of known programs; ``find_sources()`` takes a path. ``open_parts()`` opens a found source: a
+file of lines, the tables of a database, the members of an archive.
 """
 
 from __future__ import annotations

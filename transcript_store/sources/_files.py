@@ -1,4 +1,4 @@
-"""Somebody else's file, opened to read only (F1): a regular file, no link, and as long as it was when it was opened."""
+"""Foreign files, opened read-only (F1): a regular file, not a link, with the length that it had when it was opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session that is a folder of small files, opened as one source of lines: :mod:`transcript_store.formats._folders` says which files."""
+"""A session that is a folder of small files, as one source of lines. :mod:`transcript_store.formats._folders` names the files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The table of programs: what is read of each, what is lost, where it keeps sessions, and when it deletes them.
+"""The table of programs: what is read of each, what is lost, its session folders, and when it deletes sessions.
 
 ``transcript-store programs`` and docs/programs.md are printed from it (``python -m tests.program_list``). A new reader adds its row
-here, its folders to ``SESSION_FOLDERS`` and itself to ``READERS``; a test holds the three to one another.
+here, its folders to ``SESSION_FOLDERS`` and itself to ``READERS``; a test compares the three.
 """
 
 from __future__ import annotations

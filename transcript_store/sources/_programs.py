@@ -1,8 +1,7 @@
-"""Where each program keeps its sessions, and which of them are on this machine.
+"""The session folders of each program, and the sessions on this machine.
 
-A row is a folder below the home directory, or the one that an environment variable names instead, and patterns of paths in
-it. ``*`` stands for a part of one name, and never begins with a dot. What is found is a guess by its place: what it is says
-the first bytes.
+A row is a folder below the home directory, or the one that an environment variable names instead, and patterns of paths in it.
+``*`` matches a part of one name, and never starts with a dot. The place of a file only suggests its format: its first bytes decide.
 """
 
 from __future__ import annotations

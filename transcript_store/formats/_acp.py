@@ -92,7 +92,7 @@ class _Updates:
         self._prompts: list[int] = []
         """The index in the context of each prompt that counts."""
         self._has_numbers = False
-        """Whether a prompt had its number: from then on those without one are no prompts of the user."""
+        """True if a prompt had its number: from then on those without one are no prompts of the user."""
         self._asked: list[Block] = []
         self._asked_lines: list[SourceLine] = []
         self._asked_at, self._counts = "", False

@@ -89,7 +89,7 @@ def form_family(provider: str) -> str:
 
 
 def is_form_known(provider: str) -> bool:
-    """Whether the name tells the form. Of any other provider a message has to show it by itself."""
+    """True if the name tells the form. Of any other provider a message has to show it by itself."""
     return form_family(provider) in {*FORMS, _PYDANTIC_AI.name}
 
 
@@ -247,7 +247,7 @@ class _Arrangement:
 
 
 def _says(given: Block, arranged: Block, form: Form) -> bool:
-    """Whether two blocks are one and the same object to their provider."""
+    """True if two blocks are one and the same object to their provider."""
     return given.own is not None and given.own is arranged.own and given.provider == form.name
 
 

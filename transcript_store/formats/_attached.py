@@ -9,14 +9,10 @@ from __future__ import annotations
 import base64
 import re
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from transcript_store.formats._members import Json, text_member
 from transcript_store.formats._rows import object_beside
-
-if TYPE_CHECKING:
-    pass
-
 
 LONGEST_BYTES = 16 << 20
 _FILE_ID = re.compile(r"file[-_][A-Za-z0-9]+")

@@ -26,7 +26,7 @@ class Link:
     parent: str
     """Empty at a root."""
     says: bool = True
-    """Whether a model is sent it."""
+    """True if a model is sent it."""
     begins: bool = False
     """True if a compaction starts here: a model receives only what follows."""
     kept_behind: str = ""
@@ -34,7 +34,7 @@ class Link:
     kind: str = ""
     """By which :meth:`Chain.generations` joins a line to the message before it."""
     is_aside: bool = False
-    """Whether it never is the last line of the conversation."""
+    """True if it never is the last line of the conversation."""
 
 
 @dataclass(slots=True)

@@ -270,7 +270,7 @@ def _is_ours(value: dict[str, Any]) -> bool:
 
 
 def _is_anothers(value: dict[str, Any]) -> bool:
-    """Whether only a program writes it that took over the tree and not the messages: Qwen Code has Gemini's."""
+    """True if only a program writes it that took over the tree and not the messages: Qwen Code has Gemini's."""
     message = obj(value.get("message"))
     has_parts = "parts" in message and "content" not in message
     return has_parts or "systemPayload" in value or "qwen_code_version" in value

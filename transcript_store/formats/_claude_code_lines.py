@@ -42,13 +42,13 @@ class TreeLine:
     sidechain: bool
     agent: str
     says: bool
-    """Whether a model is sent it."""
+    """True if a model is sent it."""
     reply: tuple[str, str] | None
     """Of a block of a reply: which reply. Two of a reply's lines have the same."""
     answers: bool
-    """Whether it holds the result of a call."""
+    """True if it holds the result of a call."""
     is_queued: bool
-    """Whether the user said it while the model was at work."""
+    """True if the user said it while the model was at work."""
     boundary: bool
     """True if a compaction starts here."""
     summary: bool
@@ -57,7 +57,7 @@ class TreeLine:
     model: str
     """Of a reply; empty if no model is named."""
     is_prompt: bool
-    """Whether the user typed it."""
+    """True if the user typed it."""
     clears: bool
     """True if the user cleared the session here, provided the line has no parent: the command, or the program's text about it."""
     after_rewind: bool = False
@@ -130,7 +130,7 @@ def message_of(value: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _is_said(kind: Any, role: Any, content: Any) -> bool:
-    """Whether a model is sent a line of this kind with a message of this role and content."""
+    """True if a model is sent a line of this kind with a message of this role and content."""
     return kind in SPEAKERS and role in SPEAKERS and (content.__class__ is list or content.__class__ is str)
 
 
@@ -251,7 +251,7 @@ def _leaves_out(far: _Said, node: TreeLine, said: TreeLine | None) -> bool:
 
 
 def _is_side_by_side(one: TreeLine | None, other: TreeLine | None) -> bool:
-    """Whether the two are of one reply: a call of it, or the result of one."""
+    """True if the two are of one reply: a call of it, or the result of one."""
     return one is not None and other is not None and one.call is not None and one.call == other.call
 
 
@@ -313,7 +313,7 @@ def _node(place: int, kind: str, value: dict[str, Any]) -> TreeLine:
 
 
 def is_streamed(value: dict[str, Any]) -> bool:
-    """Whether it is a line that the program prints while it runs, for the program that started it."""
+    """True if it is a line that the program prints while it runs, for the program that started it."""
     if text_in(value, "session_id") == "":
         return False
     return "parent_tool_use_id" in value or (value.get("subtype") == "init" and "claude_code_version" in value)

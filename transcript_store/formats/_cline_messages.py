@@ -22,7 +22,7 @@ _ANSWERED = re.compile(r"\[\w+(?: for .*)?\] Result:")
 
 
 def is_message(message: Json) -> bool:
-    """Whether a model was sent it, or said it: not the program's own words, nor reasoning that only its provider can read."""
+    """True if a model was sent it, or said it: not the program's own words, nor reasoning that only its provider can read."""
     is_sent = obj(message.get("metadata")).get("displayOnly") is not True
     return is_sent and message.get("role") in ("user", "assistant") and isinstance(message.get("content"), (str, list))
 
@@ -49,8 +49,11 @@ def answered(content: Any) -> tuple[str, bool] | None:
     if isinstance(content, str):
         given = [parse_object(content.encode(errors="replace"))] if content.startswith('{"query"') else None
     answers = objects(given)
-    are_all = len(answers) == len(given or ()) and all({"query", "success"} <= one.keys() for one in answers)
-    if not answers or not are_all:
+    if (
+        not answers
+        or len(answers) != len(given or ())
+        or not all({"query", "success"} <= one.keys() for one in answers)
+    ):
         return None
     said = []
     for one in answers:

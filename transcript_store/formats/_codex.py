@@ -107,7 +107,7 @@ class _Session:
         self.total: Json = {}
         """The running total of ``token_count``."""
         self.has_records = False
-        """Whether there is a ``token_usage_record``: a ``token_count`` that no reply waits for repeats it."""
+        """True if there is a ``token_usage_record``: a ``token_count`` that no reply waits for repeats it."""
         self.forked_at: str | None = None
         """When a fork or a sub-agent started. Counts that it repeats from its parent are older, or were written at the same moment."""
         self.unmetered: Draft | None = None

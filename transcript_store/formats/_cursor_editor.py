@@ -19,25 +19,36 @@ from typing import Any
 from urllib.parse import unquote
 
 from transcript_store.formats._cursor_blocks import merged, missing_messages
-from transcript_store.formats._cursor_bubbles import object_on_value, turn_of_bubble
+from transcript_store.formats._document import parse_object
 from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import Json, counts_of, first_text, obj, objects, text_member
+from transcript_store.formats._members import Json, counts_of, first_text, obj, objects, text_in, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, walked
-from transcript_store.formats._neutral import Losses
+from transcript_store.formats._neutral import (
+    Block,
+    Call,
+    Losses,
+    Media,
+    NeutralMessage,
+    Result,
+    Text,
+    Thinking,
+    arguments_of,
+)
 from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Steps
 from transcript_store.formats._rows import rows_of, spans_of, text_line
 from transcript_store.formats._times import time_in_ms, time_of_member
 from transcript_store.formats._trees import left_draft
-from transcript_store.messages import as_text
+from transcript_store.messages import as_text, provider_family
 
-_TABLE = "cursorDiskKV"
-_COMPOSER, _BUBBLE = "composerData:", "bubbleId:"
+_TABLE, _COMPOSER, _BUBBLE = "cursorDiskKV", "composerData:", "bubbleId:"
+_ROLES = {"1": "user", "2": "assistant"}
+_OPEN = ("loading", "pending", "running")
 
 
 def is_editor(head: SourceHead) -> bool:
-    """Whether a database is the editor's."""
+    """True if a database is the editor's."""
     return {"key", "value"} <= set(head.tables.get(_TABLE, ()))
 
 
@@ -151,3 +162,39 @@ def _walk(order: dict[str, SourceLine], there: set[str], provider: str, began: s
         if answer is not None and drafts[0].message is not None:
             drafts += said_drafts(answer, provider, {}, at, None, losses)
         yield from drafts if one in there else map(left_draft, drafts)
+
+
+def object_on_value(said: object) -> Json:
+    """The JSON object that a value of the database is; empty if it is none."""
+    raw = said.encode(errors="surrogatepass") if isinstance(said, str) else said
+    return parse_object(raw) or {} if isinstance(raw, bytes) else {}
+
+
+def turn_of_bubble(value: Json, provider: str) -> tuple[NeutralMessage, NeutralMessage | None] | None:
+    """The message of a bubble, and the result of its tool; None if it has neither."""
+    role = _ROLES.get(str(value.get("type")))
+    if role is None:
+        return None
+    blocks: list[Block] = []
+    thinking = obj(value.get("thinking"))
+    if role == "assistant" and text_member(thinking.get("text")):
+        blocks.append(Thinking(thinking["text"], text_in(thinking, "signature"), provider=provider_family(provider)))
+    if shown := text_member(value.get("text")) or _rich_text(value.get("richText")):
+        blocks.append(Text(shown))
+    blocks += [Media("image/png", image["data"]) for image in objects(value.get("images")) if text_in(image, "data")]
+    tool, answer = obj(value.get("toolFormerData")), None
+    if role == "assistant" and text_member(tool.get("name")):
+        number = first_text(tool.get("toolCallId"), value.get("bubbleId")) or "call"
+        given: Any = next((tool[name] for name in ("rawArgs", "params") if tool.get(name) is not None), {})
+        blocks.append(Call(number, tool["name"], arguments_of(given)))
+        if tool.get("result") is not None and tool.get("status") not in _OPEN:
+            said = (Text(as_text(tool["result"])),)
+            result = Result(number, tool["name"], said, failed=tool.get("status") == "error")
+            answer = NeutralMessage("user", (result,))
+    return (NeutralMessage("user" if role == "user" else "assistant", tuple(blocks)), answer) if blocks else None
+
+
+def _rich_text(said: object) -> str:
+    """The text of a rich-text document, one paragraph per line: bubbles of 2025 may have no other text."""
+    paragraphs = objects(obj(object_on_value(said).get("root")).get("children"))
+    return "\n".join("".join(text_in(one, "text") for one in objects(each.get("children"))) for each in paragraphs)

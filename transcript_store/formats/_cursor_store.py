@@ -32,7 +32,7 @@ _SPEAKERS = ("user", "assistant", "tool")
 
 
 def is_store(head: SourceHead) -> bool:
-    """Whether a database is a session of Cursor's agent."""
+    """True if a database is a session of Cursor's agent."""
     return set(head.tables.get("blobs", ())) == {"id", "data"} and set(head.tables.get("meta", ())) == {"key", "value"}
 
 

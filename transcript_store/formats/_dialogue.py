@@ -31,13 +31,13 @@ class Dialogue:
     def __init__(self, losses: Losses | None = None) -> None:
         self.losses = Losses() if losses is None else losses
         self.speaks = False
-        """Whether there was a message."""
+        """True if there was a message."""
         self._drafts: list[Draft] = []
         self._replies: dict[str, tuple[Draft, list[Block]]] = {}
         self._open: str | None = None
         """The key of the reply that the next piece is part of."""
         self._has_called = False
-        """Whether that reply has a call."""
+        """True if that reply has a call."""
 
     @property
     def provider(self) -> str | None:

@@ -252,7 +252,7 @@ _ARGUMENTS = ("arguments", "action", "operation", "input")
 
 
 def is_item(message: dict[str, Any]) -> bool:
-    """Whether it can be nothing but an item. (A message of Claude's API has the type ``message`` too, with other blocks.)"""
+    """True if it can be nothing but an item. (A message of Claude's API has the type ``message`` too, with other blocks.)"""
     kind, content = text_in(message, "type"), message.get("content")
     if kind == "message" and isinstance(content, str):
         return True

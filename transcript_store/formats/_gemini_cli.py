@@ -306,7 +306,7 @@ def _parts(content: Any) -> list[Json]:
 
 
 def _is_document(source: Source) -> bool:
-    """Whether it is one text over many lines, as the versions before wrote it."""
+    """True if it is one text over many lines, as the versions before wrote it."""
     return _OPENED.match(source.read(0, _OPENING_BYTES)) is not None
 
 

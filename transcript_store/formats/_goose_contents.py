@@ -23,7 +23,7 @@ class GooseMessage:
     value: Json
     content: list[Json]
     is_sent: bool = True
-    """Whether the model still sees it."""
+    """True if the model still sees it."""
     seen: Json = field(default_factory=dict)
     usage: Json = field(default_factory=dict)
     """Its row of the ledger."""

@@ -88,7 +88,7 @@ def _call(call: Json) -> Json | None:
 
 
 def compacts(row: Json) -> bool:
-    """Whether it is the summary of a compaction."""
+    """True if it is the summary of a compaction."""
     return row.get("role") == "user" and str(row.get("content")).startswith(_COMPACTED)
 
 

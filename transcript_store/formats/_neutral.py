@@ -43,7 +43,7 @@ class Thinking(_Block):
     signature: str = ""
     """What proves to the provider that the thinking is its own; encrypted thinking too."""
     redacted: bool = False
-    """Whether the signature is all that there is."""
+    """True if the signature is all that there is."""
 
 
 @dataclass(slots=True)

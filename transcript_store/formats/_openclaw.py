@@ -41,7 +41,7 @@ class SessionLines:
 
 
 def is_openclaw(head: SourceHead) -> bool:
-    """Whether a database has OpenClaw's sessions."""
+    """True if a database has OpenClaw's sessions."""
     return {"session_id", "seq", "event_json"} <= set(head.tables.get(_TABLE, ()))
 
 

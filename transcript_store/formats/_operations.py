@@ -16,7 +16,7 @@ _DEEPEST = 64
 
 
 def is_operation(value: Json) -> bool:
-    """Whether it is one of the four, by its members."""
+    """True if it is one of the four, by its members."""
     kind, path = value.get("kind"), value.get("k")
     if type(kind) is not int or not WHOLE <= kind <= DELETE:
         return False

@@ -83,7 +83,7 @@ def is_said(message: dict[str, Any]) -> bool:
 
 
 def _is_cut(reply: dict[str, Any]) -> bool:
-    """Whether it failed, or the user stopped it."""
+    """True if it failed, or the user stopped it."""
     return reply.get("stopReason") in ("aborted", "error")
 
 
@@ -191,12 +191,12 @@ class _Node:
     id: str
     parent: str
     says: bool
-    """Whether a model is sent it."""
+    """True if a model is sent it."""
     provider: str
     """Of a reply."""
     model: str
     thinks: bool
-    """Whether a reply has thinking."""
+    """True if a reply has thinking."""
     compacts: bool
     kept: str
     """The id of the first entry that a compaction kept."""
@@ -287,13 +287,13 @@ def _is_ours(value: dict[str, Any]) -> bool:
 
 
 def _is_anothers(value: dict[str, Any]) -> bool:
-    """Whether only a program writes it that took over the entries and not the messages: Factory Droid has Claude's blocks."""
+    """True if only a program writes it that took over the entries and not the messages: Factory Droid has Claude's blocks."""
     has_blocks = any(block.get("type") in _OF_CLAUDE for block in objects(obj(value.get("message")).get("content")))
     return has_blocks or is_omp(value) or value.get("type") == "session_start"
 
 
 def is_omp(value: dict[str, Any]) -> bool:
-    """Whether only omp writes it: the line of the title, a header with the title's source, an entry that pi does not have."""
+    """True if only omp writes it: the line of the title, a header with the title's source, an entry that pi does not have."""
     kind = value.get("type")
     if kind == "title":
         return "pad" in value

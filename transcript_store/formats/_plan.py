@@ -133,7 +133,7 @@ class SessionPlan:
     sent, both RFC 3339 in UTC or empty. The greater edition is the newer one. None for a file that a program appends to.
     """
     is_exported: bool = False
-    """Whether it is what an export of this library wrote, and nothing was added to it: an import leaves it alone."""
+    """True if it is what an export of this library wrote, and nothing was added to it: an import leaves it alone."""
     revision: int = 1
     """The reader's, stored by the import. A reader class sets ``revision`` and leaves this alone."""
     former_session: str | None = None

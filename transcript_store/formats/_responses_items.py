@@ -29,7 +29,7 @@ class Items:
 
     @property
     def open(self) -> bool:
-        """Whether a reply is under way."""
+        """True if a reply is under way."""
         return self._reply is not None
 
     def event(self, line: SourceLine, at: str | None = None, extra: Json | None = None) -> None:

@@ -74,7 +74,7 @@ class MistralVibe:
 
 
 def is_of_vibe(value: Json) -> bool:
-    """Whether it is a line of one of the versions."""
+    """True if it is a line of one of the versions."""
     return _is_second(value) or is_unified(value)
 
 

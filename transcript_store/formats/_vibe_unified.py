@@ -24,7 +24,7 @@ _ENTRIES = frozenset({"message", "reasoning", "effect", "checkpoint"})
 
 
 def is_unified(value: Json) -> bool:
-    """Whether it is a line of version 3."""
+    """True if it is a line of version 3."""
     if "recovery_journal_record_version" in value or "checkpoint_version" in value:
         return True
     is_message = isinstance(value.get("message"), dict) and isinstance(value.get("turn_index"), int)

@@ -140,7 +140,7 @@ class _Chat:
             self._others.append(line)
 
     def _may_begin(self, kept: int) -> bool:
-        """Whether there may be another generation, which takes over so many requests of a usual size."""
+        """True if there may be another generation, which takes over so many requests of a usual size."""
         self._is_allowed = self._is_allowed and self._allowance.takes(repeat(_USUAL_BYTES, kept))
         return self._is_allowed
 

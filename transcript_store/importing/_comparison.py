@@ -58,7 +58,7 @@ class ImportDecision(NamedTuple):
     """The import note that was read; None for ``unchanged`` if a user is known to have continued here."""
     reason: str | None = None
     may_lack_some: bool = False
-    """Whether there may be messages that the store did not take, as an earlier import noted: they are events on record."""
+    """True if there may be messages that the store did not take, as an earlier import noted: they are events on record."""
 
 
 WRITTEN = ("grew", "replaced", "reread")
@@ -393,7 +393,7 @@ def _speaks(message: Any, extra: Mapping[str, Any] | None) -> bool:
 
 
 def is_continued(conversation: ConversationStore) -> bool:
-    """Whether the live generation has a record that no import wrote."""
+    """True if the live generation has a record that no import wrote."""
     return any(note_of(record) is None and not is_imported(record) for record in conversation.iter_records())
 
 

@@ -73,7 +73,7 @@ class SourceFollower:
         return max(0.0, first + self._quiet_seconds - time.monotonic())
 
     def is_waiting(self, path: str) -> bool:
-        """Whether the source at a path changed and was not imported since."""
+        """True if the source at a path changed and was not imported since."""
         return path in self._waiting
 
     def imported(self, found: Iterable[FoundSource]) -> None:

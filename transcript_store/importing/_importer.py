@@ -185,7 +185,7 @@ class Importer:
         return self._takes_empty or not _is_empty(plan, report)
 
     def _is_as_exported(self, plan: SessionPlan, source: FileSource | Rows) -> bool:
-        """Whether an export wrote this session into a program's own folder. From any other place it is imported: a user put it there."""
+        """True if an export wrote this session into a program's own folder. From any other place it is imported: a user put it there."""
         if self._takes_deleted or plan.is_exported:
             return not self._takes_deleted
         if not isinstance(source, FileSource) or plan.session[14:15] != "5":

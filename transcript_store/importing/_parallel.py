@@ -70,7 +70,7 @@ _log = logging.getLogger(__name__)
 
 
 def may_fork() -> bool:
-    """Whether a forked child would be whole: it has one thread, and the locks that the others held. Elsewhere systems forbid it."""
+    """True if a forked child would be whole: it has one thread, and the locks that the others held. Elsewhere systems forbid it."""
     with suppress(OSError):  # no /proc: nobody tells
         return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1
     return False

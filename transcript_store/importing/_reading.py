@@ -89,7 +89,7 @@ class ImportOptions(NamedTuple):
     diverged: Literal["report", "fork"]
     dry_run: bool
     takes_empty: bool
-    """Whether a session without a message becomes a conversation."""
+    """True if a session without a message becomes a conversation."""
     takes_deleted: bool = False
     """True if a session is imported although its conversation was deleted in the library."""
     known: Callable[[str], Mapping[str, ImportReport]] = lambda _path: {}

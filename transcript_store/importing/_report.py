@@ -65,7 +65,7 @@ class ImportReport:
     session: str | None = None
     title: str | None = None
     is_part: bool = False
-    """Whether its lines are another session's of this source too: a sub-agent, a branch that was left."""
+    """True if its lines are another session's of this source too: a sub-agent, a branch that was left."""
     messages: int = 0
     """How many messages the live generation has of the source."""
     events: int = 0

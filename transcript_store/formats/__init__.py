@@ -1,6 +1,6 @@
 """Other programs' histories, a format a module: pure functions from bytes or rows to a :class:`SessionPlan`, and back. No I/O, no clock.
 
-What is said in a conversation needs none of them, so they, and what they share, are imported when somebody asks for them.
+Showing a conversation needs none of them, so the readers, and what they share, are imported on first use.
 """
 
 # ruff: noqa: F405 (`_shared` lists its names)

@@ -74,7 +74,7 @@ class _AiderRun:
         self.dialogue = Dialogue()
         self.model: str | None = None
         beginning = hashlib.sha256()
-        for line in lines:  # through the first line that the user typed: so a run that goes on is the same one
+        for line in lines:  # through the first typed line, so that a run that grows stays the same
             beginning.update(line.raw.strip())
             if line.raw.startswith(PROMPT):
                 break

@@ -1,11 +1,11 @@
-"""A message in any provider's form ⇄ neutral turns. What the other form cannot say is counted, never left out in silence.
+"""A message in any provider's form ⇄ neutral turns. Blocks that the other form cannot hold are counted as losses.
 
-Each provider refuses a request that breaks its rules, so messages are arranged by them (each rule from a refusal somebody had):
+Each provider refuses a request that breaks its rules, so messages are arranged by them (each rule is from a real refusal):
 
-* every call has its result directly behind it. A result that stands elsewhere is moved there; one that nobody called for is
-  left out; one that is missing is made up, and says so;
+* the result of a call follows it directly. A result elsewhere is moved there; one without a call is left out; a missing one is
+  replaced by a text that reports this;
 * thinking goes to the provider alone who thought it;
-* where roles alternate, the turns of one speaker are one message, and the user begins;
+* where roles alternate, the turns of one speaker are one message, and the user starts;
 * the id of a call is unique, and of letters, digits, ``_`` and ``-``.
 """
 
@@ -224,7 +224,7 @@ class _Arrangement:
 
     def _held(self, block: Block, role: Role) -> Iterator[Block]:
         if isinstance(block, Text) and not block.text.strip():
-            return  # it says nothing, and Claude refuses a request that has such a text
+            return  # Claude refuses a request with an empty text
         if self._form.holds(block, role):
             yield block
         elif isinstance(block, Thinking) and block.text.strip() and self._thinking_as_text:
@@ -258,7 +258,7 @@ def _answers(turns: Sequence[NeutralMessage], losses: Losses) -> dict[tuple[int,
     """
     answers: dict[tuple[int, int], tuple[int, Result]] = {}
     waiting: dict[tuple[str, str], deque[tuple[int, tuple[int, int]]]] = defaultdict(deque)
-    spoken = 0  # how often somebody else than the assistant did
+    spoken = 0  # the number of turns of other speakers than the assistant
     for place, turn in enumerate(turns):
         spoken += turn.role != "assistant"
         for index, block in enumerate(turn.blocks):

@@ -1,6 +1,6 @@
 """Lines that name the line before them: the conversation is the way from the last line to its root, cut where it was compacted.
 
-What a line means is its program's; how the lines hang together stands here, once.
+A reader interprets the lines; this module links them.
 """
 
 from __future__ import annotations

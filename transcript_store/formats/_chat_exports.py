@@ -86,7 +86,7 @@ class Export(ABC):
         """When the conversation last changed, and when its messages were sent, as the export has them."""
 
     @abstractmethod
-    def told(self, path: list[ExportNode], losses: Losses, files: AttachedFiles) -> list[list[Draft]]:
+    def drafts_on(self, path: list[ExportNode], losses: Losses, files: AttachedFiles) -> list[list[Draft]]:
         """For each node its messages; none if it is an event."""
 
     @abstractmethod
@@ -129,7 +129,7 @@ class Export(ABC):
             findings.append(("no-messages", message))
         findings += odd
         losses = Losses()
-        said = sum(len(drafts) for drafts in self.told(path, losses, files))
+        said = sum(len(drafts) for drafts in self.drafts_on(path, losses, files))
         on_the_way = set(map(id, path))
         left = sum(len(self._left(node, files)) for node in nodes if id(node) not in on_the_way)
         return SessionPlan(
@@ -152,14 +152,16 @@ class Export(ABC):
 
     def _entries(self, source: Source, files: AttachedFiles, span: Span, whole: Span) -> Iterator[PlannedRecord]:
         read = self._read(source, span, whole)
-        if read is None:  # somebody changed it since it was planned
+        if read is None:  # the file changed since it was planned
             yield from _unread(source, whole)
             return
         conversation, lines, nodes, _ = read
         path, _ = _path(nodes, self.leaf(conversation, nodes), in_order=self.in_order)
         places = {id(node): number for number, node in enumerate(nodes, 1)}
-        told = {places[id(node)]: drafts for node, drafts in zip(path, self.told(path, Losses(), files), strict=True)}
-        beside = deque(number for number in range(len(lines)) if number not in told)
+        made = {
+            places[id(node)]: drafts for node, drafts in zip(path, self.drafts_on(path, Losses(), files), strict=True)
+        }
+        beside = deque(number for number in range(len(lines)) if number not in made)
 
         def event(place: int) -> Iterator[PlannedRecord]:
             drafts = self._left(nodes[place - 1], files) if place else []
@@ -167,11 +169,11 @@ class Export(ABC):
             first.lines.append(lines[place])
             return (left_entry(draft.entry()) for draft in (drafts or [first]))
 
-        if not any(told.values()):  # nothing was said that has a time: the conversation has one
+        if not any(made.values()):  # no message has a time, but the conversation has
             at = time_of_member(self.times(conversation, nodes)[0]) or None
             yield Draft(at=at, lines=[lines[beside.popleft()]]).entry()
-        for place, drafts in told.items():
-            while beside and beside[0] < place:  # whatever is not on the way comes where it stands in the document
+        for place, drafts in made.items():
+            while beside and beside[0] < place:  # nodes beside the path are events in the order of the document
                 yield from event(beside.popleft())
             drafts = drafts or [Draft()]  # noqa: PLW2901
             drafts[0].lines.append(lines[place])
@@ -181,7 +183,7 @@ class Export(ABC):
 
     def _left(self, node: ExportNode, files: AttachedFiles) -> list[Draft]:
         """The messages of a node beside the path."""
-        return self.told([node], Losses(), files)[0]
+        return self.drafts_on([node], Losses(), files)[0]
 
     def _read(
         self, source: Source, span: Span, whole: Span
@@ -193,7 +195,7 @@ class Export(ABC):
             return None
         nodes = self.nodes(conversation)
         pieces = pieces_within(raw, self.member)
-        if len(pieces) != 1 + len(nodes):  # a key that stands twice
+        if len(pieces) != 1 + len(nodes):  # a key occurs twice
             return None
         before = read_all(source, Span(whole.offset, span.offset - whole.offset))
         end = span.offset + span.size
@@ -248,8 +250,8 @@ def _path(
         at = None if parent is None else places.get(parent)
         if parent is not None and at is None:
             at = _not_yet_seen(below, before) if in_order else None
-            told = "the conversation starts here" if at is None else "it follows the message before it"
-            findings.append(("dangling-parent", f"the message {path[-1].id} names a parent that is not there: {told}"))
+            why = "the conversation starts here" if at is None else "it follows the message before it"
+            findings.append(("dangling-parent", f"the message {path[-1].id} names a parent that is not there: {why}"))
     return path[::-1], findings
 
 
@@ -275,9 +277,9 @@ def part_of(value: object, *names: str) -> object:
 # ChatGPT: ``conversations.json`` of an export, conversations with a tree ``mapping`` and ``current_node``.
 #
 # A node is ``{"id", "parent", "children", "message"}``; a message has ``author.role``, ``content.content_type``, ``recipient`` and
-# ``metadata``. What goes to another recipient than ``all`` is a call, and what its tool says next is its result. Nodes without a
+# ``metadata``. A message to another recipient than ``all`` is a call, and its tool's next message is the result. Nodes without a
 # message, hidden ones, and the model's thoughts are events. Messages are built: the site's requests are not in the export. Pictures, sounds
-# and documents that stand beside them in the export are parts of the messages.
+# and documents beside the conversations are parts of the messages.
 
 _CHATGPT_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
@@ -328,7 +330,7 @@ class ChatGpt(Export):
     def times(self, conversation: Json, nodes: list[ExportNode]) -> tuple[object, Iterable[object]]:
         return conversation.get("update_time"), (part_of(node.value, "message", "create_time") for node in nodes)
 
-    def told(self, path: list[ExportNode], losses: Losses, files: AttachedFiles) -> list[list[Draft]]:
+    def drafts_on(self, path: list[ExportNode], losses: Losses, files: AttachedFiles) -> list[list[Draft]]:
         talk = _Talk(losses, files)
         return [talk.messages(node) for node in path]
 
@@ -354,7 +356,7 @@ class _Talk:
             return []
         at = time_member(value.get("create_time"))
         shown = [part for each in attached if (part := each.part()) is not None]
-        # Only a user's message may show a picture: what a tool or the model made stands behind its message.
+        # Only a user's message may show a picture: those of a tool or the model follow its message.
         behind = [Draft({"role": "user", "content": shown}, marked("", is_said=True), at)] if shown else []
         if role == "tool":
             message = self._answer(part_of(value, "author", "name"), said)
@@ -468,8 +470,8 @@ def _pointers(part: Json) -> Iterator[Json]:
 # Claude.ai: ``conversations.json`` of an export, conversations with ``chat_messages``.
 #
 # A message is ``{"uuid", "parent_message_uuid"?, "sender": "human" | "assistant", "content": […], "text", "attachments", "files"}``.
-# ``text_member`` says once more what ``content`` says. The results of tools stand within the assistant's message: it becomes several, as
-# the API has them. Of attachments the export has the text, of ``files`` only the names; thinking has no signature there.
+# ``text`` repeats ``content``. The results of tools are within the assistant's message: it becomes several, as the API has them.
+# Attachments have their text, ``files`` only their names; thinking has no signature there.
 
 _CLAUDE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -513,7 +515,7 @@ class ClaudeAi(Export):
         said = (node.value.get(name) for node in nodes for name in ("created_at", "updated_at"))
         return conversation.get("updated_at"), said
 
-    def told(self, path: list[ExportNode], losses: Losses, files: AttachedFiles) -> list[list[Draft]]:  # noqa: ARG002
+    def drafts_on(self, path: list[ExportNode], losses: Losses, files: AttachedFiles) -> list[list[Draft]]:  # noqa: ARG002
         return [_messages(node.value, losses) for node in path]
 
 

@@ -88,7 +88,7 @@ def generations_of(look: FirstPass, way: list[TreeLine], findings: list[ImportFi
     """The way cut at its compactions."""
     found: list[Segment[TreeLine]] = [Segment(begins=0)]
     segments: list[list[TreeLine]] = [[]]
-    says = False  # whether the last segment says anything
+    says = False  # True if the last segment has a message
     positions: dict[str, int] = {}  # on the way: where each line is
     for at, node in enumerate(way):
         # A compaction is a boundary followed by its summary: `says` is still False there, so the summary cuts nothing. A summary
@@ -124,8 +124,8 @@ def _kept_of(
     head, tail, _ = boundary.kept
     first, last = positions.get(head), positions.get(tail)
     if first is None or last is None or first > last:
-        told = "the lines that this compaction kept are not before it: nothing was taken over"
-        findings.append(look.lines.finding("kept-missing", told, boundary.place))
+        why = "the lines that this compaction kept are not before it: nothing was taken over"
+        findings.append(look.lines.finding("kept-missing", why, boundary.place))
         return []
     return _said(way[first : last + 1])
 
@@ -259,7 +259,7 @@ def _is_ours(value: dict[str, Any]) -> bool:
     if kind in IN_THE_TREE and is_streamed(value):
         return True
     if kind in IN_THE_TREE and isinstance(value.get("uuid"), str):
-        # A tool that cuts sessions may take away all but what was said.
+        # A tool that trims sessions may remove everything but the messages.
         is_said = kind in SPEAKERS and obj(value.get("message")).get("role") == kind
         return is_said or "sessionId" in value or "parentUuid" in value
     if kind == "summary":

@@ -116,7 +116,7 @@ def look_at(lines: KeptLines) -> FirstPass:
 
 def message_of(value: dict[str, Any]) -> dict[str, Any] | None:
     """The message of a line as a request has it, without id and usage. The content is the line's own object."""
-    if value.get("type") == "attachment":  # of these the user said one, while the model was at work
+    if value.get("type") == "attachment":  # one kind is a prompt, typed during the model's work
         prompt = _attachment(value).get("prompt")
         is_said = text_in(_attachment(value), "type") == "queued_command" and _is_said("user", "user", prompt)
         return {"role": "user", "content": prompt} if is_said else None
@@ -164,8 +164,8 @@ def _take(look: FirstPass, place: int, value: dict[str, Any]) -> None:
     before = look.by_id.get(node.id)
     if before is not None:
         same = look.lines[before.place].value == value
-        told = "for the second time: the first one counts" if same else "with something else: the last one counts"
-        look.findings.append(look.lines.finding("duplicate-uuid", f"the uuid of an earlier line, {told}", place))
+        why = "for the second time: the first one counts" if same else "with something else: the last one counts"
+        look.findings.append(look.lines.finding("duplicate-uuid", f"the uuid of an earlier line, {why}", place))
         if same:
             return
         del look.by_place[before.place]
@@ -209,7 +209,7 @@ def _link(look: FirstPass) -> None:
 def _link_one(look: FirstPass, far: _Said, node: TreeLine, parent: TreeLine | None) -> None:
     tip = far.tip
     if not node.parent and tip is not None and (node.boundary or node.kind == "progress"):
-        parent, node.parent = tip, tip.id  # some say what they follow, and some leave it at the line before them
+        parent, node.parent = tip, tip.id  # some name the line that they follow, others mean the line before
     # A parent that is not in the file is the line before: see way_to.
     above = parent if parent is not None else tip if node.parent else None
     node.anchor = None if above is None else _said_at(above)
@@ -222,13 +222,13 @@ def _link_one(look: FirstPass, far: _Said, node: TreeLine, parent: TreeLine | No
         if above is None and node.clears:
             node.boundary, node.parent = True, tip.id
         elif _leaves_out(far, node, _said_at(tip)):
-            told = (
+            why = (
                 "its parent is not the last message, and the user did not go back to it: it follows the line before it"
             )
-            look.findings.append(look.lines.finding("broken-chain", told, node.place))
+            look.findings.append(look.lines.finding("broken-chain", why, node.place))
             node.parent, node.anchor = tip.id, _said_at(tip)
         elif node.answers and not _is_side_by_side(node.anchor, _said_at(tip)):
-            return  # it stands behind its call; what follows continues behind what was said last
+            return  # it follows its call; the next line follows the last message
     if node.is_prompt:
         far.prompts.add(-1 if node.anchor is None else node.anchor.place)
     if node.boundary:
@@ -245,7 +245,7 @@ def _leaves_out(far: _Said, node: TreeLine, said: TreeLine | None) -> bool:
     if _is_side_by_side(above, said):
         return False
     if node.answers:
-        return above is None or above.reply is None  # else it stands behind its call
+        return above is None or above.reply is None  # else it follows its call
     place = -1 if above is None else above.place
     return place < far.compacted or not node.is_prompt or place not in far.prompts
 
@@ -346,7 +346,7 @@ def _kept(value: dict[str, Any]) -> tuple[str, str, str] | None:
 
 # ---- claude code writer ----
 #
-# A conversation as a new session of Claude Code: a file in the project's folder, which ``claude --resume`` goes on with.
+# A conversation as a new session of Claude Code: a file in the project's folder, which ``claude --resume`` continues.
 #
 # A session was taken up by the real program (2.1.330) only with the whole envelope, a chain of parents from a first line that is a
 # message, and in the folder whose name it makes of the directory. The last line ends in a line end: the next one is appended.

@@ -78,7 +78,7 @@ class _ClineDocument:
         self.lines, self.findings = lines_of_document(source)
         self.about = obj(self.lines[0].value)
         self.messages: list[tuple[Json, SourceLine | None]] = [(obj(line.value), line) for line in self.lines[1:]]
-        if not self.messages:  # the member stands twice, or there is none
+        if not self.messages:  # the member occurs twice, or is missing
             self.messages = [(message, None) for message in objects(self.about.get("messages"))]
         self.parent = text_member(obj(self.about.get("origin")).get("parentThreadId"))
         stem = file_of(source).removesuffix(".messages.json")
@@ -108,7 +108,7 @@ class _ClineDocument:
     def walk(self, losses: Losses) -> Steps:
         yield Draft(lines=[self.lines[0]], at=text_member(self.about.get("updated_at")))
         if not self.messages and (prompt := self._prompt()):
-            # The program was killed before the first reply: the prompt stands beside the document alone.
+            # The program was killed before the first reply: only the file beside the document has the prompt.
             yield Draft({"role": "user", "content": prompt}, {}, text_member(self.beside.get("started_at")))
         kept, behind = self._compacted()
         for number, (message, line) in enumerate(self.messages):

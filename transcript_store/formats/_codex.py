@@ -174,7 +174,7 @@ class _Session:
                 self.context.append(draft.carried())
             yield draft
 
-    def anew(self, kept: list[PlannedRecord], *, taken_back: int = 0) -> Steps:
+    def restart(self, kept: list[PlannedRecord], *, taken_back: int = 0) -> Steps:
         yield from self.settled()
         self.context = kept
         self.speaks = self.speaks or bool(kept)
@@ -204,12 +204,12 @@ def _walk(lines: Iterable[SourceLine], session: _Session) -> Steps:
             continue
         if kind == "compacted":
             yield from session.settled()
-            yield from session.anew(_compacted(payload, session.context, session.items.losses))
+            yield from session.restart(_compacted(payload, session.context, session.items.losses))
         elif kind == "event_msg" and payload.get("type") == "thread_rolled_back":
             yield from session.settled()
             said = len(session.context)
             kept = _rolled_back(session.context, count_member(payload.get("num_turns")) or 0)
-            yield from session.anew(kept, taken_back=said - len(kept))
+            yield from session.restart(kept, taken_back=said - len(kept))
         cost = {}
         if kind == "token_usage_record":
             session.has_records = True
@@ -292,7 +292,7 @@ def _parent(meta: Json) -> str | None:
 #
 # A conversation as a rollout of Codex: the session, its items, and what the terminal shows of them.
 #
-# Codex sends the items. It shows, and lists, what ``event_msg`` says again. With ``session_meta`` it wants ``id``, ``timestamp``, ``cwd``,
+# Codex sends the items. It shows, and lists, the messages in ``event_msg``. With ``session_meta`` it wants ``id``, ``timestamp``, ``cwd``,
 # ``originator``, ``cli_version`` and ``source``. Which model of which provider is called it takes from the user's settings.
 
 _ORIGINATOR = "transcript_store"

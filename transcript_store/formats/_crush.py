@@ -1,8 +1,9 @@
-"""Crush: ``.crush/crush.db`` of a project, with the tables ``sessions`` and ``messages``; the ``parts`` of a message are a JSON array.
+"""Crush: ``.crush/crush.db`` of a project, with the tables ``sessions`` and ``messages``; the ``parts`` of a message are a JSON
+array.
 
-A part is ``{"type", "data"}``, of ``text_member``, ``reasoning``, ``tool_call``, ``tool_result``, ``binary``,
-``image_url``, ``finish``. A session
-of a sub-agent has ``parent_session_id``. A message with ``is_summary_message`` is what a compaction left: a new generation.
+A part is ``{"type", "data"}``, of ``text``, ``reasoning``, ``tool_call``, ``tool_result``, ``binary``, ``image_url``, ``finish``.
+The session of a sub-agent has ``parent_session_id``. A message with ``is_summary_message`` is the summary of a compaction: a new
+generation.
 
 Source: ``internal/db`` and ``internal/message`` of charmbracelet/crush. It was not run.
 """

@@ -66,7 +66,7 @@ def store_plans(source: Any) -> Iterable[SessionPlan]:
         findings.append(missing_messages(missing, "session"))
     values = {one: value for one, (_, value) in messages.items()}
     times = {one: time_of_member(time_in_ms(value.get("createdAt"))) for one, value in values.items()}
-    if not there:  # nothing says in which order they stand
+    if not there:  # their order is unknown
         there = merged((), messages, times)
         findings.append(
             ImportFinding(

@@ -1,8 +1,8 @@
-"""One JSON document → its parts with their place: what a program writes that keeps its whole history in one text.
+"""One JSON document → its parts with their place, for programs that keep a whole history in one text.
 
-The document is not parsed as a whole, for an export may be larger than memory. Its objects are found by their brackets, and each is
-cut into pieces where an element of an array, or a member of an object, ends. The pieces joined are the object: whoever keeps each
-piece's bytes has kept it (F3).
+The document is not parsed as a whole, because an export may be larger than memory. Its objects are found by their brackets, and
+each is cut into pieces after an element of an array or a member of an object. The pieces joined are the object, so keeping the
+bytes of each piece keeps all of it (F3).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def read_all(source: Source, span: Span) -> bytes:
 
 def objects_of(source: Source) -> Iterator[Span]:
     """The document's object; of an array each object in it. The last one may be cut short."""
-    outer: int | None = None  # how deep the objects stand: 0, or 1 in an array
+    outer: int | None = None  # the depth of the objects: 0, or 1 in an array
     start: int | None = None
     for offset, token, depth in _tokens(_pieces(source)):
         if outer is None:
@@ -198,7 +198,7 @@ def _tokens(pieces: Iterator[bytes]) -> Iterator[tuple[int, bytes, int]]:
             assert match is not None
             in_text = match.end() == len(piece)
             escaped = in_text and match["open"] == b"\\"
-            at = match.end() + 1  # behind the quotation mark
+            at = match.end() + 1  # after the quotation mark
         if not in_text:
             while (match := _TOKEN.search(piece, at)) is not None:
                 token, at = match[0], match.end()

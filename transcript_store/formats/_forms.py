@@ -169,7 +169,7 @@ class ChatCompletions:
     def messages_of(self, turn: NeutralMessage) -> list[dict[str, Any]]:
         results = [block for block in turn.blocks if isinstance(block, Result)]
         messages = [self._result(result) for result in results]
-        # A result holds text alone, so what it shows is said by the user behind it.
+        # A result holds only text, so its pictures are the user's next message.
         seen = [media for result in results if own_of(result, self.name) is None for media in result.media]
         parts = [p for b in (*seen, *turn.blocks) if (p := self._part(b)) is not None]
         calls = [self._written(block) for block in turn.blocks if isinstance(block, Call)]
@@ -465,7 +465,7 @@ class PydanticAi:
         if read is None:
             return NeutralMessage("user", (Other(own=message, provider=self.name),))
         turn = _CLAUDE.turn_of(read)
-        # No provider has said these objects, and no signature of thinking is left: so none is sent as its own.
+        # No provider made these objects, and thinking has lost its signature, so none is sent as the provider's own.
         blocks = (
             replace(block, own=block.own if isinstance(block, Other) else None, provider=self.name)
             for block in turn.blocks

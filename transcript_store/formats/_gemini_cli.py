@@ -121,7 +121,7 @@ class _Session:
 
 def _walk(lines: Iterable[SourceLine], session: _Session, allowance: Allowance) -> Steps:
     context = _Context(session)
-    anew = True
+    may_restart = True
     for line in lines:
         session.lines = line.last
         session.first = session.first or line.raw
@@ -130,10 +130,10 @@ def _walk(lines: Iterable[SourceLine], session: _Session, allowance: Allowance) 
         value = line.value or {}
         session.learn(value if "projectHash" in value else obj(value.get("$set")))
         if isinstance(value.get("$rewindTo"), str):
-            kept = context.before(value["$rewindTo"]) if anew else {}
-            anew = anew and allowance.takes(context.sizes[name] for name in kept)
-            if anew:
-                yield from context.anew(kept, taken_back=len(context.current) - len(kept))
+            kept = context.before(value["$rewindTo"]) if may_restart else {}
+            may_restart = may_restart and allowance.takes(context.sizes[name] for name in kept)
+            if may_restart:
+                yield from context.restart(kept, taken_back=len(context.current) - len(kept))
             else:
                 context.take_back(value["$rewindTo"])
             context.event(line)
@@ -144,7 +144,7 @@ def _walk(lines: Iterable[SourceLine], session: _Session, allowance: Allowance) 
             if isinstance(replaced, list):
                 given = {message["id"]: message for message in objects(replaced) if isinstance(message.get("id"), str)}
                 if not context.goes_on_as(given):
-                    yield from context.anew({})
+                    yield from context.restart({})
                 context.event(line)
                 for name, message in given.items():
                     if name not in context.current:
@@ -204,7 +204,7 @@ class _Context:
         """True if ``given`` starts with the current messages: then nothing is replaced."""
         return list(self.current.items()) == list(given.items())[: len(self.current)]
 
-    def anew(self, kept: dict[str, Json], *, taken_back: int = 0) -> Steps:
+    def restart(self, kept: dict[str, Json], *, taken_back: int = 0) -> Steps:
         yield from self.entries()
         self.current, self._slots, self._places = {}, [], {}
         for name, value in kept.items():
@@ -321,8 +321,8 @@ def _of_document(source: Source, session: _Session) -> Iterator[SourceLine]:
 #
 # A conversation as a session of Gemini CLI: the log that it resumes, and the file by which it finds the folder of a project.
 #
-# The project's folder below ``tmp`` is named after the directory, as the program names it. Whose folder it is says ``.project_root``.
-# A call stands with its result in ``toolCalls``; the program makes the user's turn of it, so none is written.
+# The project's folder below ``tmp`` has the program's name for the directory, and ``.project_root`` in it has the path.
+# ``toolCalls`` has a call with its result; the program makes the user's turn of it, so none is written.
 
 _PASSED_OVER = "a message starts with / or ?: it is in the session, but the program does not send it to the model"
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
@@ -358,8 +358,8 @@ class GeminiCliWriter:
 
 
 def _messages(given: tuple[tuple[dict[str, Any], str], ...]) -> Iterator[tuple[dict[str, Any], str]]:
-    nobody: tuple[dict[str, Any], str] = ({}, "")
-    for (turn, at), (following, _) in pairwise((*given, nobody)):
+    nothing: tuple[dict[str, Any], str] = ({}, "")
+    for (turn, at), (following, _) in pairwise((*given, nothing)):
         parts = objects(turn.get("parts"))
         if turn.get("role") == "model":
             calls = [obj(part.get("functionCall")) for part in parts if "functionCall" in part]
@@ -367,7 +367,7 @@ def _messages(given: tuple[tuple[dict[str, Any], str], ...]) -> Iterator[tuple[d
             made = [_call(call, results[number : number + 1], at) for number, call in enumerate(calls)]
             yield {"type": "gemini", "content": parts, "thoughts": [], **({"toolCalls": made} if made else {})}, at
         elif said := [part for part in parts if "functionResponse" not in part]:
-            # What begins like a command is passed over with all that is in its message: so it has one of its own.
+            # The program skips a message that starts like a command as a whole, so such a part gets its own message.
             together = not _is_passed_over({"type": "user", "content": said})
             for content in [said] if together else [[part] for part in said]:
                 yield {"type": "user", "content": content}, at

@@ -1,14 +1,14 @@
-"""Goose: the rows of ``sessions.db``, and the JSON lines that it wrote before 1.10.
+"""Goose: the rows of ``sessions.db``, and its JSON lines before 1.10.
 
-A message has a role and, as JSON, a list of contents: ``text_member``, ``image`` {data, mimeType}, ``thinking``, ``redactedThinking``,
-``toolRequest`` {id, toolCall {status, value {name, arguments} | error}}, ``toolResponse`` {id, toolResult
-{status, value [contents] | value {content, isError} | error}}, and what only a person sees (``systemNotification``).
+A message has a role and, as JSON, a list of contents: ``text``, ``image`` {data, mimeType}, ``thinking``, ``redactedThinking``,
+``toolRequest`` {id, toolCall {status, value {name, arguments} | error}}, ``toolResponse`` {id, toolResult {status, value [contents]
+| value {content, isError} | error}}, and contents for the person alone (``systemNotification``).
 
-* A compaction makes the messages before it invisible to the model (``metadata_json`` {agentVisible, userVisible}), and puts in a summary
-  that only the model sees; all rows get new ids then. So neither is a part of a row's line.
+* A compaction hides the messages before it from the model (``metadata_json`` {agentVisible, userVisible}), and inserts a summary
+  for the model alone; all rows get new ids. So neither is a part of a row's line.
 * ``usage_ledger`` has the tokens and the model of each request, in the order of the replies.
 
-Read from block/goose @5ab0e6df and tenequm/pond PR#197; the columns of schema 15 and 16. No file that the program wrote was at hand.
+Source: block/goose @5ab0e6df and tenequm/pond PR#197; the columns of schema 15 and 16. No file of the program itself was available.
 """
 
 from __future__ import annotations

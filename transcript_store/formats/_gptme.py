@@ -1,8 +1,8 @@
-"""gptme: ``logs/<date>-<name>/conversation.jsonl``, a message a line.
+"""gptme: ``logs/<date>-<name>/conversation.jsonl``, one message per line.
 
-A line is ``{"role", "content", "timestamp", "pinned", "hide", "files", "metadata"}``. Calls are code blocks in what the model says, and
-what came of one is a message of ``system``, or of ``tool`` without the id of a call: here the program says it in the user's name. The
-folder's name is the title. Files are known by their paths alone.
+A line is ``{"role", "content", "timestamp", "pinned", "hide", "files", "metadata"}``. Calls are code blocks in the model's text. A
+result is a message of ``system``, or of ``tool`` without the id of a call: here it is the program's, in the user's name. The
+folder's name is the title. Only the paths of files are known.
 
 Source: ``logmanager.py`` and ``message.py`` of gptme/gptme, and a file in the tests of kenn-io/agentsview. It was not run.
 """

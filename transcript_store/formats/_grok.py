@@ -70,7 +70,7 @@ class _History:
         for line in lines:
             value = line.value or {}
             kind = value.get("type")
-            if not self.is_begun:  # many sessions share the prompt, and what the program says of its surroundings
+            if not self.is_begun:  # many sessions share the prompt, and the program's text about its surroundings
                 self.beginning.update(line.raw.strip())
                 self.is_begun = kind == "assistant" or (kind == "user" and "synthetic_reason" not in value)
                 if not self.former and (kind != "system" or self.is_begun):

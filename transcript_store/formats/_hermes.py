@@ -123,7 +123,7 @@ def _of_document(source: SessionLines) -> SessionPlan:
     rows = rows or [HermesRow(None, message, **_standing_of(message)) for message in objects_on(about.get("messages"))]
     first = HermesRow(lines[0], {}, 1, 0)
     named = first_text(about.get("id"), about.get("session_id"))
-    # The database may have the session too, and grows where a file does not: it is a conversation of its own.
+    # The database may have the session too, and grows, while the file does not: so they are two conversations.
     row = {**about, "id": None if named is None else f"{named}/file"}
     row.setdefault("started_at", about.get("session_start"))
     changed = time_of_member(about.get("last_updated", about.get("last_active")))

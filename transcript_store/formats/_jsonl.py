@@ -1,8 +1,8 @@
-"""JSON lines: one message a line in any provider's form, or ``{"message", "extra", "at"}`` as ``show --json`` prints it.
+"""JSON lines: one message per line in any provider's form, or ``{"message", "extra", "at"}`` as ``show --json`` prints it.
 
-The file is one session. Its id is that of its beginning, through the first message that is no prompt of the system: many
-sessions share a prompt. A file that grew is the same session, a copy of it too. While it has no such message it is known by its
-first line, as all were by an earlier version.
+The file is one session. Its id is the hash of its lines through the first message that is not a system prompt, because many
+sessions share a prompt. So a file that grew, or a copy, is the same session. A file without such a message has the hash of its
+first line, as in an earlier version.
 
 Items of OpenAI's Responses become messages of chat completions, which can be sent; any other message stays as it is.
 """
@@ -65,7 +65,7 @@ class JsonLines:
             return
         items = Items()
         if has_items:
-            deque(_entries(source, items), maxlen=0)  # what is lost is known when it was read
+            deque(_entries(source, items), maxlen=0)  # the losses are known after reading
         session, former = jsonl_sessions(source)
         records = partial(_entries, source)
         yield facts_of(session=session).plan(self.name, lines, records, provider, items.losses, former_session=former)

@@ -44,7 +44,7 @@ from transcript_store.messages import as_text
 #
 # The wire log of Kimi CLI in Python, in the records of the one that followed it: ``{"timestamp", "message": {"type", "payload"}}``.
 #
-# It does not say what a compaction left: the conversation goes on as if there had been none.
+# It does not have the context after a compaction: the conversation continues as if there had been none.
 #
 # Source: ``src/kimi_cli/wire`` of MoonshotAI/kimi-cli, protocol 1.1 to 1.3.
 
@@ -115,7 +115,7 @@ class Kimi:
 def _beside(source: Source) -> tuple[Json, str | None]:
     """The session's facts in ``state.json``, and the session's id for the log of a sub-agent."""
     session, agents, agent, _ = ("", "", "", *source.name.replace("\\", "/").split("/"))[-4:]
-    if agents != "agents":  # the version before has no agents: its state stands in the same folder
+    if agents != "agents":  # the version before has no agents: its state is in the same folder
         return object_beside(source, "state.json") or object_beside(source, "metadata.json"), None
     about = object_beside(source, "../../state.json")
     parent = obj(obj(about.get("agents")).get(agent)).get("parentAgentId")
@@ -186,7 +186,7 @@ class _Session:
             output = obj(event.get("result")).get("output")
             self._count_lost(output)
             shown = [picture for part in objects(output) if (picture := _picture(part)) is not None]
-            # The line stands with the pictures, where they are the same text and need not be kept twice.
+            # The message with the pictures gets the line: it shares their text, so they are not stored twice.
             self._drafts.append((Draft(_result(event), {}, at, [] if shown else [line]), {}))
             if shown:
                 seen = Draft({"role": "user", "content": shown}, {"origin": _SHOWN}, at, [line])
@@ -223,7 +223,7 @@ class _Session:
             yield draft
         self._drafts = []
 
-    def anew(self, kept: list[tuple[PlannedRecord, Json]], *, taken_back: int = 0) -> Steps:
+    def restart(self, kept: list[tuple[PlannedRecord, Json]], *, taken_back: int = 0) -> Steps:
         self.context = kept
         self.speaks = self.speaks or bool(kept)
         yield Restart(lambda: [entry for entry, _ in kept], taken_back)
@@ -271,13 +271,13 @@ def _walk(lines: Iterable[SourceLine], session: _Session) -> Steps:
         elif kind == "context.append_loop_event":
             session.loop(obj(value.get("event")), line, at)
         else:
-            if kind in _ANEW:
+            if kind in _RESTARTS:
                 session.settle()
                 yield from session.settled()
-                kept = _ANEW[kind](value, session.context)
+                kept = _RESTARTS[kind](value, session.context)
                 if kept is not None:
                     gone = len(session.context) - len(kept)
-                    yield from session.anew(kept, taken_back=gone if kind == "context.undo" else 0)
+                    yield from session.restart(kept, taken_back=gone if kind == "context.undo" else 0)
             session.event(line, at)
         yield from session.settled()
     session.settle()
@@ -319,7 +319,11 @@ def _compacted(value: Json, context: Context) -> Context | None:
     return users[:head] + tail + summary
 
 
-_ANEW = {"context.clear": lambda _value, _context: [], "context.undo": _undone, "context.apply_compaction": _compacted}
+_RESTARTS = {
+    "context.clear": lambda _value, _context: [],
+    "context.undo": _undone,
+    "context.apply_compaction": _compacted,
+}
 
 
 def _is_the_users(origin: Json) -> bool:

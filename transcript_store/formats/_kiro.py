@@ -2,7 +2,7 @@
 
 * The first: rows of ``conversations_v2`` (key: the folder, conversation_id, value), or of ``conversations`` before; the value's ``history``
   has turns {user {content {Prompt {prompt} | ToolUseResults {tool_use_results}}, timestamp}, assistant {Response | ToolUse {content,
-  tool_uses}}, request_metadata}. A value is written anew with each turn: it is compared by its messages.
+  tool_uses}}, request_metadata}. A value is rewritten with each turn: its messages are compared.
 * The second: ``sessions/cli/ID.jsonl``, lines {version, kind Prompt | AssistantMessage | ToolResults | Clear, data {content [{kind text |
   toolUse | toolResult | image, data}]}}; ``ID.json`` beside it has the id, the title, the folder and the model.
 * The third: ``sessions/HASH/sess_ID/messages.jsonl``, lines {id, timestamp, payload {type user | assistant | tool_call | tool_result, …}};

@@ -1,17 +1,15 @@
 r"""Bytes → lines with their place: what a program, a crash or a hand left in a file of JSON lines.
 
-A line ends at LF and nowhere else: a text may hold U+2028 or a form feed. What stands on a line is told apart as far as that
-can be done without guessing:
+A line ends only at LF: a text may hold U+2028 or a form feed. The content of a line is split as far as possible without guessing:
 
-* one JSON object, also behind a byte order mark or a run of NUL bytes (a power loss leaves those), and before CR LF;
-* several objects glued together, or the beginning of one and then a whole one (a writer was killed, the next one went on):
-  each is a piece of its own, and the pieces' bytes joined are the line;
+* one JSON object, also after a byte order mark or a run of NUL bytes (a power loss leaves those), and before CR LF;
+* several objects without a line end between them, or the start of one and then a whole one (a writer was killed, the next one
+  continued): each is a piece, and the pieces' bytes joined are the line;
 * an object that is no strict JSON, or none that can be stored: half a character (``\ud83d``), a control character, bytes that are not
   UTF-8, ``NaN``. It is read with U+FFFD, or null, in place of those;
-* anything else: a piece without a value. Empty lines that follow one another are one such piece: they say nothing, and a run of them
-  may be as long as the file.
+* anything else: a piece without a value. A run of empty lines is one such piece, because it may be as long as the file.
 
-What stands behind the last LF is taken only if it is a whole object. Otherwise it is still being written: the tail.
+The bytes after the last LF are a line only if they are a whole object. Otherwise they are still being written: the tail.
 """
 
 from __future__ import annotations
@@ -147,7 +145,7 @@ class SourceLines:
         while position < self._source.size:
             piece = self._source.read(position, min(PIECE_BYTES, self._source.size - position))
             if not piece:
-                break  # somebody cut the file meanwhile: what was read is what there is
+                break  # the file was cut meanwhile
             position += len(piece)
             *ends, rest = piece.split(b"\n")
             for end in ends:
@@ -188,7 +186,7 @@ def head_of(source: Source) -> SourceHead:
     )  # or it is in another encoding
     found = [value for line in lines if (value := object_on(line)) is not None]
     if not found and len(start) < source.size and start.removeprefix(_MARK).lstrip(b"\x00 \t\r\n")[:1] in (b"{", b""):
-        # The first line is longer than the head: a message with a picture, or a run of NUL. The first object stands for all.
+        # The first line is longer than the head: a message with a picture, or a run of NUL. The first object is sufficient.
         later = (line.value for line in islice(SourceLines(source), _HEAD_LINES))
         found = [*islice((value for value in later if value is not None), 1)]
     return SourceHead(source.name, start, tuple(found))
@@ -212,7 +210,7 @@ def why_no_json(raw: bytes) -> str | None:
     try:
         orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        if (at := not_utf8_at(raw)) is not None:  # the parser does not say where
+        if (at := not_utf8_at(raw)) is not None:  # the parser does not tell the place
             return f"byte 0x{raw[at]:02x} is not UTF-8, at byte {at + 1:,}"
         return f"{error.msg}, at character {error.pos + 1:,}"
     return None
@@ -256,9 +254,7 @@ def _apart(raw: bytes) -> list[tuple[bytes, dict[str, Any] | None]]:
             pieces.append((text[done:at].encode(), None))
             done = at
         whole = text[done:end].encode()
-        pieces.append(
-            (whole, parse_object(whole))
-        )  # not what Python's decoder says: it takes NaN, and halves of characters
+        pieces.append((whole, parse_object(whole)))  # Python's decoder would accept NaN, and halves of characters
         done = end
         at = text.find("{", end)
     rest = text[done:]
@@ -272,7 +268,7 @@ def _apart(raw: bytes) -> list[tuple[bytes, dict[str, Any] | None]]:
 
 # ---- kept ----
 #
-# The lines of a source, to be asked for again in any order: a tree is walked from its last leaf, and told from its root.
+# The lines of a source, for random access: a tree is walked from its last leaf, and read from its root.
 
 _IN_MEMORY_BYTES = 16 << 20
 """A source up to this size is kept in memory; of a larger one only the places of its lines, which are read again.
@@ -356,8 +352,8 @@ class KeptLines:
 #
 # Text that is nearly lines of JSON objects: what it is, and what makes a file of it that can be imported.
 #
-# People have such files: a tool printed them anew, an old program or another system wrote them. None is read as it is, for a line
-# ends at LF and holds one object, and what came in has to come out again (F3).
+# A tool printed such a file again, or an old program or another system wrote it. It is not read as it is: a line ends at LF and has
+# one object, and an export must return the same bytes (F3).
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _ARRAY = re.compile(rb"\[\s*\{")

@@ -1,11 +1,11 @@
-"""``llm``'s logs, a SQLite file. Both generations of its schema may stand in one file.
+"""``llm``'s logs, a SQLite file that may have both generations of its schema.
 
-* from 0.33: ``threads``, each a chain of ``messages`` back from ``tip_message_hash`` by ``parent_hash``, with their ``parts``. Threads
-  that were forked share rows, and each has them. ``turns`` say which model was called, and what it cost.
-* before: ``responses``, each with its prompt, of one of ``conversations`` or of none; ``tool_results`` went out with the prompt.
+* from 0.33: ``threads``, each a chain of ``messages`` back from ``tip_message_hash`` by ``parent_hash``, with their ``parts``.
+  Forked threads share rows, and each has them. ``turns`` have the model and its cost.
+* before: ``responses``, each with its prompt, of one of ``conversations`` or of none; ``tool_results`` were sent with the prompt.
 
-Texts that stand in ``fragments``, and ``attachments``, are put in where they were. A line of this format is a message with its
-parts, or a response with what hangs on it.
+Texts in ``fragments``, and ``attachments``, are inserted at their place. A line of this format is a message with its parts, or a
+response with its rows.
 
 Source: ``llm/migrations.py``, ``llm/logs.py`` and ``llm/parts.py`` of llm 0.36.
 """
@@ -62,7 +62,7 @@ class LlmLogs:
     def plans(self, source: Tables) -> Iterable[SessionPlan]:
         stored = _Stored(source)
         yield from (_thread(stored, row) for row in rows_of(source, "threads", _THREAD, ("id",)))
-        # Whose response each is, for all of them; what they say, a conversation at a time.
+        # The conversation of each response first; their content, a conversation at a time.
         sessions: dict[str, list[Any]] = defaultdict(list)
         for row in rows_of(source, "responses", ("id", "conversation_id"), ("datetime_utc", "id")):
             sessions[str(row["id"] if row["conversation_id"] is None else row["conversation_id"])].append(row["id"])
@@ -125,7 +125,7 @@ class _Stored:
             return None
         row = found[-1]
         data = base64.b64encode(row["content"]).decode() if isinstance(row["content"], bytes) else None
-        # A path says where the file lies on that machine: nobody else finds it there, and it is no address to be sent.
+        # The path is on the user's machine, so it is not an address that could be sent.
         own, kind = {"path": row["path"]}, text_member(row["type"]) or "image/*"
         return Media(kind, data, text_member(row["url"]), own=own, provider=LlmLogs.name)
 

@@ -64,7 +64,7 @@ def drafts_of(one: NeutralLine, form: Form, losses: Losses) -> list[Draft]:
         held = tuple(block for each in turn.blocks for block in held_blocks(each, turn.role, form, losses))
         if held:
             made = form.messages_of(NeutralMessage(turn.role, held))
-            # Results come first, a message each, where a message has no member that says of one that its call failed.
+            # A form that cannot mark failures puts results first, a message each: the mark goes into ``extra``.
             failed = [] if form.marks_failures else [block.failed for block in held if isinstance(block, Result)]
             for place, message in enumerate(made):
                 has_failed = place < len(failed) and failed[place]

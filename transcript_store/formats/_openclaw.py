@@ -1,6 +1,6 @@
 """OpenClaw's database since 2026.8: the lines of pi's sessions as rows of ``transcript_events``, in the order of ``seq``.
 
-A row has the line in ``event_json``. Since 2026.9.6 a line of 1 KiB or more stands packed with zstandard in ``event_zstd`` instead.
+A row has the line in ``event_json``. Since 2026.9.6 ``event_zstd`` has a line of 1 KiB or more, packed with zstandard.
 The columns are those of schema 23, from OpenClaw's tests and from programs of others that read it; no file that the program wrote was
 at hand. What it moved to ``session_transcript_archives`` is not read.
 """
@@ -54,8 +54,8 @@ def sessions_of(tables: Tables) -> Iterator[SessionLines]:
             line, why_not = _line(row)
             lines.append(line + b"\n")
             if why_not is not None:
-                told = f"the row {row['seq']} of {_TABLE} {why_not}"
-                findings.append(ImportFinding("unreadable-row", told, number))
+                why = f"the row {row['seq']} of {_TABLE} {why_not}"
+                findings.append(ImportFinding("unreadable-row", why, number))
         yield SessionLines(f"{tables.name}: {session}", b"".join(lines), tuple(findings))
 
 

@@ -169,7 +169,7 @@ def _generations(session: StoredSession) -> tuple[list[list[NeutralLine]], int]:
                 kept = []
         found[-1].append(one)
         so_far.append(one)
-        if kept and (_is_summary(message) or message.kind == "compaction"):  # it stands behind the summary
+        if kept and (_is_summary(message) or message.kind == "compaction"):  # it follows the summary
             found[-1] += kept
             kept = []
     return found if found[0] or len(found) == 1 else found[1:], left

@@ -1,4 +1,4 @@
-"""What a writer of another program's sessions needs of a conversation: messages in that program's form, each with its time."""
+"""Shared by the writers of other programs' sessions: the messages of a conversation in a program's form, each with its time."""
 
 from __future__ import annotations
 

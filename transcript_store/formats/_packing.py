@@ -1,7 +1,7 @@
 r"""A line of a source, kept so that its bytes come out again (F3), without keeping the message in it twice.
 
-A packed line is its number and its object, in which everything that also stands in the message is a hole: ``{"\u0000": "/content/0"}``
-says where in the message to look. The line is rebuilt and compared before it is believed. A line that cannot be rebuilt (a
+A packed line is its number and its object, with a hole for everything that the message has: ``{"\u0000": "/content/0"}`` is a path in
+the message. The line is rebuilt and compared before the packed form is used. A line that cannot be rebuilt (a
 float spelled in another way, a key given twice, spaces) is kept as ``raw``, or as ``raw_base64`` if it is not UTF-8.
 """
 
@@ -72,7 +72,7 @@ def pack_line(
                     packed["end"] = end.decode()
                 return packed
         except (RecursionError, TypeError, ValueError):
-            pass  # too deep for Python, a lone surrogate, or a member that looks like a hole: the bytes say it
+            pass  # too deep for Python, a lone surrogate, or a member that looks like a hole: keep the bytes
     try:
         packed["raw"] = raw.decode()
     except UnicodeDecodeError:
@@ -241,10 +241,10 @@ def _at(message: Any, pointer: str) -> Any:
 
 # ---- redacted ----
 #
-# A plan without secrets: its messages, what is kept of its lines, and what it says of itself.
+# A plan without secrets: its messages, its packed lines, and its own facts.
 #
-# The same plan with the same redactor is always the same, so an import again meets what is on record. What a reader tells apart,
-# a session by its id and a line by its number, stays.
+# The same plan with the same redactor gives the same result, so a later import matches the record. Ids of sessions and numbers of
+# lines stay.
 
 
 def redacted_plan(plan: SessionPlan, redactor: SecretRedactor) -> SessionPlan:
@@ -312,7 +312,7 @@ def _line(packed: Any, clean: Callable[[Any], Any]) -> Any:
 def redaction_of(redactor: SecretRedactor) -> dict[str, Any]:
     """What identifies a redactor's patterns. A pattern may be a secret, so 32 bits of its hash are stored."""
     patterns = {hashlib.sha256(text.encode()).hexdigest()[:8] for text in redactor.patterns}
-    from transcript_store.redaction import KNOWN  # its patterns take a while, and most of what is read is not redacted
+    from transcript_store.redaction import KNOWN  # its patterns take a while to load, and most imports are not redacted
 
     return {"known": KNOWN, "patterns": sorted(patterns)}
 

@@ -325,12 +325,12 @@ def _look_at(lines: KeptLines, learn: Callable[[PiFacts, dict[str, Any]], None])
             node.parent = parent.id
         node.model = look.models.setdefault(node.model, node.model)
         if node.id in look.by_id:
-            told = "the id of an earlier entry: the last one counts"
-            look.findings.append(lines.finding("duplicate-id", told, place))
+            why = "the id of an earlier entry: the last one counts"
+            look.findings.append(lines.finding("duplicate-id", why, place))
         look.nodes.append(node)
         if node.id:
             look.by_id[node.id] = node
-    if look.by_id:  # in a tree, a line without an id is nobody's parent, and never the leaf
+    if look.by_id:  # in a tree, a line without an id is never a parent or the leaf
         look.nodes = [node for node in look.nodes if look.by_id.get(node.id) is node]
     return look
 
@@ -473,7 +473,7 @@ def _parent_session(header: dict[str, Any]) -> str:
 
 # ---- pi writer ----
 #
-# A conversation as a new session of pi, which ``pi --session`` goes on with: the third version of its files.
+# A conversation as a new session of pi, which ``pi --session`` continues: the third version of its files.
 
 _APIS = {
     "claude": ("anthropic-messages", "anthropic"),

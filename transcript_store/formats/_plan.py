@@ -1,7 +1,7 @@
 """What an import would store, before anything is stored: a session of a source as a plan.
 
-A format's reader turns bytes or rows into plans. A plan is data: no file is open behind it, no clock was asked, and nothing of
-this library's folders is known. ``importing`` compares it with what is on record and writes the difference.
+A reader turns bytes or rows into plans. A plan is data: it opens no file, uses no clock, and knows nothing of this library's folders.
+``importing`` compares it with the record and writes the difference.
 
 Every line of a source ends in exactly one place (F6). An entry's ``lines`` names the lines that it accounts for:
 

@@ -112,17 +112,15 @@ def replayed(source: Source, first: Steps, again: Callable[[], Steps]) -> Replay
     findings = taken_back_finding(taken_back)
     if len(generations) == last + 1:
         return Replay(generations, findings)
-    message = (
-        f"it begins anew {last:,} times: what was said between the {joined:,}th time and the last is one generation"
-    )
+    message = f"it restarts {last:,} times: everything between restart {joined:,} and the last one is one generation"
     return Replay(generations, (ImportFinding("many-generations", message), *findings))
 
 
 def taken_back_finding(count: int) -> tuple[ImportFinding, ...]:
     """The finding about messages that the user took back."""
     said = "1 message was" if count == 1 else f"{count:,} messages were"
-    told = f"{said} taken back: kept in an earlier generation, which `show --generation` shows"
-    return (ImportFinding("left-branch", told),) if count else ()
+    why = f"{said} taken back: kept in an earlier generation, which `show --generation` shows"
+    return (ImportFinding("left-branch", why),) if count else ()
 
 
 def _size(entry: PlannedRecord) -> int:

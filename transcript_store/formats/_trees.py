@@ -20,7 +20,7 @@ from transcript_store.messages import left_of
 
 # ---- left ----
 #
-# What was said on a branch that the conversation left: events that keep it, so that it can be shown, found and exported.
+# Messages on a branch that the conversation left: events keep them, so that they can be shown, found and exported.
 #
 # Such an event has ``extra.left_branch``: the ``message`` in its provider's form, and what belongs to it beside (model, usage,
 # scaffolding).
@@ -125,11 +125,11 @@ def way_to(
             while at >= 0 and before[at].place in seen:
                 at -= 1
             parent = before[at] if at >= 0 else None
-            told = "it follows the line before it" if parent is not None else "the conversation starts here"
-            findings.append(lines.finding("dangling-parent", f"its parent is not in this file: {told}", node.place))
+            why = "it follows the line before it" if parent is not None else "the conversation starts here"
+            findings.append(lines.finding("dangling-parent", f"its parent is not in this file: {why}", node.place))
         elif parent.place in seen:
-            told = "its parent is one of its descendants: the conversation starts here"
-            findings.append(lines.finding("cycle", told, node.place))
+            why = "its parent is one of its descendants: the conversation starts here"
+            findings.append(lines.finding("cycle", why, node.place))
             parent = None
         node = parent
     return way[::-1]
@@ -142,8 +142,8 @@ def way_through(
     ids = {node.id for node in nodes if node.id}
     if any(node.parent in ids for node in nodes):
         return way_to(leaf, by_id, nodes, lines, findings)
-    told = "its parent is not in this file, and no line here has one that is: the order of the lines counts"
-    findings += [lines.finding("dangling-parent", told, node.place) for node in nodes if node.parent]
+    why = "its parent is not in this file, and no line here has one that is: the order of the lines counts"
+    findings += [lines.finding("dangling-parent", why, node.place) for node in nodes if node.parent]
     return list(nodes)
 
 

@@ -120,7 +120,7 @@ class _Chat:
         path, requests = operation_path(value), objects(self.state.get("requests"))
         kept = value.get("i") if value.get("kind") == PUSH and path == ["requests"] else len(requests)
         if type(kept) is int and 0 <= kept < len(requests) and self._may_begin(kept):
-            yield from self._requests_out(0)  # the user went back: what was said until then is a generation
+            yield from self._requests_out(0)  # the user went back: the messages so far are a generation
             before = list(requests[:kept])
             yield Restart(taken_back=len(requests) - kept)
             self.state = {**self.state, "requests": before}

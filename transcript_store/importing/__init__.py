@@ -6,7 +6,7 @@
     from transcript_store.importing import import_conversations
 
     library = ConversationLibrary("chats")
-    for report in import_conversations(["sessions"], library):  # or discover(): what is on this machine
+    for report in import_conversations(["sessions"], library):  # or discover(): this machine's sessions
         print(report.action, report.id, report.messages, report.findings, report.reason)
 
 docs/import.md has the promises F1 to F8.

@@ -1,18 +1,17 @@
-"""What of a plan is on record already, and what follows from that.
+"""Compare a plan with the conversation on record, and decide.
 
-A conversation holds the plan's generations in their order, each from its own replace. The live one is compared record by record
-with the plan's generation that its note names:
+A conversation has the plan's generations in their order, each from its own replace. The live one is compared record by record with
+the plan's generation that its note names:
 
-* what was imported is the beginning of the plan's: the rest is appended, and what comes after it replaces it;
-* it is not: the source was rewritten. From the first generation that differs on, the plan's replace what there is;
-* there are records that no import wrote: somebody went on here. Nothing is written, and if the source changed too, the two
-  have diverged (F5).
+* the import is the start of the plan's: the rest is appended, and later generations replace it;
+* it is not: the source was rewritten. The plan's generations replace it from the first that differs on;
+* there are records that no import wrote: the conversation was continued here. Nothing is written, and if the source changed too,
+  the two have diverged (F5).
 
-Messages whose provider has another form than those on record replace them, all in one commit with the provider.
+Messages in another provider's form than those on record replace them, in one commit with the provider.
 
-An export of a site, or rows that their program updates in place (a plan with an ``edition``), is compared by its messages, for what
-stands around them changes.
-The newer edition counts, whatever its file is called; an older one changes nothing.
+An export of a site, or rows that their program updates in place (a plan with an ``edition``), is compared by its messages, because
+their surroundings change. The newer edition counts, whatever its file is called; an older one changes nothing.
 """
 
 from __future__ import annotations
@@ -315,7 +314,7 @@ def _first_that_differs(conversation: ConversationStore, plan: SessionPlan, numb
     stored = archived(conversation)
     for k in range(min(number, len(plan.generations))):
         if k not in stored:
-            continue  # it was there, and somebody deleted it: a leaked secret does not come back
+            continue  # it was deleted here: a leaked secret does not come back
         compared = _compare(conversation.iter_records(generation=stored[k]), plan.generations[k]())
         if not compared.is_prefix or next(compared.rest, None) is not None:
             return k

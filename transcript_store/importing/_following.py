@@ -1,6 +1,6 @@
-"""Sources that change: which of them changed since they were imported, and have been quiet since.
+"""Sources that changed since they were imported, and have been quiet since.
 
-A program writes a reply line by line, over seconds. One that was imported in the middle would come as a rewritten one.
+A program writes a reply line by line, over seconds. A source that was imported in between would look rewritten later.
 """
 
 from __future__ import annotations

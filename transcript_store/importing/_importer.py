@@ -1,8 +1,8 @@
-"""A plan becomes a conversation, or what is new of it does.
+"""Write a plan into a conversation, or its new records.
 
-Each write is one commit of the store, and what is on record tells how far an import came (F4): a conversation is created with
-the plan's first generation, each next one replaces it, what grew is appended. An import that was killed is gone on with by
-the next one, which finds a beginning of the plan and has the rest to do.
+Each write is one commit of the store, and the record shows how far an import came (F4): the plan's first generation creates the
+conversation, each next one replaces it, new records are appended. After a kill the next import finds the start of the plan, and
+does the rest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What programs keep on this machine, before anything is imported: how many sessions, from when to when, how large.
+"""The sessions of programs on this machine before an import: how many, from when to when, how large.
 
-A file is a session, and its time is when it last changed; nothing of it is read. A database is opened, and asked for the times of its
-sessions, if its reader knows them.
+A file is a session with its last change as its time, and is not read. A database is opened for the times of its sessions, if its
+reader knows them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Several at once: where one is written with syncs, others can be read and written while it waits for the disk."""
+"""Threads and processes: while one source waits for a sync, others are read and written."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _log = logging.getLogger(__name__)
 
 def may_fork() -> bool:
     """True if a forked child would be whole: it has one thread, and the locks that the others held. Elsewhere systems forbid it."""
-    with suppress(OSError):  # no /proc: nobody tells
+    with suppress(OSError):  # no /proc
         return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1
     return False
 

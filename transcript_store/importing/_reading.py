@@ -1,4 +1,4 @@
-"""Sources, read: which reader a source is for, what its sessions are, and what became of each."""
+"""Read sources: choose the reader, plan the sessions, report each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan's entries as the records that are stored: what of an entry the store takes, and at what time it stands there."""
+"""Planned records as they are stored: the parts that the store accepts, and their times."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def same(record: Record, entry: PlannedRecord) -> bool:
 
 
 def behind(record: Record, entry: PlannedRecord) -> tuple[PlannedRecord, ...] | None:
-    """The planned record without what is on record: nothing if all of it is. Of a run of empty lines that grew these are the new
+    """The planned record without the part on record: nothing if all of it is. Of a run of empty lines that grew these are the new
     lines.
 
     None if the record is another one.

@@ -1,4 +1,4 @@
-"""What became of a session: counted over the lines of its source, so that none is lost in silence (F6)."""
+"""The report of a session, counted over the lines of its source, so that no line is lost silently (F6)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How sources and conversations looked when they were last compared: what looks the same is not read again.
+"""Stamps of sources and conversations at their last comparison: unchanged files are not read again.
 
-A file of JSON in a cache folder, derived and disposable: a stamp that is missing or wrong costs time and nothing else. A stamp
-counts only while both still look as they did, the source's file and the transcript. So a conversation that was deleted, gone on with
-or put back from a backup is compared anew. There is one file a library; that of a library that is gone goes too.
+A JSON file in a cache folder, derived and disposable: a missing or wrong stamp costs only time. A stamp counts only while both the
+source's file and the transcript are unchanged. So a conversation that was deleted, continued or restored from a backup is compared
+again. There is one file per library; it is removed with the library.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Stamps:
             if not all(self._is_as_it_was(said, format, takes_empty=takes_empty) for said in sessions):
                 return None
             return [_report(source.path, *said) for said in sessions]
-        except (IndexError, ValueError, TypeError):  # somebody else wrote it
+        except (IndexError, ValueError, TypeError):  # another program wrote it
             return None
 
     def sessions(self, path: str, format: str | None, *, takes_empty: bool = False) -> dict[str, ImportReport]:

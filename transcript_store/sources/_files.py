@@ -159,7 +159,7 @@ class _Folder:
 
     def names(self) -> Iterator[str]:
         if not any(os.path.lexists(os.path.join(self._folder, name)) for name in _OF_AN_EXPORT):
-            return  # a folder of downloads, say
+            return  # such as a folder of downloads
         for path, folders, files in os.walk(self._folder):
             below = os.path.relpath(path, self._folder)
             if below.count(os.sep) >= _DEEPEST_OF_AN_EXPORT:
@@ -186,7 +186,7 @@ def open_source(path: str) -> Iterator[int]:
     with ExitStack() as stack:
         try:
             require_regular(path, os.lstat(path))
-            # Between the look and the opening somebody may put something else there: then O_NOFOLLOW refuses a link,
+            # Another file may take its place between lstat and open: then O_NOFOLLOW refuses a link,
             # O_NONBLOCK does not wait at a FIFO, and the second look refuses whatever else it is.
             handle = stack.enter_context(descriptor(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK))
         except OSError as error:
@@ -224,7 +224,7 @@ def require_regular(path: str, status: os.stat_result) -> None:
 
 # ---- archives ----
 #
-# Members of an archive, by name only: nothing is unpacked to where a member's name says, and no bomb fills the disk.
+# Members of an archive, by name only: nothing is unpacked to the path in a member's name, and no bomb fills the disk.
 
 ZIP, ZSTANDARD = b"PK\x03\x04", b"\x28\xb5\x2f\xfd"
 LONGEST_MEMBER_BYTES = 4 << 30
@@ -341,7 +341,7 @@ def archive(name: str, handle: int) -> Iterator[zipfile.ZipFile]:
 
 # ---- tables ----
 #
-# Somebody else's SQLite database: rows by the names of columns, and nothing of it is written, locked for long, or believed.
+# A foreign SQLite database: rows by the names of columns; opened read-only, never locked for long, and not trusted.
 #
 # How it is opened depends on what a program that uses it, or was killed, left beside it:
 #
@@ -467,7 +467,7 @@ def _in_place(path: str, handle: int) -> sqlite3.Connection | None:
             connection.close()
             if not isinstance(error, sqlite3.OperationalError):
                 raise
-            return None  # the index has to be made anew, or the program holds its locks for itself
+            return None  # the index must be rebuilt, or the program has an exclusive lock
         return connection
     if wal is not None and wal.st_size:
         return None

@@ -107,7 +107,7 @@ def _row(path: str, session: str | None) -> dict[str, Any]:
     name = os.path.basename(path)[:-5]
     row |= {"id": row["id"] if isinstance(row["id"], str) else name, "session_id": session}
     if session is not None:
-        row["time_updated"] = status.st_mtime_ns  # of a message or a part nothing else says when it changed
+        row["time_updated"] = status.st_mtime_ns  # the only sign that a message or a part changed
     return row | {
         "data": raw.decode(errors="replace"),
         "revert": None if revert is None else orjson.dumps(revert).decode(),

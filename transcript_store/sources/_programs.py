@@ -28,7 +28,7 @@ from transcript_store.sources._folders import ANCHORS, without_parts
 # Formats that other packages bring: the entry points of the group ``transcript_store.formats``.
 #
 # A name is known from a package's metadata alone. Its code is imported when a format of that name is asked for, or when the format has to
-# be told from the bytes. A package that is broken is an error with its name, and hinders nobody else.
+# be told from the bytes. A broken package raises an error that names it; the others keep working.
 
 GROUP = "transcript_store.formats"
 BUILT_IN = frozenset({*(reader.name for reader in READERS), *(writer.name for writer in WRITERS)})
@@ -279,7 +279,7 @@ def session_at(
                 try:
                     status = os.lstat(path)
                 except OSError:
-                    return None  # deleted just now, or its folder cannot be listed: a look at all folders says so
+                    return None  # deleted just now, or its folder cannot be listed, which discover() reports
                 return _found(path, status, place.program) if stat.S_ISREG(status.st_mode) else None
     return None
 
@@ -327,7 +327,7 @@ def _sessions_around(top: str) -> frozenset[str]:
 def _found(path: str, status: os.stat_result, program: str | None = None, *, is_expected: bool = True) -> FoundSource:
     size, mtime_ns, ctime_ns = status.st_size, status.st_mtime_ns, status.st_ctime_ns
     if not path.endswith(_NO_DATABASES):
-        with suppress(OSError):  # the newest rows of a database stand in its write-ahead log, and it changes alone
+        with suppress(OSError):  # the newest rows of a database are in its write-ahead log, which changes alone
             wal = os.lstat(f"{path}-wal")
             size, mtime_ns = size + wal.st_size, max(mtime_ns, wal.st_mtime_ns)
             ctime_ns = max(ctime_ns, wal.st_ctime_ns)

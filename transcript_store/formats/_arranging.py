@@ -106,6 +106,7 @@ def messages_of(
     found: list[dict[str, Any]] = []
     origins: list[tuple[int, ...]] = []
     for turn, origin in zip(arranged.turns, arranged.origins, strict=True):
+        # The provider gets its own object back, with members that this library does not know.
         own = turn.own if turn.provider == form.name else None
         made = [own] if own is not None else form.messages_of(turn)
         found += made

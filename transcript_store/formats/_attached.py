@@ -15,6 +15,7 @@ from transcript_store.formats._members import Json, text_member
 from transcript_store.formats._rows import object_beside
 
 LONGEST_BYTES = 16 << 20
+"""A larger file stays a name: base64 in a message costs a third more than its bytes."""
 _FILE_ID = re.compile(r"file[-_][A-Za-z0-9]+")
 _NAMES = "conversation_asset_file_names.json"
 _BEGINS = (

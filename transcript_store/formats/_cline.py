@@ -65,6 +65,7 @@ class Cline:
             git_branch=obj(obj(session.home.get("metadata")).get("git")).get("branch"),
             part_of=first_text(session.parent, item.get("parentTaskId")),
         )
+        # The program rewrites the document with each turn. With an edition the import compares messages, so growth is appended.
         provider, edition = session.provider if session.speaks else None, session.edition()
         count = len(session.lines)
         yield facts.plan(self.name, count, said, provider, losses, findings=session.findings, edition=edition)

@@ -94,6 +94,8 @@ def _plan(source: Source, lines: list[SourceLine]) -> SessionPlan:
     speaks = any(value.get("role") in ("user", "assistant") for value in values)
     parent = place["parent"] if place is not None and place["parent"] != place["id"] else None
     first = hashlib.sha256(lines[0].raw.strip()).hexdigest()
+    # Only the path has the id. Elsewhere two transcripts that start with one prompt would claim it, so the first line decides. The
+    # database has more of the same session, so "/transcript" makes this another conversation.
     known_as = first if place is None else f"{place['id']}/transcript"
     facts = facts_of(session=known_as, model=model, part_of=parent and f"{parent}/transcript")
     return facts.plan(Cursor.name, again, said, provider if speaks else None, losses)

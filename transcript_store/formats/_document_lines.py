@@ -56,6 +56,7 @@ def lines_of_document(source: Source, member: str = "messages") -> tuple[list[So
     messages = objects(value.get(member))
     about = {name: found for name, found in value.items() if name != member}
     pieces = pieces_within(text, member)
+    # The pieces come from the text and the messages from the parser, which drops the first of two equal members.
     if len(pieces) != 1 + len(messages):
         return [SourceLine(1, 0, raw, value)], [*findings, ImportFinding("twice", _TWICE, 1, 0)]
     if around:  # what was put around an array is taken off again

@@ -75,6 +75,7 @@ class Goose:
 
 
 def _message(number: int, row: Json) -> GooseMessage:
+    # A compaction changes this column of old rows. It is not part of the line, or every compaction would rewrite all of them.
     seen = obj(parse_object((text_member(row.pop("metadata_json")) or "{}").encode(errors="replace")))
     content = objects_on(row["content_json"])
     return GooseMessage([row_line(number, row)], row, content, seen.get("agentVisible") is not False, seen)

@@ -100,6 +100,7 @@ class Hermes:
 
 def _rows_in(source: Any, where: Json) -> Iterator[HermesRow]:
     for number, row in enumerate(rows_of(source, "messages", (*_MESSAGE, *_STANDING), ("id",), where), 1):
+        # A compaction changes these columns of old rows: in the line they would make it another one.
         standing = {name: row.pop(name) for name in _STANDING}
         yield HermesRow(row_line(number, row), row, **standing)
 

@@ -115,6 +115,7 @@ class SourceLines:
         if zeros := raw.count(b"\x00") - text.count(b"\x00"):
             self._find("nul", f"{zeros:,} NUL {'byte' if zeros == 1 else 'bytes'}, as a power loss leaves them", offset)
         if value is None:
+            # Programs read such a line, so an import does: events would hide its text from searches. The bytes are kept.
             value, odd = read_object(text)
             for kind, message in odd:
                 self._find(kind, message, offset)

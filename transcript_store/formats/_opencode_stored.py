@@ -114,6 +114,7 @@ def _message(
     if kind is None:
         data["role"] = kind = text_member(data.get("role")) or "unreadable"
         kept["parts"] = found
+        # The program adds the patches to a prompt long after it: they would change a line that is on record.
         if kind == "user" and kept["data"] is not row["data"]:
             kept["data"] = {name: member for name, member in kept["data"].items() if name != "summary"}
     parts = [one for one in found if isinstance(one, dict)] or _of_second_version(kind, data)

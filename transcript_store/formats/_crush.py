@@ -20,12 +20,12 @@ from transcript_store.formats._members import Json, obj, text_in, text_member
 from transcript_store.formats._neutral import Block, Call, Media, Result, Text, arguments_of, media_at
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead, Tables
 from transcript_store.formats._replay import Replay, Restart, Steps
-from transcript_store.formats._rows import columns, row_line, rows_of
+from transcript_store.formats._rows import column_names, row_line, rows_of
 from transcript_store.formats._scaffolding import marked_summary
 from transcript_store.formats._times import time_in_either
 
-_SESSION = columns("id parent_session_id title created_at updated_at prompt_tokens completion_tokens cost")
-_MESSAGE = columns("id session_id role parts model provider created_at finished_at is_summary_message")
+_SESSION = column_names("id parent_session_id title created_at updated_at prompt_tokens completion_tokens cost")
+_MESSAGE = column_names("id session_id role parts model provider created_at finished_at is_summary_message")
 
 
 class Crush:

@@ -29,7 +29,7 @@ from transcript_store.formats._messages_api import named_provider, said_drafts, 
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft, Steps
-from transcript_store.formats._rows import is_file
+from transcript_store.formats._rows import is_file_source
 from transcript_store.formats._scaffolding import marked, texts_in
 
 _ID = r"[A-Za-z0-9_-]{8,80}"
@@ -60,7 +60,7 @@ class Cursor:
         return [*store_times(source), *editor_times(source)]
 
     def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
-        if not is_file(source):
+        if not is_file_source(source):
             yield from store_plans(source)
             yield from editor_plans(source, skip)
             return

@@ -28,15 +28,23 @@ from transcript_store.formats._messages_api import named_provider, said_drafts, 
 from transcript_store.formats._neutral import Losses, Result, Text
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps
-from transcript_store.formats._rows import columns, is_file, row_line, rows_of, sessions_in, spans_of, stamps_in
+from transcript_store.formats._rows import (
+    column_names,
+    is_file_source,
+    row_line,
+    rows_of,
+    sessions_in,
+    spans_of,
+    stamps_in,
+)
 from transcript_store.formats._scaffolding import Scaffolding, marked, marked_summary
 from transcript_store.formats._times import time_member
 
-_SESSION = columns(
+_SESSION = column_names(
     "id name description session_type working_dir created_at provider_name model_config_json parent_session_id"
 )
-_MESSAGE = columns("message_id role content_json created_timestamp tokens")
-_COUNTS = columns("input_tokens output_tokens cache_read_tokens cache_write_tokens")
+_MESSAGE = column_names("message_id role content_json created_timestamp tokens")
+_COUNTS = column_names("input_tokens output_tokens cache_read_tokens cache_write_tokens")
 _LEDGER = ("id", "created_timestamp", "model", *_COUNTS, "cost", "is_compaction")
 _SCAFFOLDING = Scaffolding(frozenset({"info-msg", "system-reminder"}))
 
@@ -62,7 +70,7 @@ class Goose:
         return spans_of((row["created_at"], row["updated_at"]) for row in rows)
 
     def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
-        if is_file(source):
+        if is_file_source(source):
             yield from _of_lines(source)
             return
         for row in sessions_in(source, _SESSION, ("created_at", "id"), skip):

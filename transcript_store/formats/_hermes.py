@@ -38,8 +38,8 @@ from transcript_store.formats._openclaw import SessionLines
 from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps
 from transcript_store.formats._rows import (
-    columns,
-    is_file,
+    column_names,
+    is_file_source,
     row_line,
     rows_of,
     seconds_of,
@@ -50,14 +50,14 @@ from transcript_store.formats._rows import (
 from transcript_store.formats._times import time_member, time_of_member
 from transcript_store.formats._trees import left_draft
 
-_SESSION = columns("id source model model_config system_prompt parent_session_id started_at cwd git_branch title")
-_MESSAGE = columns(
+_SESSION = column_names("id source model model_config system_prompt parent_session_id started_at cwd git_branch title")
+_MESSAGE = column_names(
     "id session_id role content tool_call_id tool_calls tool_name timestamp token_count finish_reason reasoning "
     "reasoning_content reasoning_details codex_reasoning_items codex_message_items api_content"
 )
 _STANDING = ("active", "compacted")
 """Columns that a compaction changes. They are not part of a row's line, which would change with them."""
-_USED = columns("session_id model task first_seen last_seen")
+_USED = column_names("session_id model task first_seen last_seen")
 
 
 class Hermes:
@@ -88,7 +88,7 @@ class Hermes:
         return spans_of((row["started_at"], last.get(row["id"])) for row in began)
 
     def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
-        if is_file(source):
+        if is_file_source(source):
             yield from map(_of_document, _documents(source))
             return
         for row in sessions_in(source, _SESSION, ("started_at", "id"), skip):

@@ -28,11 +28,11 @@ from transcript_store.formats._neutral import Losses
 from transcript_store.formats._openclaw import SessionLines
 from transcript_store.formats._plan import SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps
-from transcript_store.formats._rows import columns, file_of, is_file, object_beside, rows_of, spans_of
+from transcript_store.formats._rows import column_names, file_of, is_file_source, object_beside, rows_of, spans_of
 from transcript_store.formats._times import time_in_ms, time_of_member
 
 _TABLES = ("conversations_v2", "conversations")
-_ROW = columns("key conversation_id value created_at updated_at")
+_ROW = column_names("key conversation_id value created_at updated_at")
 
 
 class Kiro:
@@ -57,7 +57,7 @@ class Kiro:
         return [(began / 1000, changed / 1000) for began, changed in spans]
 
     def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
-        if is_file(source):
+        if is_file_source(source):
             yield from _of_lines(source)
             return
         seen: set[str] = set()

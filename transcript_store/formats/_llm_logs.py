@@ -38,15 +38,17 @@ from transcript_store.formats._neutral import (
 )
 from transcript_store.formats._neutral_lines import NeutralLine, neutral_records
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead, Tables
-from transcript_store.formats._rows import columns, row_line, rows_of, sql_time, sql_value
+from transcript_store.formats._rows import column_names, row_line, rows_of, sql_time, sql_value
 
 _COST = "input_tokens output_tokens token_details datetime_utc"
-_RESPONSE = columns(f"id conversation_id model resolved_model system prompt response reasoning options_json {_COST}")
-_TURN = columns(f"id thread_id tip_message_hash model resolved_model {_COST}")
-_THREAD = columns("id name tip_message_hash forked_from datetime_utc")
-_PART = columns("message_hash position type tool_name text payload")
-_CALL = columns("response_id id name arguments tool_call_id")
-_RESULT = columns("response_id id name output tool_call_id exception")
+_RESPONSE = column_names(
+    f"id conversation_id model resolved_model system prompt response reasoning options_json {_COST}"
+)
+_TURN = column_names(f"id thread_id tip_message_hash model resolved_model {_COST}")
+_THREAD = column_names("id name tip_message_hash forked_from datetime_utc")
+_PART = column_names("message_hash position type tool_name text payload")
+_CALL = column_names("response_id id name arguments tool_call_id")
+_RESULT = column_names("response_id id name output tool_call_id exception")
 
 
 class LlmLogs:
@@ -119,7 +121,7 @@ class _Stored:
         return next((text_member(row["content"]) or "" for row in found), "")
 
     def media(self, name: object) -> Media | None:
-        known = columns("type path url content")
+        known = column_names("type path url content")
         found = self.having("attachments", known, id=name) if isinstance(name, (int, str)) else []
         if not found:
             return None
@@ -238,7 +240,7 @@ def _response_step(stored: _Stored, number: int, row: Json) -> NeutralLine:
     asked: list[Block] = [_result(text_in(one, "tool_call_id"), text_in(one, "name"), one, []) for one in results]
     pieces = [stored.fragment(each["fragment_id"]) for each in fragments]
     asked.append(Text("\n".join(piece for piece in (*pieces, text_in(row, "prompt")) if piece)))
-    named = columns("response_id attachment_id order")
+    named = column_names("response_id attachment_id order")
     for each in stored.having("prompt_attachments", named, "order", response_id=key):
         asked += [media] if (media := stored.media(each["attachment_id"])) is not None else []
     said: list[Block] = [Thinking(text_in(row, "reasoning")), Text(text_in(row, "response"))]

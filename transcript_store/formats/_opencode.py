@@ -31,7 +31,7 @@ from transcript_store.formats._opencode_parts import about_stored_reply, asked_i
 from transcript_store.formats._opencode_stored import StoredMessage, StoredSession, exported_session, stored_sessions
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, SourceHead
 from transcript_store.formats._replay import Allowance, Replay
-from transcript_store.formats._rows import NOTHING, is_file, json_column, rows_of
+from transcript_store.formats._rows import NOTHING, is_file_source, json_column, rows_of
 from transcript_store.formats._scaffolding import marked, marked_summary
 from transcript_store.formats._times import time_in_ms, time_of_member
 from transcript_store.messages import provider_family
@@ -51,7 +51,7 @@ class OpenCode:
         return _written_by(head) == self.name
 
     def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
-        for session in exported_session(source) if is_file(source) else stored_sessions(source, skip):
+        for session in exported_session(source) if is_file_source(source) else stored_sessions(source, skip):
             yield self._plan(session)
 
     def session_stamps(self, source: Any) -> dict[str, str]:

@@ -14,10 +14,10 @@ from transcript_store.formats._document import LONGEST_BYTES, Span, pieces_withi
 from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._members import Json, obj, objects, text_member
 from transcript_store.formats._plan import ImportFinding
-from transcript_store.formats._rows import columns, json_column, row_line, rows_of, sql_value
+from transcript_store.formats._rows import column_names, json_column, row_line, rows_of, sql_value
 from transcript_store.messages import as_text
 
-_SESSION = columns(
+_SESSION = column_names(
     "id parent_id fork_session_id directory title version revert slug time_created time_updated time_archived"
 )
 _FORK = re.compile(r" \(fork #\d+\)\Z")

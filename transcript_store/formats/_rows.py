@@ -20,12 +20,12 @@ from transcript_store.formats._members import Json
 from transcript_store.formats._plan import Tables
 
 
-def columns(names: str) -> tuple[str, ...]:
+def column_names(names: str) -> tuple[str, ...]:
     """The names of columns, from a text that has blanks between them."""
     return tuple(names.split())
 
 
-def is_file(source: Any) -> bool:
+def is_file_source(source: Any) -> bool:
     """True for a :class:`Source`; False for :class:`Tables`."""
     return bool(source.size) or not hasattr(source, "columns")
 

@@ -23,13 +23,14 @@ from transcript_store.formats._members import Json, counts_of, first_text, obj, 
 from transcript_store.formats._neutral import Block, Call, Media, Result, Text, arguments_of
 from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead, Tables
 from transcript_store.formats._replay import Draft, Replay
-from transcript_store.formats._rows import columns, row_line, rows_of, unpacked_zstd
+from transcript_store.formats._rows import column_names, row_line, rows_of, unpacked_zstd
 from transcript_store.formats._scaffolding import marked
 
-_COLUMNS = columns("id parent_id summary created_at updated_at folder_paths data_type data")
+_COLUMNS = column_names("id parent_id summary created_at updated_at folder_paths data_type data")
 _LONGEST_BYTES = 256 << 20
 _COUNTS = {
-    name: name for name in columns("input_tokens output_tokens cache_creation_input_tokens cache_read_input_tokens")
+    name: name
+    for name in column_names("input_tokens output_tokens cache_creation_input_tokens cache_read_input_tokens")
 }
 
 

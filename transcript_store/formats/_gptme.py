@@ -22,12 +22,8 @@ from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, S
 from transcript_store.formats._scaffolding import marked
 
 _FILE = "conversation.jsonl"
-_USAGE = {
-    "input_tokens": "input_tokens",
-    "output_tokens": "output_tokens",
-    "cache_read_tokens": "cache_read_input_tokens",
-    "cache_creation_tokens": "cache_creation_input_tokens",
-}
+_USAGE = {"input_tokens": "input_tokens", "output_tokens": "output_tokens"}
+_USAGE |= {"cache_read_tokens": "cache_read_input_tokens", "cache_creation_tokens": "cache_creation_input_tokens"}
 _DATE = "0000-00-00-"
 
 

@@ -19,14 +19,10 @@ ANCHORS = frozenset(layout.anchor for layout in LAYOUTS)
 def layout_of(path: str) -> FolderLayout | None:
     """The layout of a session folder, if the file is its anchor; else None."""
     folder, name = os.path.split(path)
-    return next(
-        (
-            layout
-            for layout in LAYOUTS
-            if layout.anchor == name and os.path.isdir(os.path.join(folder, layout.beside[0]))
-        ),
-        None,
-    )
+    for layout in LAYOUTS:
+        if layout.anchor == name and os.path.isdir(os.path.join(folder, layout.beside[0])):
+            return layout
+    return None
 
 
 def without_parts(paths: Iterable[str]) -> set[str]:

@@ -16,16 +16,8 @@ import orjson
 from transcript_store.sources._files import Rows, Stamp, UnreadableSourceError, open_source
 
 _LONGEST_FILE_BYTES = 64 << 20
-_MEMBERS = {
-    "id": "id",
-    "parent_id": "parentID",
-    "directory": "directory",
-    "title": "title",
-    "version": "version",
-    "time_created": "time.created",
-    "time_updated": "time.updated",
-    "time_archived": "time.archived",
-}
+_MEMBERS = {name: name for name in ("id", "directory", "title", "version")} | {"parent_id": "parentID"}
+_MEMBERS |= {f"time_{name}": f"time.{name}" for name in ("created", "updated", "archived")}
 
 
 def is_stored_apart(path: str) -> bool:

@@ -9,7 +9,8 @@ import typing as _typing
 
 from transcript_store._lazy import lazy_names as _opened
 from transcript_store.formats._arranging import is_form_known, to_neutral
-from transcript_store.formats._neutral import Block, Call, Media, NeutralMessage, Other, Result, Text, Thinking
+from transcript_store.formats._blocks import Block, Call, Media, Other, Result, Text, Thinking
+from transcript_store.formats._neutral import NeutralMessage
 
 if _typing.TYPE_CHECKING:
     from transcript_store.formats._registry import READERS, WRITERS, generic_sessions

@@ -17,6 +17,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 
 from transcript_store.formats._acp_blocks import answer_of, blocks_of
+from transcript_store.formats._blocks import Block, Call, Result
 from transcript_store.formats._dialogue import Dialogue, merged_texts, thinking
 from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import SourceLine, SourceLines
@@ -30,7 +31,7 @@ from transcript_store.formats._members import (
     text_in,
     text_member,
 )
-from transcript_store.formats._neutral import Block, Call, Result, arguments_of
+from transcript_store.formats._neutral import arguments_of
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Allowance, Draft, Restart, Steps, replayed
 from transcript_store.formats._rows import object_beside

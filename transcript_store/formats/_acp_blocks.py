@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from transcript_store.formats._blocks import Block, Media, Text
 from transcript_store.formats._members import Json, first_text, obj, objects, text_in, text_member
-from transcript_store.formats._neutral import Block, Media, Text
 from transcript_store.messages import as_text
 
 

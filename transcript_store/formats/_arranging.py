@@ -18,20 +18,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from transcript_store.formats._blocks import Block, Call, Media, Other, Result, Text, Thinking
 from transcript_store.formats._forms import ChatCompletions, Claude, Gemini, PydanticAi, Responses, is_item
-from transcript_store.formats._neutral import (
-    Block,
-    Call,
-    Form,
-    Losses,
-    Media,
-    NeutralMessage,
-    Other,
-    Result,
-    Role,
-    Text,
-    Thinking,
-)
+from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Role
 from transcript_store.messages import provider_family
 
 if TYPE_CHECKING:

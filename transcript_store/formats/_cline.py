@@ -19,13 +19,14 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 
+from transcript_store.formats._blocks import Result, Text
 from transcript_store.formats._cline_messages import answered, is_hidden, is_message, typed_in_cline, usage_in
 from transcript_store.formats._document_lines import lines_of_document, objects_on
 from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._members import Json, count_member, first_text, obj, objects, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, turn_in, walked
-from transcript_store.formats._neutral import Losses, Result, Text
+from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps
 from transcript_store.formats._rows import file_of, object_beside, text_beside

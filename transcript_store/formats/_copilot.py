@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from transcript_store.formats._arranging import FORMS
+from transcript_store.formats._blocks import Block, Call, Media, Result, Text, Thinking
 from transcript_store.formats._document import parse_object
 from transcript_store.formats._document_lines import lines_of_document
 from transcript_store.formats._facts import SessionFacts, facts_of
@@ -36,18 +37,7 @@ from transcript_store.formats._members import (
     text_in,
     text_member,
 )
-from transcript_store.formats._neutral import (
-    Block,
-    Call,
-    Form,
-    Losses,
-    Media,
-    NeutralMessage,
-    Result,
-    Text,
-    Thinking,
-    arguments_of,
-)
+from transcript_store.formats._neutral import Form, Losses, NeutralMessage, arguments_of
 from transcript_store.formats._neutral_lines import NeutralLine, drafts_of
 from transcript_store.formats._plan import ImportFinding, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft, Replay, Restart, Steps, replayed

@@ -11,19 +11,9 @@ import binascii
 from collections.abc import Iterable
 
 from transcript_store.conversation import ConversationMetadata, Record
+from transcript_store.formats._blocks import Block, Call, Media, Other, Result, Text, Thinking
 from transcript_store.formats._members import Json, present, text_in
-from transcript_store.formats._neutral import (
-    Block,
-    Call,
-    Losses,
-    Media,
-    NeutralMessage,
-    Other,
-    Result,
-    Role,
-    Text,
-    Thinking,
-)
+from transcript_store.formats._neutral import Losses, NeutralMessage, Role
 from transcript_store.formats._outgoing import ProgramForm, arranged_records, json_line
 from transcript_store.formats._plan import WrittenSession
 

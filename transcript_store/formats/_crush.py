@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from transcript_store.formats._blocks import Block, Call, Media, Result, Text
 from transcript_store.formats._dialogue import Dialogue, thinking
 from transcript_store.formats._document_lines import objects_on
 from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._members import Json, obj, text_in, text_member
-from transcript_store.formats._neutral import Block, Call, Media, Result, Text, arguments_of, media_at
+from transcript_store.formats._neutral import arguments_of, media_at
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead, Tables
 from transcript_store.formats._replay import Replay, Restart, Steps
 from transcript_store.formats._rows import column_names, row_line, rows_of

@@ -18,23 +18,14 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
+from transcript_store.formats._blocks import Block, Call, Media, Result, Text, Thinking
 from transcript_store.formats._cursor_blocks import merged, missing_messages
 from transcript_store.formats._document import parse_object
 from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._members import Json, counts_of, first_text, obj, objects, text_in, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, walked
-from transcript_store.formats._neutral import (
-    Block,
-    Call,
-    Losses,
-    Media,
-    NeutralMessage,
-    Result,
-    Text,
-    Thinking,
-    arguments_of,
-)
+from transcript_store.formats._neutral import Losses, NeutralMessage, arguments_of
 from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Steps
 from transcript_store.formats._rows import rows_of, spans_of, text_line

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from transcript_store.formats._blocks import Block, Call, Result, Text, Thinking
 from transcript_store.formats._forms import ChatCompletions
 from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._members import Json, present
-from transcript_store.formats._neutral import Block, Call, Losses, NeutralMessage, Result, Role, Text, Thinking
+from transcript_store.formats._neutral import Losses, NeutralMessage, Role
 from transcript_store.formats._replay import Draft
 
 PROVIDER = "openai-compatible"

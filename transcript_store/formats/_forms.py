@@ -9,21 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from transcript_store.formats._blocks import Block, Call, Media, Other, Result, Text, Thinking
 from transcript_store.formats._members import objects, text_in
-from transcript_store.formats._neutral import (
-    Block,
-    Call,
-    Media,
-    NeutralMessage,
-    Other,
-    Result,
-    Role,
-    Text,
-    Thinking,
-    arguments_of,
-    media_at,
-    own_of,
-)
+from transcript_store.formats._neutral import NeutralMessage, Role, arguments_of, media_at, own_of
 from transcript_store.messages import PROMPT_ROLES, as_text, document_in, pydantic_ai_in_claude_form
 
 _DOCUMENTS = frozenset({"application/pdf", "text/plain"})

@@ -18,6 +18,7 @@ from collections.abc import Container, Iterable, Iterator
 from functools import partial
 from typing import Any
 
+from transcript_store.formats._blocks import Result, Text
 from transcript_store.formats._document import parse_object
 from transcript_store.formats._document_lines import objects_on
 from transcript_store.formats._facts import facts_of
@@ -25,7 +26,7 @@ from transcript_store.formats._goose_contents import GooseMessage, give_usage, g
 from transcript_store.formats._lines import SourceLines
 from transcript_store.formats._members import Json, first_text, obj, objects, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, usage_of, walked
-from transcript_store.formats._neutral import Losses, Result, Text
+from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps
 from transcript_store.formats._rows import (

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from transcript_store.formats._blocks import Block, Call, Media, Result, Text, Thinking
 from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._members import Json, obj, objects, text_in, text_member
-from transcript_store.formats._neutral import Block, Call, Media, NeutralMessage, Result, Text, Thinking, arguments_of
+from transcript_store.formats._neutral import NeutralMessage, arguments_of
 from transcript_store.messages import as_text, provider_family
 
 _MILLISECONDS_FROM = 10**11

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from transcript_store.formats._blocks import Block, Call, Media, Result, Text, Thinking
 from transcript_store.formats._members import Json, obj, objects, text_in, text_member
-from transcript_store.formats._neutral import Block, Call, Media, NeutralMessage, Result, Text, Thinking, arguments_of
+from transcript_store.formats._neutral import NeutralMessage, arguments_of
 from transcript_store.formats._times import time_in_ms, time_member
 from transcript_store.messages import as_text, provider_family
 

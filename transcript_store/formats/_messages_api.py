@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from transcript_store.formats._arranging import FORMS
+from transcript_store.formats._blocks import Block, Call, Media, Result, Text, Thinking
 from transcript_store.formats._forms import Claude
 from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._members import Json, count_member
-from transcript_store.formats._neutral import Block, Call, Losses, Media, NeutralMessage, Result, Text, Thinking
+from transcript_store.formats._neutral import Losses, NeutralMessage
 from transcript_store.formats._neutral_lines import NeutralLine, drafts_of, form_by_name
 from transcript_store.formats._plan import Source
 from transcript_store.formats._replay import Draft, Replay, Steps, replayed

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from transcript_store.formats._blocks import Block, Media, Result, Text, Thinking
 from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._members import Json, obj, text_member
-from transcript_store.formats._neutral import Block, Form, Losses, Media, NeutralMessage, Result, Role, Text, Thinking
+from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Role
 from transcript_store.formats._plan import PlannedRecord
 from transcript_store.formats._replay import Draft
 from transcript_store.formats._trees import left_entry

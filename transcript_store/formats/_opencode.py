@@ -23,9 +23,10 @@ from functools import partial
 from typing import Any
 
 from transcript_store.formats._arranging import FORMS
+from transcript_store.formats._blocks import Text
 from transcript_store.formats._facts import facts_of
 from transcript_store.formats._members import Json, count_member, first_text, obj, text_member
-from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Text
+from transcript_store.formats._neutral import Form, Losses, NeutralMessage
 from transcript_store.formats._neutral_lines import NeutralLine, neutral_records
 from transcript_store.formats._opencode_parts import about_stored_reply, asked_in, form_of, provider_in, replied_in
 from transcript_store.formats._opencode_stored import StoredMessage, StoredSession, exported_session, stored_sessions

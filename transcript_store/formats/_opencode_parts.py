@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from transcript_store.formats._blocks import Block, Call, Media, Result, Text, Thinking
 from transcript_store.formats._members import (
     Json,
     count_member,
@@ -20,17 +21,7 @@ from transcript_store.formats._members import (
     text_in,
     text_member,
 )
-from transcript_store.formats._neutral import (
-    Block,
-    Call,
-    Media,
-    NeutralMessage,
-    Result,
-    Text,
-    Thinking,
-    arguments_of,
-    media_at,
-)
+from transcript_store.formats._neutral import NeutralMessage, arguments_of, media_at
 from transcript_store.formats._neutral_lines import form_by_name
 from transcript_store.messages import as_text, cost_in
 

@@ -12,19 +12,9 @@ from datetime import datetime
 
 from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.formats._arranging import form_family
+from transcript_store.formats._blocks import Block, Call, Media, Other, Result, Text, Thinking
 from transcript_store.formats._members import Json, obj, text_in
-from transcript_store.formats._neutral import (
-    Block,
-    Call,
-    Losses,
-    Media,
-    NeutralMessage,
-    Other,
-    Result,
-    Role,
-    Text,
-    Thinking,
-)
+from transcript_store.formats._neutral import Losses, NeutralMessage, Role
 from transcript_store.formats._opencode import exported_slug
 from transcript_store.formats._outgoing import ProgramForm, arranged_records
 from transcript_store.formats._plan import WrittenSession

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.formats._arranging import arranged_for, messages_of, to_neutral
-from transcript_store.formats._neutral import Block, Form, Losses, NeutralMessage, Result, Role
+from transcript_store.formats._blocks import Block, Result
+from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Role
 from transcript_store.formats._plan import Loss
 
 _MadeT = TypeVar("_MadeT")

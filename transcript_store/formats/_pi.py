@@ -25,23 +25,11 @@ from typing import Any
 from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.errors import InvalidMessageError
 from transcript_store.formats._arranging import FORMS, LOST_THINKING, as_said, form_family
+from transcript_store.formats._blocks import Block, Call, Media, Other, Result, Text, Thinking
 from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import KeptLines
 from transcript_store.formats._members import labels, obj, objects, text_in, text_member
-from transcript_store.formats._neutral import (
-    Block,
-    Call,
-    Form,
-    Losses,
-    Media,
-    NeutralMessage,
-    Other,
-    Result,
-    Role,
-    Text,
-    Thinking,
-    arguments_of,
-)
+from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Role, arguments_of
 from transcript_store.formats._neutral_lines import form_by_name
 from transcript_store.formats._openclaw import is_openclaw, sessions_of
 from transcript_store.formats._outgoing import ProgramForm, arranged_records, json_line

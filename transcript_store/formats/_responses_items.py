@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from transcript_store.formats._blocks import Block, Other, Result, Thinking
 from transcript_store.formats._forms import ChatCompletions, Responses
 from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._members import Json, text_in
-from transcript_store.formats._neutral import Block, Losses, NeutralMessage, Other, Result, Role, Thinking
+from transcript_store.formats._neutral import Losses, NeutralMessage, Role
 from transcript_store.formats._replay import Draft
 
 _ITEM, _CHAT = Responses(), ChatCompletions()

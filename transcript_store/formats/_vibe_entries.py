@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from transcript_store.formats._blocks import Block, Call, Result, Text
 from transcript_store.formats._dialogue import Dialogue, thinking
 from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._members import Json, obj, objects, text_in, text_member
-from transcript_store.formats._neutral import Block, Call, Result, Text, arguments_of
+from transcript_store.formats._neutral import arguments_of
 from transcript_store.formats._replay import Draft
 from transcript_store.formats._times import time_in_ms
 from transcript_store.messages import as_text

@@ -14,6 +14,7 @@ from itertools import repeat
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from transcript_store.formats._blocks import Result, Text
 from transcript_store.formats._dialogue import Dialogue
 from transcript_store.formats._document import parse_object
 from transcript_store.formats._document_lines import lines_of_document
@@ -30,7 +31,6 @@ from transcript_store.formats._members import (
     text_in,
     text_member,
 )
-from transcript_store.formats._neutral import Result, Text
 from transcript_store.formats._operations import PUSH, WHOLE, applied, is_operation, operation_path
 from transcript_store.formats._plan import ImportFinding, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Allowance, Draft, Restart, Steps, replayed

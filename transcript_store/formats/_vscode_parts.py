@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from transcript_store.formats._blocks import Block, Call, Media, Result, Text
 from transcript_store.formats._dialogue import thinking
 from transcript_store.formats._members import Json, first_text, obj, objects, text_in
-from transcript_store.formats._neutral import Block, Call, Media, Result, Text, arguments_of, media_at
+from transcript_store.formats._neutral import arguments_of, media_at
 
 
 def reply_blocks(request: Json) -> Iterator[Block]:

@@ -124,7 +124,7 @@ BROKEN = {
     "a_syntax_error": ("a = broken:a", "def (", "SyntaxError"),
     "a_module_that_is_not_there": ("a = nowhere:a", "", "ModuleNotFoundError"),
     "a_member_that_is_not_there": ("a = broken:a", "", "AttributeError"),
-    "no_format": ("a = broken:a", "a = 7", "no transcript_store.formats.Format, but int"),
+    "no_format": ("a = broken:a", "a = 7", "not a transcript_store.formats.Format, but int"),
     "an_empty_one": ("a = broken:a", GOOD + "a = Format()", "neither a reader nor a writer"),
     "another_name": (
         "a = broken:a",

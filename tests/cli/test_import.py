@@ -135,8 +135,8 @@ def test_what_was_left_out_is_said_and_counts(cli: Cli, tmp_path: Path) -> None:
     given = (str(tmp_path / "s.jsonl"), str(tmp_path / "other.json"))
     code, out, err = cli("import", *given, "--into", str(tmp_path / "chats"))
     assert code == 1
-    where = f"line 2, byte {len(lines(HI))}: this is no JSON"
-    assert f"{where} that can be read: unexpected end of data, at character 16\n" in out
+    where = f"line 2, byte {len(lines(HI))}: this is not readable JSON"
+    assert f"{where}: unexpected end of data, at character 16\n" in out
     assert "3 lines: 2 in messages, 1 in events, 0 left out" in out
     assert "other.json: refused" in err
     assert "--format" in err

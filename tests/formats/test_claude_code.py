@@ -309,6 +309,19 @@ def test_the_file_of_a_sub_agent_is_a_conversation_and_part_of_its_parents():
     assert texts_in(found) == ["You find it", "Found"]
 
 
+def test_a_branch_that_the_user_began_names_the_session_that_it_copied():
+    """``/branch`` copies the lines, and each says from where; what follows does not."""
+    copied = {"forkedFrom": {"sessionId": "first", "messageUuid": "u1"}}
+    found = plan(
+        [
+            line("u1", None, "one", **copied),
+            line("a1", "u1", "two", kind="assistant", **copied),
+            line("u2", "a1", "three"),
+        ]
+    )
+    assert (found.labels["forked_from"], texts_in(found)) == ("first", ["one", "two", "three"])
+
+
 def test_a_missing_parent_is_reported_and_what_stood_before_is_kept():
     values = [line("u1", None, "one"), line("a1", "u1", "two", kind="assistant"), line("u2", "lost", "three")]
     found = plan(values)

@@ -224,6 +224,11 @@ def test_an_agent_of_another_session_is_part_of_it():
     assert plan_of(spawned, said("user", "Hi")).labels == {"part_of": "parent"}
 
 
+def test_a_fork_names_the_session_that_it_copied():
+    fork = line("session_meta", id="fork", forked_from_id="first")
+    assert plan_of(fork, META, said("user", "Hi")).labels == {"forked_from": "first"}
+
+
 def test_files_of_early_2025():
     """The lines were the session and its items themselves."""
     head = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -212,6 +213,34 @@ def test_what_its_import_takes_is_read_too() -> None:
     assert (plan.session, plan.labels["title"]) == ("made-1", "Made")
 
 
+DOCUMENT = {
+    "sessionId": "hhh",
+    "startTime": "2025-10-08T21:10:16.398Z",
+    "chatMessages": [
+        {"role": "system", "content": "You are the Copilot CLI."},
+        {"role": "user", "content": "Add a server"},
+        {
+            "role": "assistant",
+            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "view", "arguments": "{}"}}],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "nothing there"},
+        {"role": "assistant", "content": "Done"},
+        {"role": "assistant", "content": ""},
+    ],
+    "timeline": [{"type": "user", "text": "Add a server"}],
+}
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_the_documents_of_2025(indent: int | None) -> None:
+    source = Bytes(json.dumps(DOCUMENT, indent=indent).encode())
+    assert Copilot().recognizes(head_of(source))
+    (plan,) = Copilot().plans(source)
+    assert (plan.session, plan.system_prompt, plan.provider) == ("hhh", "You are the Copilot CLI.", "openai-compatible")
+    assert messages(plan) == DOCUMENT["chatMessages"][1:5]
+    assert original(plan) == source.data
+
+
 def test_lines_that_a_crash_fused_or_tore() -> None:
     """Public reports: github/copilot-cli#2490, #2209, #2649, #4098: two objects on a line, NUL bytes at the end, U+2028 in a text."""
     whole = lines(START, USER, reply(3, "One\u2028line"))
@@ -239,4 +268,4 @@ def test_a_torn_event_before_a_whole_one_and_half_a_character() -> None:
 @few_or_many_seeds
 def test_the_contract_of_a_format(seeds: int) -> None:
     sample = lines(START, USER, reply(3, "I look.", request("c1", path="a")), done(4, "c1", "one"), reply(5, "Done."))
-    check_format(Copilot(), [sample, interchange()], CopilotWriter(), seeds=seeds)
+    check_format(Copilot(), [sample, interchange(), json.dumps(DOCUMENT).encode()], CopilotWriter(), seeds=seeds)

@@ -307,7 +307,7 @@ def test_a_parent_that_is_not_there_is_told_and_cuts_nothing_off(root):
     assert all(said in texts for said in ("Look for x", "It is there.", "Thanks", "You are welcome."))
     moved: list[Any] = [{**value, "parent": "gone"} if value["id"] == "u" else value for value in NODES[2:]]
     (other,) = plans_of(ChatGpt(), tree(*moved))
-    assert [(finding.kind, "begins here" in finding.message) for finding in other.findings] == [
+    assert [(finding.kind, "starts here" in finding.message) for finding in other.findings] == [
         ("dangling-parent", True),
         ("left-branch", False),
     ]

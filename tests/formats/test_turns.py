@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transcript_store.formats._arranging import FORMS, MISSING, OPENING, messages_of, to_neutral
-from transcript_store.formats._neutral import Call, Media, NeutralMessage, Result, Text, Thinking
+from transcript_store.formats._blocks import Call, Media, Result, Text, Thinking
+from transcript_store.formats._neutral import NeutralMessage
 from transcript_store.testing.strategies import json_values
 
 SCREENSHOT = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}

@@ -13,8 +13,9 @@ import pytest
 
 from tests.importing.helpers import imported, line
 from transcript_store import ConversationLibrary
+from transcript_store.formats._blocks import Other
 from transcript_store.formats._forms import Responses
-from transcript_store.formats._neutral import NeutralMessage, Other
+from transcript_store.formats._neutral import NeutralMessage
 
 ITEMS: list[dict[str, Any]] = [
     {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Look"}]},

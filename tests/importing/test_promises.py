@@ -556,7 +556,7 @@ def test_the_same_session_once_more_is_refused_as_the_first_one_is(
         first, same, other = import_conversations(claiming_one_id(path, "ab", "ab", "x"), library)
     assert first.action == "refused"
     assert (same.action, same.reason) == (first.action, first.reason)
-    assert (other.action, "stands before it" in str(other.reason)) == ("diverged", True)
+    assert (other.action, "an earlier session" in str(other.reason)) == ("diverged", True)
 
 
 def test_a_message_that_cannot_be_stored_is_an_event(source: Path, library: ConversationLibrary) -> None:

@@ -414,7 +414,7 @@ def test_a_folder_that_cannot_be_read_is_named(
         reports = list(import_conversations(found, library))
         refused = [report for report in reports if report.action == "refused"]
         assert [(report.source, report.reason) for report in refused] == [
-            (str(projects / "root's"), "cannot be looked through: Permission denied")
+            (str(projects / "root's"), "cannot be listed: Permission denied")
         ]
         assert len(reports) == 2
 
@@ -451,7 +451,7 @@ def test_a_database_that_is_swapped_is_not_copied(tmp_path: Path, monkeypatch: p
         with monkeypatch.context() as patch:
             patch.setattr(_files, "open_source", swapped)
             with (
-                pytest.raises(UnreadableSourceError, match="goes on writing"),
+                pytest.raises(UnreadableSourceError, match="keeps writing"),
                 _files.database(str(path), handle, stamp),
             ):
                 raise AssertionError("another database was believed to be this one")

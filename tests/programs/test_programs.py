@@ -23,7 +23,7 @@ from transcript_store import ConversationLibrary, verify
 from transcript_store.exporting import export
 from transcript_store.formats import WRITERS
 from transcript_store.formats._arranging import messages_of, to_neutral
-from transcript_store.formats._neutral import Call, Result, Text
+from transcript_store.formats._blocks import Call, Result, Text
 from transcript_store.importing import ImportReport, import_conversations
 
 pytestmark = pytest.mark.long

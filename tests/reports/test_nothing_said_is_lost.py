@@ -150,7 +150,7 @@ def rewound() -> ClaudeLines:
 def test_what_stands_on_a_branch_that_was_left_is_told_shown_found_and_exported(tmp_path: Path) -> None:
     got = imported(tmp_path, rewound().lines)
     (told,) = [finding.message for finding in got.report.findings if finding.kind == "left-branch"]
-    assert told.startswith("2 messages stand on branches")
+    assert told.startswith("2 messages are on branches")
     assert got.report.messages == 4
     assert "zebra" not in got.show()
     assert "left branches  2 messages; --branches shows them\n" in got.show()

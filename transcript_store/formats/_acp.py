@@ -1,11 +1,12 @@
-"""Logs of the Agent Client Protocol: ``session/update`` notifications, a line each, as Grok Build keeps a session in ``updates.jsonl``.
+"""Logs of the Agent Client Protocol: ``session/update`` notifications, one per line, as in Grok Build's ``updates.jsonl``.
 
 A line is ``{"method", "params": {"sessionId", "update": {"sessionUpdate", …}}}``, or its ``params`` alone; Grok adds ``timestamp``.
-What the user and the agent say comes in chunks. ``tool_call`` begins a call, ``tool_call_update`` has what is new of it: it has ended
-when its status is ``completed`` or ``failed``. A recorded ``session/prompt`` is what the user says.
+Messages come in chunks. ``tool_call`` starts a call, and ``tool_call_update`` has its changed members: the call has ended if its
+status is ``completed`` or ``failed``. A recorded ``session/prompt`` is the user's message.
 
-Grok's own updates: ``turn_completed`` with the tokens of a turn; ``rewind_marker``, which takes back all from a prompt on, by its number.
-``summary.json`` beside it has the title, the folder, the model and the parent. What a compaction left stands in other files.
+Grok's own updates: ``turn_completed`` has the tokens of a turn; ``rewind_marker`` takes back everything from a prompt on, by its
+number. ``summary.json`` beside it has the title, the folder, the model and the parent. The context after a compaction is in other
+files.
 
 Source: schema 1 of the protocol; xai-org/grok-build, ``session/storage/mod.rs``. It was not run.
 """
@@ -16,21 +17,29 @@ import hashlib
 from collections.abc import Iterable, Iterator
 
 from transcript_store.formats._acp_blocks import answer_of, blocks_of
-from transcript_store.formats._dialogue import PROVIDER, Dialogue, merged_texts, thinking
-from transcript_store.formats._document import Json, count_member, first_text, labels, obj, text_member, time_member
+from transcript_store.formats._blocks import Block, Call, Result
+from transcript_store.formats._dialogue import Dialogue, merged_texts, thinking
+from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._neutral import Block, Call, Result, arguments_of, text_in
+from transcript_store.formats._members import (
+    Json,
+    count_member,
+    counts_of,
+    first_text,
+    obj,
+    present,
+    text_in,
+    text_member,
+)
+from transcript_store.formats._neutral import arguments_of
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Allowance, Draft, Restart, Steps, replayed
 from transcript_store.formats._rows import object_beside
+from transcript_store.formats._times import time_in_ms, time_member
 
-_MILLISECONDS = 1000
 _ENDED = ("completed", "failed")
-_USAGE = {
-    "prompt_tokens": ("inputTokens", "input_tokens"),
-    "completion_tokens": ("outputTokens", "output_tokens"),
-    "total_tokens": ("totalTokens", "total_tokens"),
-}
+_USAGE = {"inputTokens": "prompt_tokens", "outputTokens": "completion_tokens", "totalTokens": "total_tokens"}
+_USAGE |= {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens", "total_tokens": "total_tokens"}
 
 
 class AcpUpdates:
@@ -46,29 +55,25 @@ class AcpUpdates:
         said = replayed(source, session.walk(lines), lambda: _Updates(source).walk(SourceLines(source)))
         if not lines.count:
             return
-        about = object_beside(source, "summary.json")
-        is_part = about.get("session_kind") == "subagent"
-        yield SessionPlan(
-            format=self.name,
-            session=session.id or session.first,
-            lines=lines.count,
-            generations=said.generations,
-            provider=PROVIDER if session.dialogue.speaks else None,
-            model=session.model or text_member(about.get("current_model_id")),
-            labels=labels(
-                title=first_text(about.get("generated_title"), session.title, about.get("session_summary")),
-                cwd=obj(about.get("info")).get("cwd"),
-                git_branch=about.get("head_branch"),
-                **{"part_of" if is_part else "forked_from": about.get("parent_session_id")},
-            ),
-            findings=(*lines.findings, *said.findings),
-            losses=session.dialogue.losses.found(),
-            tail=lines.tail,
-        )
+        about, facts, dialogue = object_beside(source, "summary.json"), session.facts, session.dialogue
+        facts.last(title=about.get("generated_title"))
+        facts.first(session=session.first, **facts_in_summary(about))
+        yield facts.plan(self.name, lines, said, dialogue.provider, dialogue.losses)
+
+
+def facts_in_summary(about: Json) -> Json:
+    """The facts that Grok Build keeps beside a session, in ``summary.json``."""
+    return {
+        "title": first_text(about.get("generated_title"), about.get("session_summary")),
+        "model": about.get("current_model_id"),
+        "cwd": obj(about.get("info")).get("cwd"),
+        "git_branch": about.get("head_branch"),
+        "part_of" if about.get("session_kind") == "subagent" else "forked_from": about.get("parent_session_id"),
+    }
 
 
 def _update(value: Json) -> Json:
-    """What a line says of the session; empty if it says nothing of one."""
+    """The update that a line carries; empty if it carries none."""
     params = obj(value.get("params")) if "params" in value else value
     if value.get("method") == "session/prompt":
         return {"sessionUpdate": "user_prompt", "prompt": params.get("prompt")}
@@ -77,20 +82,18 @@ def _update(value: Json) -> Json:
 
 
 class _Updates:
-    """What is known of a session as its updates are read, and what of it is in force."""
+    """The state of a session while its updates are read."""
 
     def __init__(self, source: Source) -> None:
         self._allowance, self._is_allowed = Allowance(source), True
         self.dialogue = Dialogue()
-        self.id: str | None = None
+        self.facts = SessionFacts()
         self.first = ""
-        self.title: str | None = None
-        self.model: str | None = None
         self._context: list[Draft] = []
         self._prompts: list[int] = []
-        """Where in the context each prompt that counts stands."""
+        """The index in the context of each prompt that counts."""
         self._has_numbers = False
-        """Whether a prompt had its number: from then on those without one are no prompts of the user."""
+        """True if a prompt had its number: from then on those without one are no prompts of the user."""
         self._asked: list[Block] = []
         self._asked_lines: list[SourceLine] = []
         self._asked_at, self._counts = "", False
@@ -102,7 +105,7 @@ class _Updates:
             self.first = self.first or hashlib.sha256(line.raw).hexdigest()
             if line.raw:
                 value = line.value or {}
-                self.id = self.id or first_text(obj(value.get("params")).get("sessionId"), value.get("sessionId"))
+                self.facts.first(session=first_text(obj(value.get("params")).get("sessionId"), value.get("sessionId")))
                 yield from self._line(line, _update(value), _at(value))
         yield from self._asked_out()
         yield from self._said()
@@ -128,10 +131,10 @@ class _Updates:
             return
         yield from self._asked_out()
         if kind == "agent_message_chunk":
-            self._reply = self.dialogue.reply(blocks_of([update.get("content")]), line, at, self._of_model())
+            self._reply = self.dialogue.reply(blocks_of([update.get("content")]), line, at, {"model": self.facts.model})
         elif kind == "agent_thought_chunk":
             said = text_in(obj(update.get("content")), "text")
-            self._reply = self.dialogue.reply([thinking(said)] if said else [], line, at, self._of_model())
+            self._reply = self.dialogue.reply([thinking(said)] if said else [], line, at, {"model": self.facts.model})
         elif kind in ("tool_call", "tool_call_update") and text_member(update.get("toolCallId")):
             self._tool(line, update, at)
         elif kind == "rewind_marker" and count_member(update.get("target_prompt_index")) is not None:
@@ -141,7 +144,7 @@ class _Updates:
             self.dialogue.event(line, at=at)
 
     def _asked_out(self) -> Iterator[Draft]:
-        """What the user said in chunks, now that it has ended."""
+        """Yield the user's message, whose chunks have ended."""
         if self._asked_lines:
             if self._counts:
                 self._prompts.append(len(self._context))
@@ -150,16 +153,13 @@ class _Updates:
             self.dialogue.user(merged_texts(blocks), None, self._asked_at or None).lines += lines
             yield from self._said()
 
-    def _of_model(self) -> Json:
-        return {"model": self.model} if self.model else {}
-
     def _tool(self, line: SourceLine, update: Json, at: str | None) -> None:
         number = update["toolCallId"]
         is_new = number not in self._calls
         call, known = self._calls.setdefault(number, (Call(number, "", {}), {}))
         known.update({name: value for name, value in update.items() if value is not None})
         if is_new:
-            self._reply = self.dialogue.reply([call], line, at, self._of_model())
+            self._reply = self.dialogue.reply([call], line, at, {"model": self.facts.model})
         # Until the reply is taken the call may still be changed: an update has what was not known at its beginning.
         call.name = call.name or first_text(known.get("title"), known.get("kind")) or ""
         call.arguments = arguments_of(known["rawInput"]) if known.get("rawInput") is not None else call.arguments
@@ -172,16 +172,12 @@ class _Updates:
 
     def _learn(self, kind: str, update: Json) -> None:
         if kind in ("session_info_update", "session_summary_generated"):
-            self.title = first_text(update.get("title"), update.get("session_summary")) or self.title
+            self.facts.last(title=first_text(update.get("title"), update.get("session_summary")))
         elif kind in ("model_changed", "response_started"):
-            self.model = first_text(update.get("model_id"), update.get("model")) or self.model
+            self.facts.last(model=first_text(update.get("model_id"), update.get("model")))
         elif kind == "turn_completed" and self._reply is not None:
-            usage = obj(update.get("usage"))
-            counts = {
-                ours: usage[name] for ours, own in _USAGE.items() for name in own if count_member(usage.get(name))
-            }
-            stopped = text_member(update.get("stop_reason"))
-            self._reply.extra |= {n: v for n, v in (("usage", counts), ("stop_reason", stopped)) if v}
+            counts = {name: count for name, count in counts_of(obj(update.get("usage")), _USAGE).items() if count}
+            self._reply.extra |= present(usage=counts, stop_reason=text_member(update.get("stop_reason")))
 
     def _rewind(self, line: SourceLine, target: int, at: str | None) -> Steps:
         yield from self._said()
@@ -197,5 +193,5 @@ class _Updates:
 def _at(value: Json) -> str | None:
     meta = obj(obj(value.get("params")).get("_meta"))
     if (exact := count_member(meta.get("agentTimestampMs"))) is not None:
-        return time_member(exact, per_second=_MILLISECONDS)
+        return time_in_ms(exact)
     return time_member(value.get("timestamp"))

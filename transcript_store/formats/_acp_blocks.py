@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from transcript_store.formats._document import Json, first_text, obj, text_member
-from transcript_store.formats._neutral import Block, Media, Text, objects, text_in
+from transcript_store.formats._blocks import Block, Media, Text
+from transcript_store.formats._members import Json, first_text, obj, objects, text_in, text_member
 from transcript_store.messages import as_text
 
 
@@ -18,11 +18,8 @@ def blocks_of(content: object) -> list[Block]:
         if kind == "text":
             found.append(Text(text_in(one, "text")))
         elif kind in ("image", "audio"):
-            found.append(
-                Media(
-                    text_in(one, "mimeType") or f"{kind}/*", text_member(one.get("data")), text_member(one.get("uri"))
-                )
-            )
+            held = text_member(one.get("data")), text_member(one.get("uri"))
+            found.append(Media(text_in(one, "mimeType") or f"{kind}/*", *held))
         elif kind == "resource":
             found.append(Text(text_in(resource, "text") or f"[{text_in(resource, 'uri')}]"))
         elif kind == "resource_link":
@@ -31,7 +28,7 @@ def blocks_of(content: object) -> list[Block]:
 
 
 def answer_of(call: Json) -> Iterator[Text | Media]:
-    """What a call answered: its content, else its raw output."""
+    """The result of a call: its content, else its raw output."""
     found = False
     for one in objects(call.get("content")):
         inner = blocks_of([one.get("content")]) if one.get("type") == "content" else blocks_of([one])

@@ -1,11 +1,12 @@
-"""Antigravity: ``brain/<id>/.system_generated/logs/transcript.jsonl``, a step a line, ``{"step_index", "source", "type", "created_at"}``.
+"""Antigravity: ``brain/<id>/.system_generated/logs/transcript.jsonl``, a step per line: ``{"step_index", "source", "type",
+"created_at"}``.
 
-* ``USER_INPUT``: what the user typed stands in ``<USER_REQUEST>``, and what the program added behind it.
+* ``USER_INPUT``: the user's text is in ``<USER_REQUEST>``, the program's additions follow.
 * ``PLANNER_RESPONSE``: a reply, with ``thinking`` and ``tool_calls``, which have no ids.
-* any other step of the source ``MODEL`` (``RUN_COMMAND``, ``VIEW_FILE``): what came of the next call; of none, if no call waits for it.
-* ``CHECKPOINT``: a compaction, with what the model is sent of what was before: a new generation.
+* any other step of the source ``MODEL`` (``RUN_COMMAND``, ``VIEW_FILE``): the result of the next open call, if there is one.
+* ``CHECKPOINT``: a compaction, with the new context: a new generation.
 
-No line has the id of the session: its beginning stands for it. The databases beside it, which hold the same, are not read.
+No line has the id of the session: its first lines identify it. The databases beside it have the same content, and are not read.
 
 Source: files in the tests of jazzyalex/agent-sessions and of others. It was not run.
 """
@@ -17,21 +18,22 @@ import re
 from collections import deque
 from collections.abc import Iterable
 
-from transcript_store.formats._dialogue import PROVIDER, Dialogue, thinking
-from transcript_store.formats._document import Json, count_member, obj, parse_object, text_member
+from transcript_store.formats._blocks import Block, Call, Result, Text
+from transcript_store.formats._dialogue import Dialogue, thinking
+from transcript_store.formats._document import parse_object
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._neutral import Block, Call, Result, Text, arguments_of, objects, text_in
+from transcript_store.formats._members import Json, counts_of, obj, objects, text_in, text_member
+from transcript_store.formats._neutral import arguments_of
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Restart, Steps, replayed
-from transcript_store.formats._scaffolding import Scaffolding, marked
+from transcript_store.formats._scaffolding import Scaffolding, marked, marked_summary
 
 _REQUEST = re.compile(r"<USER_REQUEST>\s*(.*?)\s*</USER_REQUEST>", re.DOTALL)
 _MODEL = re.compile(r"setting `?Model Selection`? from .*? to ([^.`<\n]*(?:\.\d[^.`<\n]*)*)")
 _ADDED = Scaffolding(frozenset({"ADDITIONAL_METADATA", "USER_SETTINGS_CHANGE", "SYSTEM_MESSAGE", "EPHEMERAL_MESSAGE"}))
-_USAGE = {
-    "prompt_tokens": ("input_tokens", "prompt_token_count"),
-    "completion_tokens": ("output_tokens", "candidates_token_count"),
-}
+_USAGE = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"}
+_USAGE |= {"prompt_token_count": "prompt_tokens", "candidates_token_count": "completion_tokens"}
 
 
 class Antigravity:
@@ -46,17 +48,8 @@ class Antigravity:
         lines, session = SourceLines(source), _Steps()
         said = replayed(source, session.walk(lines), lambda: _Steps().walk(SourceLines(source)))
         if lines.count:
-            yield SessionPlan(
-                format=self.name,
-                session=session.beginning.hexdigest(),
-                lines=lines.count,
-                generations=said.generations,
-                provider=PROVIDER if session.dialogue.speaks else None,
-                model=session.model,
-                findings=(*lines.findings, *said.findings),
-                losses=session.dialogue.losses.found(),
-                tail=lines.tail,
-            )
+            facts, dialogue = facts_of(session=session.beginning.hexdigest(), model=session.model), session.dialogue
+            yield facts.plan(self.name, lines, said, dialogue.provider, dialogue.losses)
 
 
 def _is_step(value: Json) -> bool:
@@ -65,7 +58,7 @@ def _is_step(value: Json) -> bool:
 
 
 class _Steps:
-    """What is known of a conversation as its steps are read."""
+    """The state of a conversation while its steps are read."""
 
     def __init__(self) -> None:
         self.dialogue = Dialogue()
@@ -73,7 +66,7 @@ class _Steps:
         self.model: str | None = None
         self._is_begun = False
         self._waiting: deque[Call] = deque()
-        """Calls of the last reply whose result has not come."""
+        """Calls of the last reply that have no result yet."""
 
     def walk(self, lines: Iterable[SourceLine]) -> Steps:
         for line in lines:
@@ -100,7 +93,7 @@ class _Steps:
         elif kind == "CHECKPOINT" and said:
             yield from self.dialogue.take()
             yield Restart()
-            self.dialogue.user([Text(said)], line, at, {**marked("", is_said=True), "compaction": True})
+            self.dialogue.user([Text(said)], line, at, marked_summary())
         elif kind == "SYSTEM_MESSAGE" and said:
             self.dialogue.user([Text(said)], line, at, marked("", is_said=True))
         elif value.get("source") == "MODEL" and self._waiting:
@@ -119,14 +112,10 @@ class _Steps:
             arguments = {name: _plain(one) for name, one in given.items()}
             self._waiting.append(Call(f"step_{line.number}_{number}", text_in(call, "name"), arguments))
         blocks += self._waiting
-        usage = {**value, **obj(value.get("usage"))}
-        counts = {ours: usage[name] for ours, own in _USAGE.items() for name in own if count_member(usage.get(name))}
-        model = text_member(value.get("model")) or self.model
-        self.model = model
-        about = (("model", model), ("usage", counts))
-        self.dialogue.reply(
-            blocks, line, at, {name: one for name, one in about if one}, key=f"{line.number} {line.part}"
-        )
+        counts = counts_of({**value, **obj(value.get("usage"))}, _USAGE)
+        self.model = text_member(value.get("model")) or self.model
+        about = {"model": self.model, "usage": {name: count for name, count in counts.items() if count}}
+        self.dialogue.reply(blocks, line, at, about, key=f"{line.number} {line.part}")
 
 
 def _said(content: object) -> str:

@@ -1,11 +1,11 @@
-"""A message in any provider's form ⇄ neutral turns. What the other form cannot say is counted, never left out in silence.
+"""A message in any provider's form ⇄ neutral turns. Blocks that the other form cannot hold are counted as losses.
 
-Each provider refuses a request that breaks its rules, so messages are arranged by them (each rule from a refusal somebody had):
+Each provider refuses a request that breaks its rules, so messages are arranged by them (each rule is from a real refusal):
 
-* every call has its result directly behind it. A result that stands elsewhere is moved there; one that nobody called for is
-  left out; one that is missing is made up, and says so;
+* the result of a call follows it directly. A result elsewhere is moved there; one without a call is left out; a missing one is
+  replaced by a text that reports this;
 * thinking goes to the provider alone who thought it;
-* where roles alternate, the turns of one speaker are one message, and the user begins;
+* where roles alternate, the turns of one speaker are one message, and the user starts;
 * the id of a call is unique, and of letters, digits, ``_`` and ``-``.
 """
 
@@ -18,20 +18,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from transcript_store.formats._blocks import Block, Call, Media, Other, Result, Text, Thinking
 from transcript_store.formats._forms import ChatCompletions, Claude, Gemini, PydanticAi, Responses, is_item
-from transcript_store.formats._neutral import (
-    Block,
-    Call,
-    Form,
-    Losses,
-    Media,
-    NeutralMessage,
-    Other,
-    Result,
-    Role,
-    Text,
-    Thinking,
-)
+from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Role
 from transcript_store.messages import provider_family
 
 if TYPE_CHECKING:
@@ -43,10 +32,12 @@ FORMS: dict[str, Form] = {form.name: form for form in (Claude(), ChatCompletions
 
 _PYDANTIC_AI = PydanticAi()
 _OF_FRAMEWORKS = {"openai-agents": "openai-responses", "claude-agent-sdk": "claude"}
-"""The forms of the items that ``transcript_store.integrations`` keeps. Those of pydantic-ai are a form of its own, which is only read."""
+"""The forms of the items that ``transcript_store.integrations`` stores. pydantic-ai has another form, which is only read."""
 
 MISSING = "The result of this call is not in this conversation."
-OPENING = "(This conversation begins with a reply; what it replied to is not in it.)"
+OPENING = "(This conversation begins with a reply; the message before it is not in it.)"
+LOST_THINKING = "thinking was left out: another provider thought it, or its signature is missing"
+LOST_MEDIA = "a picture, a sound or a file was left out: the other form has no place for it"
 _ID = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -56,7 +47,7 @@ class Arranged:
 
     turns: tuple[NeutralMessage, ...]
     origins: tuple[tuple[int, ...], ...]
-    """Of each turn: the places of the turns that it was made of. Empty for one that was made up."""
+    """For each turn the indexes of its source turns; empty for one that was added here."""
     losses: tuple[Loss, ...]
 
 
@@ -66,14 +57,14 @@ class ArrangedMessages:
 
     messages: tuple[dict[str, Any], ...]
     origins: tuple[tuple[int, ...], ...]
-    """Of each message: the places of the turns that it was made of. Empty for one that was made up."""
+    """For each message the indexes of its source turns; empty for one that was added here."""
     losses: tuple[Loss, ...]
 
 
 def to_neutral(messages: Iterable[dict[str, Any]], provider: str) -> tuple[NeutralMessage, ...]:
-    """One turn a message, in order. A form that is not known is read as chat completions, which most servers speak.
+    """One turn per message, in order. A message of an unknown form is read as chat completions, which most servers use.
 
-    ``openai`` means either of its forms: each message says itself which one it has.
+    ``openai`` covers both of OpenAI's forms: each message shows which one it has.
     """
     family = form_family(provider)
     if family == _PYDANTIC_AI.name:
@@ -82,19 +73,19 @@ def to_neutral(messages: Iterable[dict[str, Any]], provider: str) -> tuple[Neutr
 
 
 def form_family(provider: str) -> str:
-    """In whose form the messages of a provider are, or of a framework that :mod:`transcript_store.integrations` keeps."""
+    """The form of a provider's messages, or of a framework that :mod:`transcript_store.integrations` stores."""
     return _OF_FRAMEWORKS.get(provider, provider_family(provider))
 
 
 def is_form_known(provider: str) -> bool:
-    """Whether the name tells the form. Of any other provider a message has to show it by itself."""
+    """True if the name tells the form. Of any other provider a message has to show it by itself."""
     return form_family(provider) in {*FORMS, _PYDANTIC_AI.name}
 
 
 def messages_of(
     turns: Sequence[NeutralMessage], provider: str, *, thinking_as_text: bool = False, join: bool = True
 ) -> ArrangedMessages:
-    """The turns as messages that this provider accepts; ``join`` as for :func:`arranged_for`.
+    """The turns as messages that this provider accepts; ``join`` as in :func:`arranged_for`.
 
     Raises:
         KeyError: no form has this name; ``FORMS`` lists them.
@@ -104,6 +95,7 @@ def messages_of(
     found: list[dict[str, Any]] = []
     origins: list[tuple[int, ...]] = []
     for turn, origin in zip(arranged.turns, arranged.origins, strict=True):
+        # The provider gets its own object back, with members that this library does not know.
         own = turn.own if turn.provider == form.name else None
         made = [own] if own is not None else form.messages_of(turn)
         found += made
@@ -112,7 +104,7 @@ def messages_of(
 
 
 def as_said(turn: NeutralMessage, form: Form) -> list[dict[str, Any]]:
-    """One turn alone, as it was said: what the form holds of it, and nothing made up. Empty if it holds nothing of it."""
+    """One turn in the form, with nothing added; empty if the form holds none of its blocks."""
     said = NeutralMessage(turn.role, tuple(block for block in turn.blocks if form.holds(block, turn.role)))
     return list(form.messages_of(said)) if said.blocks else []
 
@@ -120,9 +112,9 @@ def as_said(turn: NeutralMessage, form: Form) -> list[dict[str, Any]]:
 def arranged_for(
     turns: Sequence[NeutralMessage], form: Form, *, thinking_as_text: bool = False, join: bool = True
 ) -> Arranged:
-    """The turns by the rules of a form, each block one that it holds. A turn that is in order stays the same object.
+    """The turns by the rules of a form, with the blocks that it holds. A turn that needs no change stays the same object.
 
-    Without ``join`` a speaker may have several turns in a row, as in the files of programs that join them when they send them.
+    Without ``join`` a speaker may have several turns in a row, as in the files of programs that join them on sending.
     """
     arrangement = _Arrangement(form, turns, thinking_as_text=thinking_as_text, join=join)
     for place, turn in enumerate(turns):
@@ -189,7 +181,7 @@ class _Arrangement:
         """Give each call that was made its result."""
         for number, (call, answer) in enumerate(self._owed):
             if answer is None:
-                self.losses.note("no-result", "a call without a result: one that says so was made up")
+                self.losses.note("no-result", "a call without a result got one that reports this")
                 made_up = Result(call.id, call.name, (Text(MISSING),), failed=True)
                 self._say("user", None, (made_up,), goes_on=number > 0)
                 continue
@@ -222,17 +214,15 @@ class _Arrangement:
 
     def _held(self, block: Block, role: Role) -> Iterator[Block]:
         if isinstance(block, Text) and not block.text.strip():
-            return  # it says nothing, and Claude refuses a request that has such a text
+            return  # Claude refuses a request with an empty text
         if self._form.holds(block, role):
             yield block
         elif isinstance(block, Thinking) and block.text.strip() and self._thinking_as_text:
             yield Text(f"<thinking>\n{block.text}\n</thinking>")
         elif isinstance(block, Thinking):
-            self.losses.note(
-                "thinking", "thinking was left out: another provider thought it, or its signature is missing"
-            )
+            self.losses.note("thinking", LOST_THINKING)
         elif isinstance(block, Media):
-            self.losses.note("media", "a picture, a sound or a file was left out: the other form has no place for it")
+            self.losses.note("media", LOST_MEDIA)
         elif isinstance(block, Other):
             self.losses.note("own", "a part that only its own provider understands was left out")
 
@@ -243,25 +233,22 @@ class _Arrangement:
             self.losses.note("failed", "a call failed: only the text of its result says so there")
         for media in result.media:
             if not self._form.holds(media, "user"):
-                self.losses.note(
-                    "media", "a picture, a sound or a file was left out: the other form has no place for it"
-                )
+                self.losses.note("media", LOST_MEDIA)
 
 
 def _says(given: Block, arranged: Block, form: Form) -> bool:
-    """Whether two blocks are one and the same object to their provider."""
+    """True if two blocks are one and the same object to their provider."""
     return given.own is not None and given.own is arranged.own and given.provider == form.name
 
 
 def _answers(turns: Sequence[NeutralMessage], losses: Losses) -> dict[tuple[int, int], tuple[int, Result]]:
-    """By the place of a call (its turn, its block): its result, and the result's turn.
+    """The result of each call, and the result's turn, by the call's place (turn, block).
 
-    A result belongs to the first call before it that has its id and no result yet. If it has no id, the name decides. Of calls
-    with one id, or one name, only the newest ones wait: those that were made since somebody else last spoke.
+    A result belongs to the first open call with its id; without an id, with its name. Only calls of the newest reply are open.
     """
     answers: dict[tuple[int, int], tuple[int, Result]] = {}
     waiting: dict[tuple[str, str], deque[tuple[int, tuple[int, int]]]] = defaultdict(deque)
-    spoken = 0  # how often somebody else than the assistant did
+    spoken = 0  # the number of turns of other speakers than the assistant
     for place, turn in enumerate(turns):
         spoken += turn.role != "assistant"
         for index, block in enumerate(turn.blocks):

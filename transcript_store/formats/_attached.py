@@ -1,8 +1,7 @@
-"""The files that an export has beside its conversations: pictures, sounds and documents, found by the ids that messages name.
+"""Pictures, sounds and documents beside the conversations of an export, found by the ids in messages.
 
-A file is called by its id, whatever else its name has: ``file-AbC.dat``, ``file_00ff-zebra.png``. What it is its first bytes
-say. What the
-user called it stands in ``conversation_asset_file_names.json``, or in the message.
+A file's name starts with its id: ``file-AbC.dat``, ``file_00ff-zebra.png``. Its first bytes tell its type. The user's name for it
+is in ``conversation_asset_file_names.json``, or in the message.
 """
 
 from __future__ import annotations
@@ -10,16 +9,13 @@ from __future__ import annotations
 import base64
 import re
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from transcript_store.formats._document import Json, text_member
+from transcript_store.formats._members import Json, text_member
 from transcript_store.formats._rows import object_beside
 
-if TYPE_CHECKING:
-    pass
-
-
 LONGEST_BYTES = 16 << 20
+"""A larger file stays a name: base64 in a message costs a third more than its bytes."""
 _FILE_ID = re.compile(r"file[-_][A-Za-z0-9]+")
 _NAMES = "conversation_asset_file_names.json"
 _BEGINS = (
@@ -37,7 +33,7 @@ class Attached(NamedTuple):
     """A file of an export."""
 
     name: str
-    """What the user called it, or what it is called in the export."""
+    """The user's name for it, or its name in the export."""
     type: str
     """``text/plain`` of a text, whatever it is; empty if it is of no known type."""
     data: bytes
@@ -62,9 +58,8 @@ class AttachedFiles:
         self._source = source
 
     def find(self, pointer: str, name: str | None = None) -> Attached | None:
-        """The file that a message names by its id, or by an address with the id in it. None if it is not there, or is too long.
-
-        ``name`` is what the message calls it.
+        """The file that a message names by id, or by an address with the id; None if it is missing or too long. ``name`` is its
+        name there.
         """
         path = next((self._paths[each] for each in _FILE_ID.findall(pointer) if each in self._paths), None)
         data = None if path is None else self._source.beside(path, longest=LONGEST_BYTES)

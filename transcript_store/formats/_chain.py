@@ -1,18 +1,19 @@
 """Lines that name the line before them: the conversation is the way from the last line to its root, cut where it was compacted.
 
-What a line means is its program's; how the lines hang together stands here, once.
+A reader interprets the lines; this module links them.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from transcript_store.formats._document import Json
 from transcript_store.formats._lines import KeptLines
+from transcript_store.formats._members import Json
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, Source
+from transcript_store.formats._replay import Replay
 from transcript_store.formats._trees import Segment, TreeMessage, left_finding, planned_records, way_through
 
 
@@ -25,15 +26,15 @@ class Link:
     parent: str
     """Empty at a root."""
     says: bool = True
-    """Whether a model is sent it."""
+    """True if a model is sent it."""
     begins: bool = False
-    """Whether the conversation was compacted here: what is said from here on is all that a model is sent."""
+    """True if a compaction starts here: a model receives only what follows."""
     kept_behind: str = ""
-    """Of a compaction: the id of the last line that it did not keep; empty if it kept nothing of what stood before it."""
+    """In a compaction: the id of the last line that it dropped; empty if it kept no earlier line."""
     kind: str = ""
     """By which :meth:`Chain.generations` joins a line to the message before it."""
     is_aside: bool = False
-    """Whether it never is the last line of the conversation."""
+    """True if it never is the last line of the conversation."""
 
 
 @dataclass(slots=True)
@@ -50,18 +51,18 @@ class Chain:
     way: list[Link] = field(default_factory=list)
 
     def places(self) -> set[int]:
-        """Where the lines of the way stand."""
+        """The places of the lines on the path."""
         return {one.place for link in self.way for one in (link, *self.more.get(link.id, ()))}
 
     def generations(
         self,
         made: Callable[[TreeMessage[Link], bool], Iterable[PlannedRecord]],
         joined: Container[tuple[str, str]] = (),
-    ) -> tuple[Callable[[], Iterator[PlannedRecord]], ...]:
-        """The entries of each generation. ``made`` makes the message of some lines; whether they were taken over is its second argument.
+    ) -> Replay:
+        """The records of each generation. ``made`` takes the lines of a message, and True if they were taken over.
 
-        ``joined`` are pairs of kinds: a line of the second is one message with a line of the first, if it is said next.
-        What was said beside the way is an event that keeps it, and a finding counts it.
+        ``joined`` are pairs of kinds: a line of the second kind joins the message of a line of the first kind before it. A message
+        beside the path becomes an event that keeps it, and a finding counts these.
         """
         found: list[Segment[Link]] = [Segment(begins=0)]
         positions = {link.id: at for at, link in enumerate(self.way, 1)}
@@ -79,12 +80,12 @@ class Chain:
         there = self.places()
         beside = (one for link in self.links for one in (link, *self.more.get(link.id, ())))
         left = {one.place: one for one in beside if one.says and one.place not in there}
-        self.findings += left_finding(len(left))
-        return planned_records(self.lines, found, range(len(self.lines)), made, left)
+        generations = planned_records(self.lines, found, range(len(self.lines)), made, left)
+        return Replay(generations, (*self.findings, *left_finding(len(left))))
 
 
 def chain_of(source: Source, link_of: Callable[[int, Json], Link | None]) -> Chain:
-    """Read every line once. ``link_of`` says what a line is in the chain; None for one that is not in it."""
+    """Read every line once. ``link_of`` returns a line's link; None for a line outside the chain."""
     chain = Chain(KeptLines(source))
     by_id: dict[str, Link] = {}
     for place, line in enumerate(chain.lines.read()):

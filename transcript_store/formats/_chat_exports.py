@@ -1,8 +1,8 @@
-"""What the exports of chat sites have in common: one document with all conversations, each a tree of messages.
+"""The exports of chat sites: one document with all conversations, each a tree of messages.
 
-The way from the root to the leaf that was seen last is the conversation. What is beside it was answered anew, or asked otherwise:
-those messages are events that keep what was said. A line of such a format is one message of the tree with its bytes; the first line
-of a conversation is what stands before its messages: its name, its times.
+The path from the root to the last seen leaf is the conversation. Messages beside it, from other answers or other prompts, become
+events that keep them. A line of such a format is one message of the tree with its bytes; the first line of a conversation has
+everything before its messages.
 """
 
 from __future__ import annotations
@@ -21,32 +21,27 @@ from transcript_store.formats._attached import Attached, AttachedFiles
 from transcript_store.formats._document import (
     LONGEST_BYTES,
     TOO_DEEP,
-    Json,
     Oddity,
     Span,
-    first_text,
     is_too_deep,
-    labels,
-    obj,
     objects_of,
     pieces_within,
     read_all,
     read_object,
-    text_member,
-    time_member,
-    time_of_member,
 )
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import Losses, objects
+from transcript_store.formats._members import Json, first_text, labels, obj, objects, present, text_in, text_member
+from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft
 from transcript_store.formats._scaffolding import marked
+from transcript_store.formats._times import time_member, time_of_member
 from transcript_store.formats._trees import left_entry, left_finding
 from transcript_store.messages import as_text
 
 _LONGEST_GAP_BYTES = 1 << 16
 _NOTHING = b"\xef\xbb\xbf \t\r\n,[]"
-"""What stands between conversations."""
+"""Bytes that may separate conversations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +59,15 @@ class Export(ABC):
     name: str
     provider: str
     member: str
-    """Of a conversation: what its messages stand in."""
+    """The member of a conversation that has its messages."""
     in_order = False
-    """Whether they stand there as they were said, so that one may follow the one before it where its parent is not there."""
+    """True if the messages are stored in the order of the conversation, so that one may follow the one before it if its parent is
+    missing.
+    """
 
     @abstractmethod
     def recognizes(self, head: SourceHead) -> bool:
-        """Whether a source that begins so is of this site."""
+        """True for a source of this site."""
 
     @abstractmethod
     def session(self, conversation: Json) -> str | None:
@@ -82,14 +79,14 @@ class Export(ABC):
 
     @abstractmethod
     def leaf(self, conversation: Json, nodes: list[ExportNode]) -> str | None:
-        """Where the conversation ends; None if its messages are no tree, but stand in order."""
+        """The id of the last message; None if the messages are a list and not a tree."""
 
     @abstractmethod
     def times(self, conversation: Json, nodes: list[ExportNode]) -> tuple[object, Iterable[object]]:
-        """When the conversation last changed, and when its messages were said, as they stand there."""
+        """When the conversation last changed, and when its messages were sent, as the export has them."""
 
     @abstractmethod
-    def told(self, path: list[ExportNode], losses: Losses, files: AttachedFiles) -> list[list[Draft]]:
+    def drafts_on(self, path: list[ExportNode], losses: Losses, files: AttachedFiles) -> list[list[Draft]]:
         """For each node its messages; none if it is an event."""
 
     @abstractmethod
@@ -111,36 +108,28 @@ class Export(ABC):
         if span.size > LONGEST_BYTES:
             message = f"a conversation longer than {LONGEST_BYTES:,} bytes was left out"
             session = hashlib.sha256(read_all(source, Span(span.offset, 1 << 20))).hexdigest()
-            return SessionPlan(
-                self.name, session, 1, (tuple,), findings=(ImportFinding("too-long", message, 1, span.offset),)
-            )
+            finding = ImportFinding("too-long", message, 1, span.offset)
+            return SessionPlan(self.name, session, 1, (tuple,), findings=(finding,))
         read = self._read(source, span, whole)
         if read is None:
             raw = read_all(source, span)
-            kind, message = (
-                ("too-deep", f"a conversation that is {TOO_DEEP}")
-                if is_too_deep(raw)
-                else (
-                    "not-json",
-                    "a conversation that is no JSON object, is cut, or has a member twice: its bytes are kept",
-                )
-            )
-            finding = ImportFinding(kind, message, 1, span.offset)
+            message = "a conversation that is not a JSON object, is cut off, or has a member twice: its bytes are kept"
+            finding = ImportFinding("not-json", message, 1, span.offset)
+            if is_too_deep(raw):
+                finding = ImportFinding("too-deep", f"a conversation that is {TOO_DEEP}", 1, span.offset)
             session = hashlib.sha256(raw).hexdigest()
             return SessionPlan(self.name, session, 1, (partial(_unread, source, whole),), findings=(finding,))
         conversation, lines, nodes, odd = read
         path, findings = _path(nodes, self.leaf(conversation, nodes), in_order=self.in_order)
         if not isinstance(conversation.get(self.member), (dict, list)):
-            findings.append(
-                (
-                    "no-messages",
-                    f"an object without {self.member}: its bytes are kept, and it has no message; a conversation that stands deeper "
-                    "in the document is read if it is taken out into a file of its own",
-                )
+            message = (
+                f"an object without {self.member}: its bytes are kept, and it has no message; a conversation that stands deeper "
+                "in the document is read if it is taken out into a file of its own"
             )
+            findings.append(("no-messages", message))
         findings += odd
         losses = Losses()
-        said = sum(len(drafts) for drafts in self.told(path, losses, files))
+        said = sum(len(drafts) for drafts in self.drafts_on(path, losses, files))
         on_the_way = set(map(id, path))
         left = sum(len(self._left(node, files)) for node in nodes if id(node) not in on_the_way)
         return SessionPlan(
@@ -152,10 +141,7 @@ class Export(ABC):
             model=self.model(conversation, path),
             labels=labels(title=self.title(conversation)),
             edition=self._edition(conversation, nodes),
-            findings=(
-                *(ImportFinding(kind, message, None, span.offset) for kind, message in findings),
-                *left_finding(left),
-            ),
+            findings=(*(ImportFinding(*each, None, span.offset) for each in findings), *left_finding(left)),
             losses=losses.found(),
         )
 
@@ -166,14 +152,16 @@ class Export(ABC):
 
     def _entries(self, source: Source, files: AttachedFiles, span: Span, whole: Span) -> Iterator[PlannedRecord]:
         read = self._read(source, span, whole)
-        if read is None:  # somebody changed it since it was planned
+        if read is None:  # the file changed since it was planned
             yield from _unread(source, whole)
             return
         conversation, lines, nodes, _ = read
         path, _ = _path(nodes, self.leaf(conversation, nodes), in_order=self.in_order)
         places = {id(node): number for number, node in enumerate(nodes, 1)}
-        told = {places[id(node)]: drafts for node, drafts in zip(path, self.told(path, Losses(), files), strict=True)}
-        beside = deque(number for number in range(len(lines)) if number not in told)
+        made = {
+            places[id(node)]: drafts for node, drafts in zip(path, self.drafts_on(path, Losses(), files), strict=True)
+        }
+        beside = deque(number for number in range(len(lines)) if number not in made)
 
         def event(place: int) -> Iterator[PlannedRecord]:
             drafts = self._left(nodes[place - 1], files) if place else []
@@ -181,12 +169,11 @@ class Export(ABC):
             first.lines.append(lines[place])
             return (left_entry(draft.entry()) for draft in (drafts or [first]))
 
-        if not any(told.values()):  # nothing was said that has a time: the conversation has one
-            yield Draft(
-                at=time_of_member(self.times(conversation, nodes)[0]) or None, lines=[lines[beside.popleft()]]
-            ).entry()
-        for place, drafts in told.items():
-            while beside and beside[0] < place:  # whatever is not on the way comes where it stands in the document
+        if not any(made.values()):  # no message has a time, but the conversation has
+            at = time_of_member(self.times(conversation, nodes)[0]) or None
+            yield Draft(at=at, lines=[lines[beside.popleft()]]).entry()
+        for place, drafts in made.items():
+            while beside and beside[0] < place:  # nodes beside the path are events in the order of the document
                 yield from event(beside.popleft())
             drafts = drafts or [Draft()]  # noqa: PLW2901
             drafts[0].lines.append(lines[place])
@@ -195,8 +182,8 @@ class Export(ABC):
             yield from event(other)
 
     def _left(self, node: ExportNode, files: AttachedFiles) -> list[Draft]:
-        """What a node beside the way says."""
-        return self.told([node], Losses(), files)[0]
+        """The messages of a node beside the path."""
+        return self.drafts_on([node], Losses(), files)[0]
 
     def _read(
         self, source: Source, span: Span, whole: Span
@@ -208,7 +195,7 @@ class Export(ABC):
             return None
         nodes = self.nodes(conversation)
         pieces = pieces_within(raw, self.member)
-        if len(pieces) != 1 + len(nodes):  # a key that stands twice
+        if len(pieces) != 1 + len(nodes):  # a key occurs twice
             return None
         before = read_all(source, Span(whole.offset, span.offset - whole.offset))
         end = span.offset + span.size
@@ -223,7 +210,7 @@ class Export(ABC):
 
 
 def _beside(source: Source, spans: list[Span]) -> Iterator[ImportFinding]:
-    """What stands beside the conversations and is none: an array with something in it, a number, a text."""
+    """Report bytes between the conversations that are not one: an array with content, a number, a text."""
     at = 0
     for span in (*spans, Span(source.size, 0)):
         size = span.offset - at
@@ -243,7 +230,7 @@ def _unread(source: Source, span: Span) -> Iterator[PlannedRecord]:
 def _path(
     nodes: list[ExportNode], leaf: str | None, *, in_order: bool
 ) -> tuple[list[ExportNode], list[tuple[str, str]]]:
-    """The nodes from the root to the leaf, and what is wrong with the tree. ``in_order``: they stand as they were said."""
+    """The nodes from the root to the leaf, and the faults of the tree. ``in_order``: they are stored in the order of the conversation."""
     if leaf is None:
         return nodes, []
     places = {node.id: place for place, node in enumerate(nodes)}
@@ -263,15 +250,15 @@ def _path(
         at = None if parent is None else places.get(parent)
         if parent is not None and at is None:
             at = _not_yet_seen(below, before) if in_order else None
-            told = "the conversation begins here" if at is None else "it follows the message before it"
-            findings.append(("dangling-parent", f"the message {path[-1].id} names a parent that is not there: {told}"))
+            why = "the conversation starts here" if at is None else "it follows the message before it"
+            findings.append(("dangling-parent", f"the message {path[-1].id} names a parent that is not there: {why}"))
     return path[::-1], findings
 
 
 def _not_yet_seen(below: dict[int, int], at: int) -> int | None:
-    """The nearest place before ``at`` that was not seen. ``below``: for each that was, an earlier one; all between the two were seen.
+    """The nearest unseen place before ``at``. ``below`` maps each seen place to an earlier one; all between the two were seen.
 
-    Each step shortens the way for the next one: going down place by place, a file could make it walk over the same ones again and again.
+    Each step shortens the path for the next one. Place by place, a hostile file would cause quadratic time.
     """
     while at in below:
         below[at] = at = below.get(below[at], below[at])
@@ -279,7 +266,7 @@ def _not_yet_seen(below: dict[int, int], at: int) -> int | None:
 
 
 def part_of(value: object, *names: str) -> object:
-    """What stands in an object, or in one within it."""
+    """The member of an object, or of an object within it."""
     for name in names:
         value = obj(value).get(name)
     return value
@@ -290,9 +277,9 @@ def part_of(value: object, *names: str) -> object:
 # ChatGPT: ``conversations.json`` of an export, conversations with a tree ``mapping`` and ``current_node``.
 #
 # A node is ``{"id", "parent", "children", "message"}``; a message has ``author.role``, ``content.content_type``, ``recipient`` and
-# ``metadata``. What goes to another recipient than ``all`` is a call, and what its tool says next is its result. Nodes without a
+# ``metadata``. A message to another recipient than ``all`` is a call, and its tool's next message is the result. Nodes without a
 # message, hidden ones, and the model's thoughts are events. Messages are built: the site's requests are not in the export. Pictures, sounds
-# and documents that stand beside them in the export are parts of the messages.
+# and documents beside the conversations are parts of the messages.
 
 _CHATGPT_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
@@ -323,14 +310,11 @@ class ChatGpt(Export):
             for child in (value["children"] if isinstance(value.get("children"), list) else ())
             if isinstance(child, str)
         }
-        parents = ((name, text_member(value.get("parent")), value) for name, value in mapping.items())
-        return [
-            ExportNode(name, parent if parent in mapping else above.get(name, parent), value)
-            for name, parent, value in parents
-        ]
+        found = [ExportNode(name, text_member(value.get("parent")), value) for name, value in mapping.items()]
+        return [one if one.parent in mapping else replace(one, parent=above.get(one.id, one.parent)) for one in found]
 
     def leaf(self, conversation: Json, nodes: list[ExportNode]) -> str | None:
-        """What the export names; else the last node that nobody names as its parent."""
+        """The node that the export names; else the last node without children."""
         if found := text_member(conversation.get("current_node")):
             return found
         parents = {node.parent for node in nodes}
@@ -346,20 +330,20 @@ class ChatGpt(Export):
     def times(self, conversation: Json, nodes: list[ExportNode]) -> tuple[object, Iterable[object]]:
         return conversation.get("update_time"), (part_of(node.value, "message", "create_time") for node in nodes)
 
-    def told(self, path: list[ExportNode], losses: Losses, files: AttachedFiles) -> list[list[Draft]]:
+    def drafts_on(self, path: list[ExportNode], losses: Losses, files: AttachedFiles) -> list[list[Draft]]:
         talk = _Talk(losses, files)
         return [talk.messages(node) for node in path]
 
 
 class _Talk:
-    """What is said on the way to the current node, and which calls have no result yet."""
+    """The messages on the path to the current node, and the calls without a result."""
 
     def __init__(self, losses: Losses, files: AttachedFiles) -> None:
         self._losses, self._files = losses, files
         self._calls: list[tuple[str, str]] = []
         """Those without a result: recipient and id."""
         self._result: tuple[object, Json] | None = None
-        """The tool that spoke last and its message, until somebody else speaks."""
+        """The last tool and its message, until another speaker follows."""
 
     def messages(self, node: ExportNode) -> list[Draft]:
         value = obj(node.value.get("message"))
@@ -372,7 +356,7 @@ class _Talk:
             return []
         at = time_member(value.get("create_time"))
         shown = [part for each in attached if (part := each.part()) is not None]
-        # Only a user's message may show a picture: what a tool or the model made stands behind its message.
+        # Only a user's message may show a picture: those of a tool or the model follow its message.
         behind = [Draft({"role": "user", "content": shown}, marked("", is_said=True), at)] if shown else []
         if role == "tool":
             message = self._answer(part_of(value, "author", "name"), said)
@@ -381,13 +365,9 @@ class _Talk:
         if role == "user" and shown:
             typed = said if any(each.type == "text/plain" for each in attached) else None
             return [Draft({"role": role, "content": [{"type": "text", "text": said}, *shown]}, marked(typed), at)]
-        extra: Json = {}
-        if role == "assistant":
-            about = {
-                "model": text_member(metadata.get("model_slug")),
-                "stop_reason": text_member(part_of(metadata, "finish_details", "type")),
-            }
-            extra = {name: found for name, found in about.items() if found}
+        stopped = text_member(part_of(metadata, "finish_details", "type"))
+        about = present(model=text_member(metadata.get("model_slug")), stop_reason=stopped)
+        extra = about if role == "assistant" else {}
         if role == "assistant" and recipient != "all":
             self._calls.append((recipient, _known_as(node.id)))
             called: Json = {"role": "assistant", "content": None, "tool_calls": [_call(node.id, recipient, said)]}
@@ -395,13 +375,13 @@ class _Talk:
         return [Draft({"role": role, "content": said}, extra, at), *behind]
 
     def _answer(self, tool: object, said: str) -> Json | None:
-        """A tool's message; None if it goes on with the one before (a search says each file that it found), or answers nothing."""
+        """A tool's message; None if it continues the one before (a search reports each file by itself), or answers no call."""
         asked = next((call for call in self._calls if call[0] == tool or call[0].startswith(f"{tool}.")), None)
         if asked is None and self._result is not None and (self._result[0] == tool or not self._calls):
             self._result[1]["content"] += "\n" + said
             return None
         if asked is None and not self._calls:
-            self._losses.note("no-call", "what a tool said although nobody called it is kept, and not sent")
+            self._losses.note("no-call", "a tool's message that answers no call is kept, and not sent")
             return None
         asked = asked or self._calls[0]
         self._calls.remove(asked)
@@ -414,10 +394,8 @@ def _call(node: str, recipient: str, said: str) -> Json:
         arguments = said if isinstance(json.loads(said), dict) else None
     except (ValueError, RecursionError):
         arguments = None
-    function = {
-        "name": _NOT_IN_NAMES.sub("_", recipient)[:64],
-        "arguments": arguments or json.dumps({"input": said}, ensure_ascii=False),
-    }
+    given = arguments or json.dumps({"input": said}, ensure_ascii=False)
+    function = {"name": _NOT_IN_NAMES.sub("_", recipient)[:64], "arguments": given}
     return {"id": _known_as(node), "type": "function", "function": function}
 
 
@@ -444,7 +422,7 @@ def _said(content: Json, metadata: Json, losses: Losses, files: AttachedFiles) -
                     attached[its_id] = file
                     found.append(f"[{file.type.partition('/')[0]}: {file.name}]")
                     continue
-                losses.note("media", "a picture or a sound is a file beside the export: its name stands in the text")
+                losses.note("media", "a picture or a sound is a file beside the export: the text has its name")
                 found.append(f"[{kind}: {f'{name}, {pointer}' if name else pointer}]")
     said = _with_links("\n".join(piece for piece in found if piece), metadata)
     is_all = not said
@@ -456,7 +434,7 @@ def _said(content: Json, metadata: Json, losses: Losses, files: AttachedFiles) -
         if file is not None and file.type:
             attached[its_id] = file
         else:
-            losses.note("files", "the export has the name of a file, and not what is in it")
+            losses.note("files", "the export has the name of a file, but not its content")
         if (is_all or its_id in attached) and (not name or name not in said):
             said += f"\n[file: {name or (file.name if file is not None else 'unnamed')}]"
     return said.removeprefix("\n"), [*attached.values()]
@@ -468,24 +446,21 @@ def _uploads(metadata: Json) -> Iterator[Json]:
 
 
 def _with_links(said: str, metadata: Json) -> str:
-    """The text with the addresses that its citations stand for: the site writes private characters instead."""
+    """The text with the addresses of its citations; the site writes private characters instead."""
     for reference in objects(metadata.get("content_references")):
         marker = text_member(reference.get("matched_text"))
         if not marker or not marker.strip() or marker not in said:
             continue
         pages = [reference, *objects(reference.get("items")), *objects(reference.get("sources"))]
-        links = {
-            url: f"[{text_member(page.get('title')) or url}]({url})"
-            for page in pages
-            if (url := text_member(page.get("url")))
-        }
+        named = ((text_in(page, "url"), text_in(page, "title")) for page in pages)
+        links = {url: f"[{title or url}]({url})" for url, title in named if url}
         if links:
             said = said.replace(marker, " ".join(links.values()))
     return said
 
 
 def _pointers(part: Json) -> Iterator[Json]:
-    """The part, or what of its members names a file: what was spoken has its sound one level deeper, and pictures of a camera."""
+    """The objects of a part that name a file. Speech has its sound one level deeper, and so have camera pictures."""
     for each in (part, *part.values()):
         yield from (one for one in (objects(each) or [obj(each)]) if text_member(one.get("asset_pointer")))
 
@@ -495,13 +470,13 @@ def _pointers(part: Json) -> Iterator[Json]:
 # Claude.ai: ``conversations.json`` of an export, conversations with ``chat_messages``.
 #
 # A message is ``{"uuid", "parent_message_uuid"?, "sender": "human" | "assistant", "content": […], "text", "attachments", "files"}``.
-# ``text_member`` says once more what ``content`` says. The results of tools stand within the assistant's message: it becomes several, as
-# the API has them. Of attachments the export has the text, of ``files`` only the names; thinking has no signature there.
+# ``text`` repeats ``content``. The results of tools are within the assistant's message: it becomes several, as the API has them.
+# Attachments have their text, ``files`` only their names; thinking has no signature there.
 
 _CLAUDE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 _NOBODY = ("00000000-0000-4000-8000-000000000000", "00000000-0000-0000-0000-000000000000")
-"""What the first message names as its parent."""
+"""The parent that the first message names."""
 
 
 class ClaudeAi(Export):
@@ -520,14 +495,14 @@ class ClaudeAi(Export):
         return text_member(conversation.get("uuid"))
 
     def nodes(self, conversation: Json) -> list[ExportNode]:
-        return [
-            ExportNode(text_member(value.get("uuid")) or "", None if parent in _NOBODY else parent, value)
-            for value in objects(conversation.get("chat_messages"))
-            for parent in [text_member(value.get("parent_message_uuid"))]
-        ]
+        values = objects(conversation.get("chat_messages"))
+        found = (
+            ExportNode(text_in(value, "uuid"), text_member(value.get("parent_message_uuid")), value) for value in values
+        )
+        return [replace(one, parent=None) if one.parent in _NOBODY else one for one in found]
 
     def leaf(self, conversation: Json, nodes: list[ExportNode]) -> str | None:
-        """What the export names; else the last message, if a message names another as its parent."""
+        """The message that the export names; else the last one, if any message has a parent here."""
         known = {node.id for node in nodes}
         if not any(node.parent in known for node in nodes):
             return None
@@ -540,22 +515,21 @@ class ClaudeAi(Export):
         said = (node.value.get(name) for node in nodes for name in ("created_at", "updated_at"))
         return conversation.get("updated_at"), said
 
-    def told(self, path: list[ExportNode], losses: Losses, files: AttachedFiles) -> list[list[Draft]]:  # noqa: ARG002
+    def drafts_on(self, path: list[ExportNode], losses: Losses, files: AttachedFiles) -> list[list[Draft]]:  # noqa: ARG002
         return [_messages(node.value, losses) for node in path]
 
 
 def _messages(value: Json, losses: Losses) -> list[Draft]:
     at = text_member(value.get("created_at"))
     if missing := len(objects(value.get("files"))):
-        losses.note("files", "the export has the name of a file, and not what is in it", missing)
-    turn = _ExportMessage(
-        text_member(value.get("uuid")) or "", "assistant" if value.get("sender") == "assistant" else "user", losses
-    )
+        losses.note("files", "the export has the name of a file, but not its content", missing)
+    role = "assistant" if value.get("sender") == "assistant" else "user"
+    turn = _ExportMessage(text_in(value, "uuid"), role, losses)
     for attached in objects(value.get("attachments")):
         if extracted := text_member(attached.get("extracted_content")):
             source = {"type": "text", "media_type": "text/plain", "data": extracted}
-            title = text_member(attached.get("file_name"))
-            turn.add({"type": "document", "source": source, **({"title": title} if title else {})})
+            title = present(title=text_member(attached.get("file_name")))
+            turn.add({"type": "document", "source": source, **title})
     content = objects(value.get("content"))
     for block in content:
         turn.block(block)
@@ -565,7 +539,7 @@ def _messages(value: Json, losses: Losses) -> list[Draft]:
 
 
 class _ExportMessage:
-    """What one message says, in turns: the results of tools are the user's."""
+    """One message of the export as turns: results of tools are the user's."""
 
     def __init__(self, uuid: str, role: str, losses: Losses) -> None:
         self.said: list[tuple[str, list[Json]]] = []
@@ -597,19 +571,10 @@ class _ExportMessage:
         given = text_member(block.get("id")) or ""
         number = sum(len(blocks) for _, blocks in self.said)
         made = hashlib.sha256(f"{self._uuid}/{number}/{given}".encode(errors="replace")).hexdigest()[:24]
-        known = (
-            given if _CLAUDE_ID.fullmatch(given) and given not in {now for _, _, now in self._open} else f"toolu_{made}"
-        )
-        arguments = block.get("input")
+        is_taken = given in {now for _, _, now in self._open}
+        known = given if _CLAUDE_ID.fullmatch(given) and not is_taken else f"toolu_{made}"
         self._open.append((given, block["name"], known))
-        self.add(
-            {
-                "type": "tool_use",
-                "id": known,
-                "name": block["name"],
-                "input": arguments if isinstance(arguments, dict) else {},
-            }
-        )
+        self.add({"type": "tool_use", "id": known, "name": block["name"], "input": obj(block.get("input"))})
 
     def _result(self, block: Json) -> None:
         given, name = text_member(block.get("tool_use_id")) or "", block.get("name")
@@ -618,17 +583,15 @@ class _ExportMessage:
             self._losses.note("no-call", "a result that no call asked for is kept, and not sent")
             return
         self._open.remove(call)
-        failed = {"is_error": True} if block.get("is_error") is True else {}
-        self.add(
-            {"type": "tool_result", "tool_use_id": call[2], "content": _shown(block.get("content")), **failed}, "user"
-        )
+        result = {"type": "tool_result", "tool_use_id": call[2], "content": _shown(block.get("content"))}
+        self.add({**result, "is_error": True} if block.get("is_error") is True else result, "user")
 
 
 def _shown(content: object) -> str:
     """A result as text: the export's blocks have members that the API does not know."""
     if not isinstance(content, list):
         return "" if content is None else as_text(content)
+    texts = (obj(part).get("text") for part in content)
     return "\n".join(
-        part["text"] if isinstance(part, dict) and isinstance(part.get("text"), str) else as_text(part)
-        for part in content
+        said if isinstance(said, str) else as_text(part) for said, part in zip(texts, content, strict=True)
     )

@@ -1,21 +1,22 @@
-"""Claude Code: JSON lines that name their parents (``parentUuid``). The conversation is the way from the last line to its root.
+"""Claude Code: JSON lines that name their parents (``parentUuid``). The conversation is the path from the last line to its root.
 
-A line of the type ``user`` or ``assistant`` carries a message of Claude's API. What follows was read from the program itself
-(2.1.112), and holds for its files since 2025:
+A line of the type ``user`` or ``assistant`` has a message of Claude's API. The program itself (2.1.112) shows, for its files since
+2025:
 
-* The last line that is no sub-agent's (``isSidechain``) is the leaf, or the line that a rewind behind it names (``last-prompt``, explicit:
-  read from 2.1.330). Branches that were left stay in the file: they are events that keep what was said.
-* What the user says while the model is at work is an attachment, ``queued_command``. It is sent as the user's.
-* Each block of a reply stands on a line of its own, with the reply's ``message.id``: they are one message. Where tools ran side
-  by side, the way to the leaf misses some of these lines, and results that hang on them. They belong to the conversation.
-* A compaction is a ``compact_boundary`` without a parent. Its ``logicalParentUuid`` is the line before it, and often is not there.
-  A summary follows (``isCompactSummary``). ``preservedSegment`` says what was kept of what stood before.
-* A ``<synthetic>`` reply is what the model had written when the user stopped it. The program's own words are such lines too: its errors
+* The leaf is the last line outside a sub-agent (``isSidechain``), or the line that a later rewind names (``last-prompt``, explicit:
+  2.1.330). Branches that were left stay in the file, and become events that keep them.
+* A prompt during the model's work is an attachment, ``queued_command``. It is sent as the user's message.
+* Each block of a reply has its own line, with the reply's ``message.id``: together they are one message. With parallel tools, the
+  path misses some of these lines, and the results below them. They belong to the conversation.
+* A compaction is a ``compact_boundary`` without a parent. Its ``logicalParentUuid`` is the line before it, and is often missing. A
+  summary follows (``isCompactSummary``). ``preservedSegment`` names the lines that were kept.
+* A ``<synthetic>`` reply is the text of a reply that the user stopped. The program's own words have this mark too: its errors
   (``isApiErrorMessage``) and its fixed sentences are events.
-* A line may name a parent that nobody went back to: see ``_claude_code_lines``.
+* ``/branch`` copies the lines into another session: each names its origin (``forkedFrom``).
+* A line may name a parent that the user did not go back to: see ``_claude_code_lines``.
 
-Files from before the parents, and those that were edited by hand, are in the order of their lines. So is what the program prints with
-``--output-format stream-json``: lines of these types with ``session_id`` and ``parent_tool_use_id``.
+Files without parents, and edited ones, are in the order of their lines. So is the output of ``--output-format stream-json``: lines
+of these types with ``session_id`` and ``parent_tool_use_id``.
 """
 
 from __future__ import annotations
@@ -39,9 +40,8 @@ from transcript_store.formats._claude_code_lines import (
     message_of,
     typed_command,
 )
-from transcript_store.formats._document import obj
 from transcript_store.formats._lines import KeptLines
-from transcript_store.formats._neutral import objects, text_in
+from transcript_store.formats._members import obj, objects, text_in
 from transcript_store.formats._packing import pack_line
 from transcript_store.formats._plan import ImportFinding, Loss, PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._rows import file_of, object_beside
@@ -54,10 +54,9 @@ from transcript_store.formats._trees import Segment, TreeMessage, left_finding, 
 
 
 def with_side_lines(look: FirstPass, way: list[TreeLine]) -> list[TreeLine]:
-    """The way, and the lines of its replies that it misses, the results that hang on them, and what was asked behind those.
+    """The path with the lines of its replies that it misses, the results of these, and prompts sent after those.
 
-    Tools that run side by side are calls on lines of their own, and each result names its own call as its parent: only one of
-    them is on the way.
+    Parallel calls are lines of their own, and each result names its call as its parent: only one of them is on the path.
     """
     seen = {node.place for node in way}
     lines: dict[tuple[str, str], list[TreeLine]] = defaultdict(list)
@@ -89,9 +88,11 @@ def generations_of(look: FirstPass, way: list[TreeLine], findings: list[ImportFi
     """The way cut at its compactions."""
     found: list[Segment[TreeLine]] = [Segment(begins=0)]
     segments: list[list[TreeLine]] = [[]]
-    says = False  # whether the last segment says anything
+    says = False  # True if the last segment has a message
     positions: dict[str, int] = {}  # on the way: where each line is
     for at, node in enumerate(way):
+        # A compaction is a boundary followed by its summary: `says` is still False there, so the summary cuts nothing. A summary
+        # without a boundary is the cut itself.
         if node.boundary or (node.summary and says):
             segments.append([])
             found.append(Segment(max(node.place, found[-1].begins)))
@@ -108,7 +109,7 @@ def generations_of(look: FirstPass, way: list[TreeLine], findings: list[ImportFi
 
 
 def _taken_at(said: list[TreeMessage[TreeLine]], kept: tuple[str, str, str] | None) -> int:
-    """Behind the line that a compaction names; else behind its summary."""
+    """The index after the line that a compaction names; else after its summary."""
     anchor = None if kept is None else kept[2]
     behind = [at for at, one in enumerate(said, 1) if any(node.id == anchor for node in one.nodes)]
     summaries = [at for at, one in enumerate(said, 1) if one.nodes[0].summary]
@@ -118,13 +119,13 @@ def _taken_at(said: list[TreeMessage[TreeLine]], kept: tuple[str, str, str] | No
 def _kept_of(
     look: FirstPass, way: list[TreeLine], positions: dict[str, int], boundary: TreeLine, findings: list[ImportFinding]
 ) -> list[TreeMessage[TreeLine]]:
-    """What a compaction kept: the lines from the first to the last that it names."""
+    """The lines that a compaction kept, from the first to the last that it names."""
     assert boundary.kept is not None
     head, tail, _ = boundary.kept
     first, last = positions.get(head), positions.get(tail)
     if first is None or last is None or first > last:
-        told = "what this compaction kept is not among what stood before it: nothing was taken over"
-        findings.append(look.lines.finding("kept-missing", told, boundary.place))
+        why = "the lines that this compaction kept are not before it: nothing was taken over"
+        findings.append(look.lines.finding("kept-missing", why, boundary.place))
         return []
     return _said(way[first : last + 1])
 
@@ -152,7 +153,7 @@ def _said(nodes: list[TreeLine]) -> list[TreeMessage[TreeLine]]:
 
 
 def _behind_results(said: Iterable[TreeMessage[TreeLine]]) -> Iterator[TreeMessage[TreeLine]]:
-    """What the user said between a call and its results stands behind them: nothing may be sent in between."""
+    """Move prompts between a call and its results after the results: no provider accepts anything in between."""
     queued: list[TreeMessage[TreeLine]] = []
     for one in said:
         if one.nodes[0].is_queued:
@@ -167,15 +168,16 @@ def _behind_results(said: Iterable[TreeMessage[TreeLine]]) -> Iterator[TreeMessa
 
 # ---- claude code ----
 
+_ABOUT_A_SESSION = ("queue-operation", "custom-title", "ai-title", "agent-name", "mode", "permission-mode")
 _MOST_LINES = 100
-"""Of a reply whose lines are kept with holes: each is looked for in the whole message."""
+"""A longer reply is packed without holes: each line would be searched in the whole message."""
 
 _ABOUT = (("id", "response_id"), ("model", "model"), ("stop_reason", "stop_reason"), ("usage", "usage"))
 """Members of a reply, and what they are called in a record's ``extra``."""
 
 
 class ClaudeCode:
-    """Reads a session file, or the file of a sub-agent. With ``branches``, each branch that was left is a plan of its own too."""
+    """Reads a session file, or the file of a sub-agent. With ``branches``, each branch that was left is also a plan."""
 
     name = "claude-code"
     revision = 2
@@ -235,6 +237,7 @@ class ClaudeCode:
         }
         findings += left_finding(len(left))
         found = {"title": _title(look) if only is None else "", "cwd": look.cwd, "git_branch": look.branch}
+        found |= {} if labels else {"forked_from": look.forked_from}
         return SessionPlan(
             format=self.name,
             session=session,
@@ -256,35 +259,28 @@ def _is_ours(value: dict[str, Any]) -> bool:
     if kind in IN_THE_TREE and is_streamed(value):
         return True
     if kind in IN_THE_TREE and isinstance(value.get("uuid"), str):
-        # A tool that cuts sessions may take away all but what was said.
-        return (
-            "sessionId" in value
-            or "parentUuid" in value
-            or (kind in SPEAKERS and obj(value.get("message")).get("role") == kind)
-        )
+        # A tool that trims sessions may remove everything but the messages.
+        is_said = kind in SPEAKERS and obj(value.get("message")).get("role") == kind
+        return is_said or "sessionId" in value or "parentUuid" in value
     if kind == "summary":
         return "leafUuid" in value
     if kind == "file-history-snapshot":
         return "messageId" in value
-    return kind in ("queue-operation", "custom-title", "ai-title", "agent-name", "mode", "permission-mode") and (
-        "sessionId" in value
-    )
+    return kind in _ABOUT_A_SESSION and "sessionId" in value
 
 
 def _is_anothers(value: dict[str, Any]) -> bool:
-    """Whether only a program writes it that took over the tree and not the messages: Qwen Code has Gemini's."""
-    message = value.get("message")
-    return (
-        "systemPayload" in value
-        or "qwen_code_version" in value
-        or (isinstance(message, dict) and "parts" in message and "content" not in message)
-    )
+    """True if only a program writes it that took over the tree and not the messages: Qwen Code has Gemini's."""
+    message = obj(value.get("message"))
+    has_parts = "parts" in message and "content" not in message
+    return has_parts or "systemPayload" in value or "qwen_code_version" in value
 
 
 def _session(look: FirstPass, name: str) -> str:
-    """The session's id. Lines that were taken over from another session keep its id: the file's name, or the last one, counts.
+    """The id of the session: the file's name if a line has this id, else the last id. Lines taken over keep the id of their
+    session.
 
-    What the program printed of a session is not the session's own file: the two have different lines.
+    Output that was printed is not the session's own file: its lines differ, so it has another id.
     """
     if look.streamed:
         return f"{look.streamed}/stream"
@@ -293,7 +289,7 @@ def _session(look: FirstPass, name: str) -> str:
 
 
 def _learn_beside(look: FirstPass, source: Source) -> None:
-    """Titles that stand beside a session: what the user called it, what the program's list says, and what a sub-agent was asked for."""
+    """Learn the titles beside a session: the user's, the one in the program's list, the task of a sub-agent."""
     stem = file_of(source).removesuffix(".jsonl")
     if custom := text_in(object_beside(source, f"{stem}/custom-title.json"), "customTitle"):
         look.titles["custom-title"] = custom
@@ -328,7 +324,7 @@ def _way(look: FirstPass, nodes: list[TreeLine], findings: list[ImportFinding]) 
 
 def _losses(look: FirstPass, way: list[TreeLine]) -> tuple[Loss, ...]:
     given = sum(node.place in look.given for node in way)
-    why = "files that were attached stand in events, not in what is sent: the program gives them in a form of its own"
+    why = "attached files are kept as events, and not sent: the program sends them in a form of its own"
     return (Loss("attachments", given, why),) if given else ()
 
 

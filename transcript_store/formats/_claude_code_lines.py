@@ -1,4 +1,4 @@
-"""Claude Code's lines, each by what it says of itself: enough of every line to walk the tree without having read it all again."""
+"""Claude Code's lines: the members that are needed to walk the tree without reading it again."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from typing import Any
 from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.formats._arranging import form_family, messages_of
 from transcript_store.formats._lines import KeptLines
-from transcript_store.formats._neutral import Losses, objects, text_in
-from transcript_store.formats._outgoing import id_within, json_line, outgoing_records, turns_said
+from transcript_store.formats._members import obj, objects, text_in
+from transcript_store.formats._neutral import Losses
+from transcript_store.formats._outgoing import id_within, json_line, outgoing_records, timed_records, turns_said
 from transcript_store.formats._plan import ImportFinding, WrittenSession
 from transcript_store.formats._scaffolding import CLAUDE_CODE, texts_in
 
 IN_THE_TREE = frozenset({"user", "assistant", "system", "attachment", "progress"})
-"""The types whose lines name a parent. ``progress`` is never a leaf: later versions pass it over."""
+"""The types whose lines name a parent. ``progress`` is never a leaf: later versions skip it."""
 SPEAKERS = ("user", "assistant")
 _GIVEN = frozenset({"file", "directory", "pdf_reference", "mcp_resource", "selected_lines_in_ide", "edited_text_file"})
-"""Attachments that a model is sent beside what was said, in a form of the program's own."""
+"""Attachments that the program sends to a model in a form of its own."""
 SYNTHETIC = "<synthetic>"
-"""The model of what the program wrote as a reply: its own words, or what the model had written when the user stopped it."""
+"""The model of a reply that the program wrote: its own text, or the text of a reply that the user stopped."""
 _OWN_WORDS = frozenset({"No response requested.", "(no content)"})
-"""What the program says in the model's name. Errors have ``isApiErrorMessage``."""
+"""The program's own replies. Errors have ``isApiErrorMessage``."""
 
 
 @dataclass(slots=True)
@@ -41,36 +42,35 @@ class TreeLine:
     sidechain: bool
     agent: str
     says: bool
-    """Whether a model is sent it."""
+    """True if a model is sent it."""
     reply: tuple[str, str] | None
     """Of a block of a reply: which reply. Two of a reply's lines have the same."""
     answers: bool
-    """Whether it holds the result of a call."""
+    """True if it holds the result of a call."""
     is_queued: bool
-    """Whether the user said it while the model was at work."""
+    """True if the user said it while the model was at work."""
     boundary: bool
-    """Whether a compaction begins here."""
+    """True if a compaction starts here."""
     summary: bool
     kept: tuple[str, str, str] | None
     """The first and the last line that a compaction kept, and the line that they follow now."""
     model: str
     """Of a reply; empty if no model is named."""
     is_prompt: bool
-    """Whether the user typed it."""
+    """True if the user typed it."""
     clears: bool
-    """Whether the user began anew here, if it has no parent: the command itself, or what the program says about it."""
+    """True if the user cleared the session here, provided the line has no parent: the command, or the program's text about it."""
     after_rewind: bool = False
-    """Whether a rewind stands right before it."""
+    """True if a rewind is right before it."""
     anchor: TreeLine | None = None
-    """The nearest line above it that is said."""
+    """The nearest message above it."""
     call: tuple[str, str] | None = None
-    """Of a block of a reply, of a result, and of what was said between them: the reply that it belongs to. What hangs on one of them hangs
-    on all."""
+    """The reply of a block, of a result, and of a message between them. A child of one of them is a child of all."""
 
 
 @dataclass(slots=True)
 class FirstPass:
-    """What a first look at the lines finds."""
+    """The result of the first pass over the lines."""
 
     lines: KeptLines
     by_place: dict[int, TreeLine] = field(default_factory=dict)
@@ -88,12 +88,14 @@ class FirstPass:
     """The first one: it is the one that names the folder."""
     branch: str = ""
     """The last one."""
+    forked_from: str = ""
+    """The session that ``/branch`` copied: each copied line names it."""
     models: dict[str, str] = field(default_factory=dict)
     first: bytes = b""
     given: set[int] = field(default_factory=set)
-    """Places of lines whose attachment is sent and is no message."""
+    """Places of lines whose attachment is sent and is not a message."""
     rewound: str | None = None
-    """The uuid that a rewind went back to, if it stands behind all other lines; empty for the beginning. None without such a rewind."""
+    """The uuid that the last rewind went back to, if no line of the tree follows; empty for the start. None without such a rewind."""
     findings: list[ImportFinding] = field(default_factory=list)
 
     @property
@@ -113,8 +115,8 @@ def look_at(lines: KeptLines) -> FirstPass:
 
 
 def message_of(value: dict[str, Any]) -> dict[str, Any] | None:
-    """What a line says, as a request carries it: no id, no usage. The content is the line's very object."""
-    if value.get("type") == "attachment":  # of these the user said one, while the model was at work
+    """The message of a line as a request has it, without id and usage. The content is the line's own object."""
+    if value.get("type") == "attachment":  # one kind is a prompt, typed during the model's work
         prompt = _attachment(value).get("prompt")
         is_said = text_in(_attachment(value), "type") == "queued_command" and _is_said("user", "user", prompt)
         return {"role": "user", "content": prompt} if is_said else None
@@ -128,7 +130,7 @@ def message_of(value: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _is_said(kind: Any, role: Any, content: Any) -> bool:
-    """Whether a model is sent a line of this kind with a message of this role and content."""
+    """True if a model is sent a line of this kind with a message of this role and content."""
     return kind in SPEAKERS and role in SPEAKERS and (content.__class__ is list or content.__class__ is str)
 
 
@@ -158,11 +160,12 @@ def _take(look: FirstPass, place: int, value: dict[str, Any]) -> None:
     look.version = text_in(value, "version") or look.version
     look.cwd = look.cwd or text_in(value, "cwd")
     look.branch = text_in(value, "gitBranch") or look.branch
+    look.forked_from = look.forked_from or text_in(obj(value.get("forkedFrom")), "sessionId")
     before = look.by_id.get(node.id)
     if before is not None:
         same = look.lines[before.place].value == value
-        told = "for the second time: the first one counts" if same else "with something else: the last one counts"
-        look.findings.append(look.lines.finding("duplicate-uuid", f"the uuid of an earlier line, {told}", place))
+        why = "for the second time: the first one counts" if same else "with something else: the last one counts"
+        look.findings.append(look.lines.finding("duplicate-uuid", f"the uuid of an earlier line, {why}", place))
         if same:
             return
         del look.by_place[before.place]
@@ -178,18 +181,19 @@ class _Said:
     tip: TreeLine | None = None
     """Its last line."""
     prompts: set[int] = field(default_factory=set)
-    """The places of what its prompts follow; -1 for the beginning. A prompt that follows the same as an earlier one was typed after a
-    rewind."""
+    """The places that its prompts follow; -1 for the start. A prompt that follows the same place as an earlier one was typed after
+    a rewind.
+    """
     compacted: int = -1
-    """The place of its last compaction. Nobody goes back behind it."""
+    """The place of its last compaction. No rewind goes back past it."""
 
 
 def _link(look: FirstPass) -> None:
-    """Find what each line follows: its parent, unless the program named one that the user never went back to.
+    """Find the line that each line follows: its parent, unless the program named one that the user never went back to.
 
-    Retries, hooks, resumed sessions and compactions of several versions name a parent far above the line before them. A user
-    goes back by a rewind alone: then the next line is a prompt, and it follows what an earlier prompt followed. Whatever else
-    leaves out what was said just before follows the line before it.
+    Retries, hooks, resumed sessions and compactions of several versions name a parent far above the line before them. A user goes
+    back only by a rewind: then the next line is a prompt that follows the same line as an earlier prompt. Any other line that would
+    leave out the last message follows the line before it.
     """
     if not any(node.parent in look.by_id for node in look.by_place.values()):
         return  # the order of the lines counts
@@ -205,7 +209,7 @@ def _link(look: FirstPass) -> None:
 def _link_one(look: FirstPass, far: _Said, node: TreeLine, parent: TreeLine | None) -> None:
     tip = far.tip
     if not node.parent and tip is not None and (node.boundary or node.kind == "progress"):
-        parent, node.parent = tip, tip.id  # some say what they follow, and some leave it at the line before them
+        parent, node.parent = tip, tip.id  # some name the line that they follow, others mean the line before
     # A parent that is not in the file is the line before: see way_to.
     above = parent if parent is not None else tip if node.parent else None
     node.anchor = None if above is None else _said_at(above)
@@ -218,13 +222,13 @@ def _link_one(look: FirstPass, far: _Said, node: TreeLine, parent: TreeLine | No
         if above is None and node.clears:
             node.boundary, node.parent = True, tip.id
         elif _leaves_out(far, node, _said_at(tip)):
-            told = (
-                "its parent is not what was said before it, and nobody went back to that: it follows the line before it"
+            why = (
+                "its parent is not the last message, and the user did not go back to it: it follows the line before it"
             )
-            look.findings.append(look.lines.finding("broken-chain", told, node.place))
+            look.findings.append(look.lines.finding("broken-chain", why, node.place))
             node.parent, node.anchor = tip.id, _said_at(tip)
         elif node.answers and not _is_side_by_side(node.anchor, _said_at(tip)):
-            return  # it stands behind its call; what follows continues behind what was said last
+            return  # it follows its call; the next line follows the last message
     if node.is_prompt:
         far.prompts.add(-1 if node.anchor is None else node.anchor.place)
     if node.boundary:
@@ -234,20 +238,20 @@ def _link_one(look: FirstPass, far: _Said, node: TreeLine, parent: TreeLine | No
 
 
 def _leaves_out(far: _Said, node: TreeLine, said: TreeLine | None) -> bool:
-    """Whether what was said last would be left out, although no user went back."""
+    """True if this line would leave out the last message although no user went back."""
     above = node.anchor
     if said is None or node.after_rewind or (node.reply is not None and node.reply == said.call):
         return False  # or tools ran side by side
     if _is_side_by_side(above, said):
         return False
     if node.answers:
-        return above is None or above.reply is None  # else it stands behind its call
+        return above is None or above.reply is None  # else it follows its call
     place = -1 if above is None else above.place
     return place < far.compacted or not node.is_prompt or place not in far.prompts
 
 
 def _is_side_by_side(one: TreeLine | None, other: TreeLine | None) -> bool:
-    """Whether the two are of one reply: a call of it, or the result of one."""
+    """True if the two are of one reply: a call of it, or the result of one."""
     return one is not None and other is not None and one.call is not None and one.call == other.call
 
 
@@ -256,7 +260,7 @@ def _said_at(node: TreeLine) -> TreeLine | None:
 
 
 def _take_aside(look: FirstPass, kind: Any, value: dict[str, Any]) -> None:
-    """A line that is not in the tree: a title, a rewind, or nothing that is asked for."""
+    """Read a line outside the tree: a title, a rewind; ignore any other."""
     # The program writes the line also where nothing was taken back; then it is not explicit.
     if kind == "last-prompt" and "leafUuid" in value and True in (value.get("explicit"), value.get("rewound")):
         look.rewound = text_in(value, "leafUuid")
@@ -309,20 +313,20 @@ def _node(place: int, kind: str, value: dict[str, Any]) -> TreeLine:
 
 
 def is_streamed(value: dict[str, Any]) -> bool:
-    """Whether it is a line that the program prints while it runs, for the program that started it."""
+    """True if it is a line that the program prints while it runs, for the program that started it."""
     if text_in(value, "session_id") == "":
         return False
     return "parent_tool_use_id" in value or (value.get("subtype") == "init" and "claude_code_version" in value)
 
 
 def is_injected(value: dict[str, Any]) -> bool:
-    """Whether the program says in the line that it wrote it: what a command stands for, news of a task, a summary."""
+    """True if the line says that the program wrote it: the text of a command, news of a task, a summary."""
     kind = text_in(value["origin"], "kind") if isinstance(value.get("origin"), dict) else ""
     return True in (value.get("isMeta"), value.get("isCompactSummary")) or kind not in ("", "human")
 
 
 def typed_command(value: dict[str, Any]) -> str | None:
-    """What of a line's message the user typed; None for all of it."""
+    """The part of a line's message that the user typed; None for all of it."""
     message = message_of(value)
     if is_injected(value):
         return CLAUDE_CODE.command_in(texts_in(message["content"])) if message is not None else ""
@@ -330,13 +334,11 @@ def typed_command(value: dict[str, Any]) -> str | None:
 
 
 def _attachment(value: dict[str, Any]) -> dict[str, Any]:
-    found = value.get("attachment")
-    return found if isinstance(found, dict) else {}
+    return obj(value.get("attachment"))
 
 
 def _kept(value: dict[str, Any]) -> tuple[str, str, str] | None:
-    about = value.get("compactMetadata")
-    segment = about.get("preservedSegment") if isinstance(about, dict) else None
+    segment = obj(value.get("compactMetadata")).get("preservedSegment")
     if not isinstance(segment, dict):
         return None
     return text_in(segment, "headUuid"), text_in(segment, "tailUuid"), text_in(segment, "anchorUuid")
@@ -344,13 +346,13 @@ def _kept(value: dict[str, Any]) -> tuple[str, str, str] | None:
 
 # ---- claude code writer ----
 #
-# A conversation as a new session of Claude Code: a file in the project's folder, which ``claude --resume`` goes on with.
+# A conversation as a new session of Claude Code: a file in the project's folder, which ``claude --resume`` continues.
 #
 # A session was taken up by the real program (2.1.330) only with the whole envelope, a chain of parents from a first line that is a
 # message, and in the folder whose name it makes of the directory. The last line ends in a line end: the next one is appended.
 
 _VERSION = "2.1.112"
-"""Of the program whose form this is."""
+"""The version whose form is written."""
 _LONGEST_NAME = 200
 
 
@@ -369,34 +371,17 @@ class ClaudeCodeWriter:
         turns = turns_said(said, provider)
         handed = messages_of(turns, "claude", join=form_family(provider) != "claude")
         losses.add(handed.losses)
-        if not handed.messages:
-            raise ValueError("the conversation has no message that could be sent")
-        envelope = {
-            "isSidechain": False,
-            "userType": "external",
-            "cwd": cwd,
-            "sessionId": session,
-            "version": _VERSION,
-            "gitBranch": metadata.labels.get("git_branch", ""),
-        }
+        envelope = {"isSidechain": False, "userType": "external", "cwd": cwd, "sessionId": session}
+        envelope |= {"version": _VERSION, "gitBranch": metadata.labels.get("git_branch", "")}
         lines: list[dict[str, Any]] = []
         parent = None
         replies: set[str] = set()
-        at = said[0].at if said else now
-        for number, (message, origins) in enumerate(zip(handed.messages, handed.origins, strict=True)):
-            origin = said[origins[0]] if origins else None
-            at = at if origin is None else origin.at
+        timed = timed_records(handed.messages, handed.origins, said, now)
+        for number, (message, extra, at) in enumerate(timed):
             own = id_within(session, number)
-            line = {
-                "parentUuid": parent,
-                **envelope,
-                "type": message["role"],
-                "message": message,
-                "uuid": own,
-                "timestamp": at,
-            }
+            line: dict[str, Any] = {"parentUuid": parent, **envelope, "type": message["role"], "message": message}
+            line |= {"uuid": own, "timestamp": at}
             if message["role"] == "assistant":
-                extra = {} if origin is None else origin.extra
                 line["message"] = _reply(message, extra, metadata, own, replies)
                 line["requestId"] = f"req_{own.replace('-', '')}"
             lines.append(line)
@@ -416,21 +401,19 @@ def _reply(
     if not number or number in replies:
         number = f"msg_{own.replace('-', '')}"
     replies.add(number)
-    usage = extra.get("usage")
-    counted = (
-        isinstance(usage, dict) and type(usage.get("input_tokens")) is int and type(usage.get("output_tokens")) is int
-    )
+    usage, none = obj(extra.get("usage")), {"input_tokens": 0, "output_tokens": 0}
     content = message["content"]
     calls = isinstance(content, list) and any(block.get("type") == "tool_use" for block in content)
+    model = text_in(extra, "model") or metadata.model or "unknown"
     return {
         "id": number,
         "type": "message",
         "role": "assistant",
-        "model": text_in(extra, "model") or metadata.model or "unknown",
+        "model": model,
         "content": content if isinstance(content, list) else [{"type": "text", "text": content}],
         "stop_reason": "tool_use" if calls else "end_turn",
         "stop_sequence": None,
-        "usage": usage if counted else {"input_tokens": 0, "output_tokens": 0},
+        "usage": usage if all(type(usage.get(name)) is int for name in none) else none,
     }
 
 

@@ -1,15 +1,15 @@
-"""Cline and Roo: the whole conversation in one JSON document, which is written anew with each turn.
+"""Cline and Roo: one JSON document with the whole conversation, rewritten with each turn.
 
-* Cline since 4 (its CLI 3): ``sessions/ID/ID.messages.json``, ``{"version", "sessionId", "origin", "system_prompt", "messages"}``; of a
-  sub-agent ``agent_ID.messages.json``, whose ``origin.parentThreadId`` is its parent. ``ID.json`` beside it has the title, the folder
-  and the prompt, which stands nowhere else while the first reply is not there; ``ID.compaction.json`` what is sent instead of the first
+* Cline since 4 (its CLI 3): ``sessions/ID/ID.messages.json``, ``{"version", "sessionId", "origin", "system_prompt", "messages"}``;
+  of a sub-agent ``agent_ID.messages.json``, whose ``origin.parentThreadId`` is its parent. ``ID.json`` beside it has the title, the
+  folder, and the prompt, which is nowhere else until the first reply; ``ID.compaction.json`` replaces the first
   ``source_message_count`` messages.
 * Their extensions: ``tasks/ID/api_conversation_history.json``, an array of messages. ``ui_messages.json`` beside it has the times,
   ``history_item.json`` (Roo) the id and the task, ``task_metadata.json`` the models.
 
-Messages have Claude's blocks. What a tool answered may be a list of ``{"query", "result", "error"?, "success"}``, or the JSON text of one.
-The prompt stands within ``<user_input>``, or ``<task>``. A reply whose ``metadata`` says ``displayOnly`` was never sent: the program's
-own error. Read from files that Cline 3.0.65 wrote; the extensions' from tenequm/pond#204 and kenn-io/agentsview PR#1722.
+Messages have Claude's blocks. A result may be a list of ``{"query", "result", "error"?, "success"}``, or the JSON text of one. The
+prompt is within ``<user_input>`` or ``<task>``. A reply whose ``metadata`` has ``displayOnly`` was never sent: it is the program's
+error. Source: files of Cline 3.0.65; of the extensions tenequm/pond#204 and kenn-io/agentsview PR#1722.
 """
 
 from __future__ import annotations
@@ -19,25 +19,19 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 
+from transcript_store.formats._blocks import Result, Text
 from transcript_store.formats._cline_messages import answered, is_hidden, is_message, typed_in_cline, usage_in
-from transcript_store.formats._document import (
-    Json,
-    count_member,
-    first_text,
-    labels,
-    obj,
-    text_member,
-    time_member,
-    time_of_member,
-)
 from transcript_store.formats._document_lines import lines_of_document, objects_on
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._members import Json, count_member, first_text, obj, objects, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, turn_in, walked
-from transcript_store.formats._neutral import Losses, Result, Text, objects
+from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps
 from transcript_store.formats._rows import file_of, object_beside, text_beside
-from transcript_store.formats._scaffolding import marked
+from transcript_store.formats._scaffolding import marked_summary
+from transcript_store.formats._times import time_in_ms, time_of_member
 
 _ARRAY = re.compile(rb'\[\s*\{\s*"(?:role|content|ts|id|type)"\s*:')
 _OF_A_TASK = (b"<task>", b"<environment_details>", b"<user_message>")
@@ -58,29 +52,24 @@ class Cline:
 
     def plans(self, source: Source) -> Iterable[SessionPlan]:
         session = _ClineDocument(source)
-        generations, found, losses = walked(source, session.walk)
+        said, losses = walked(source, session.walk)
         about, beside, item = session.about, session.beside, session.item
         origin, metadata = obj(about.get("origin")), obj(beside.get("metadata"))
         known_as = first_text(about.get("sessionId"), origin.get("sessionId"), item.get("id"))
-        yield SessionPlan(
-            format=self.name,
+        facts = facts_of(
             session=known_as or session.made_id(),
-            lines=len(session.lines),
-            generations=generations,
-            version=first_text(origin.get("version")),
-            provider=session.provider if session.speaks else None,
+            version=origin.get("version"),
             model=session.model,
-            system_prompt=text_member(about.get("system_prompt")) or text_member(metadata.get("systemPrompt")),
-            labels=labels(
-                title=first_text(metadata.get("title"), item.get("task")),
-                cwd=first_text(session.home.get("cwd"), item.get("workspace"), item.get("cwdOnTaskInitialization")),
-                git_branch=obj(obj(session.home.get("metadata")).get("git")).get("branch"),
-                part_of=session.parent or text_member(item.get("parentTaskId")),
-            ),
-            edition=session.edition(),
-            findings=(*session.findings, *found),
-            losses=losses,
+            system_prompt=first_text(about.get("system_prompt"), metadata.get("systemPrompt")),
+            title=first_text(metadata.get("title"), item.get("task")),
+            cwd=first_text(session.home.get("cwd"), item.get("workspace"), item.get("cwdOnTaskInitialization")),
+            git_branch=obj(obj(session.home.get("metadata")).get("git")).get("branch"),
+            part_of=first_text(session.parent, item.get("parentTaskId")),
         )
+        # The program rewrites the document with each turn. With an edition the import compares messages, so growth is appended.
+        provider, edition = session.provider if session.speaks else None, session.edition()
+        count = len(session.lines)
+        yield facts.plan(self.name, count, said, provider, losses, findings=session.findings, edition=edition)
 
 
 _TIME = re.compile(rb'"ts"\s*:\s*1[0-9]{12}\b')
@@ -91,7 +80,7 @@ class _ClineDocument:
         self.lines, self.findings = lines_of_document(source)
         self.about = obj(self.lines[0].value)
         self.messages: list[tuple[Json, SourceLine | None]] = [(obj(line.value), line) for line in self.lines[1:]]
-        if not self.messages:  # the member stands twice, or there is none
+        if not self.messages:  # the member occurs twice, or is missing
             self.messages = [(message, None) for message in objects(self.about.get("messages"))]
         self.parent = text_member(obj(self.about.get("origin")).get("parentThreadId"))
         stem = file_of(source).removesuffix(".messages.json")
@@ -103,30 +92,25 @@ class _ClineDocument:
         infos = [info for message, _ in self.messages if (info := obj(message.get("modelInfo")))]
         last, used = (infos or [{}])[-1], (objects(metadata.get("model_usage")) or [{}])[-1]
         self.model = first_text(last.get("id"), last.get("modelId"), used.get("model_id"), self.beside.get("model"))
-        named = (
-            last.get("provider"),
-            last.get("providerId"),
-            used.get("model_provider_id"),
-            self.beside.get("provider"),
-        )
-        self.provider = named_provider(first_text(*named), self.model)
+        named = last.get("provider"), last.get("providerId"), used.get("model_provider_id")
+        self.provider = named_provider(first_text(*named, self.beside.get("provider")), self.model)
 
     def made_id(self) -> str:
-        """Of a task whose id stands in the name of its folder alone: made of what it began with."""
+        """An id for a task that only its folder names: made of how the task started."""
         began = self.shown[0].get("ts") if self.shown else None
         first = self.lines[1].raw if len(self.lines) > 1 else self.lines[0].raw
         return hashlib.sha256(b"%r" % began if began else first.strip(b", \t\r\n]")).hexdigest()
 
     def edition(self) -> tuple[str, str] | None:
-        """When the document was written, and when something was last said in it: it is written anew as a whole."""
-        times = (time_member(message.get("ts"), per_second=1000) for message, _ in self.messages)
+        """When the document was written, and when its last message was sent: the program rewrites it as a whole."""
+        times = (time_in_ms(message.get("ts")) for message, _ in self.messages)
         found = time_of_member(self.about.get("updated_at")), max(map(time_of_member, times), default="")
         return found if any(found) else None
 
     def walk(self, losses: Losses) -> Steps:
         yield Draft(lines=[self.lines[0]], at=text_member(self.about.get("updated_at")))
         if not self.messages and (prompt := self._prompt()):
-            # The program was killed before the first reply: the prompt stands beside the document alone.
+            # The program was killed before the first reply: only the file beside the document has the prompt.
             yield Draft({"role": "user", "content": prompt}, {}, text_member(self.beside.get("started_at")))
         kept, behind = self._compacted()
         for number, (message, line) in enumerate(self.messages):
@@ -139,11 +123,9 @@ class _ClineDocument:
             yield Restart(partial(self._carried, kept, is_compacted=True))
 
     def _compacted(self) -> tuple[list[Json], int]:
-        """What is sent instead of the first messages, and instead of how many: nothing if these are others now."""
-        behind, key = (
-            count_member(self.compaction.get("source_message_count")) or 0,
-            self.compaction.get("source_last_message_key"),
-        )
+        """The messages that replace the first ones, and how many they replace; none if those have changed since."""
+        behind = count_member(self.compaction.get("source_message_count")) or 0
+        key = self.compaction.get("source_last_message_key")
         last = self.messages[behind - 1][0].get("id") if 0 < behind <= len(self.messages) else None
         is_other = isinstance(key, str) and key.startswith("id:") and key != f"id:{last}"
         return ([], 0) if is_other else (objects(self.compaction.get("messages")), behind)
@@ -152,39 +134,34 @@ class _ClineDocument:
         for message in messages:
             for draft in self._drafts(message, None, -1, Losses()):
                 if is_compacted and obj(message.get("metadata")).get("kind") == "compaction_summary":
-                    draft.extra |= {"compaction": True, **marked("", is_said=True)}
+                    draft.extra |= marked_summary()
                 if draft.message is not None:
                     yield draft.carried()
 
     def _drafts(self, message: Json, line: SourceLine | None, number: int, losses: Losses) -> list[Draft]:
-        at = time_member(message.get("ts"), per_second=1000) or self._time_of(number)
+        at = time_in_ms(message.get("ts")) or self._time_of(number)
         at = text_member(self.beside.get("started_at")) if at is None and number == 0 else at
         if not is_message(message):
             return [] if line is None else [Draft(lines=[line], at=at)]
         info = obj(message.get("modelInfo"))
-        provider = (
-            named_provider(first_text(info.get("provider"), info.get("providerId")), self.model)
-            if info
-            else self.provider
-        )
+        named = first_text(info.get("provider"), info.get("providerId"))
+        provider = named_provider(named, self.model) if info else self.provider
         turn = turn_in(message, provider, answered)
         about: Json = {}
         if turn.role == "assistant":
-            about = {
-                "model": first_text(info.get("id"), info.get("modelId")),
-                "usage": usage_in(obj(message.get("metrics"))),
-            }
+            usage = usage_in(obj(message.get("metrics")))
+            about = {"model": first_text(info.get("id"), info.get("modelId")), "usage": usage}
         elif not any(isinstance(block, Result) for block in turn.blocks):
             about = typed_in_cline([block.text for block in turn.blocks if isinstance(block, Text)])
         if message.get("isSummary") is True:
-            about |= {"compaction": True, **marked("", is_said=True)}
+            about |= marked_summary()
         return said_drafts(turn, self.provider, about, at, line, losses)
 
     def _prompt(self) -> str | None:
         return text_member(obj(self.beside.get("metadata")).get("prompt")) or text_member(self.beside.get("prompt"))
 
     def _time_of(self, number: int) -> str | None:
-        """When the program showed what stood behind so many messages, where these have no times."""
+        """When the program showed a message, from the list of what it showed; for messages without times."""
         indices = ((one.get("ts"), count_member(one.get("conversationHistoryIndex"))) for one in self.shown)
         times = (time for time, index in indices if index is not None and index >= number)
-        return time_member(next(times, None), per_second=1000) if number >= 0 else None
+        return time_in_ms(next(times, None)) if number >= 0 else None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from transcript_store.formats._document import Json, obj, parse_object, text_member
+from transcript_store.formats._document import parse_object
+from transcript_store.formats._members import Json, obj, objects, text_member
 from transcript_store.formats._messages_api import usage_of
-from transcript_store.formats._neutral import objects
 from transcript_store.formats._scaffolding import Scaffolding, marked
 
 _WITHIN = ("user_input", "task", "user_message", "feedback", "answer")
@@ -18,38 +18,33 @@ _SCAFFOLDING = Scaffolding(
 )
 _ELEMENT = re.compile(rf"<({'|'.join(_WITHIN)})\b[^<>]*>(.*?)</\1>", re.DOTALL)
 _ANSWERED = re.compile(r"\[\w+(?: for .*)?\] Result:")
-"""How the extensions begin what a tool answered, where calls are elements in the text of a reply."""
+"""The start of a result in the extensions, where calls are elements in the text of a reply."""
 
 
 def is_message(message: Json) -> bool:
-    """Whether a model was sent it, or said it: not the program's own words, nor reasoning that only its provider can read."""
-    is_shown_alone = obj(message.get("metadata")).get("displayOnly") is True
-    return (
-        message.get("role") in ("user", "assistant")
-        and isinstance(message.get("content"), (str, list))
-        and not is_shown_alone
-    )
+    """True if a model was sent it, or said it: not the program's own words, nor reasoning that only its provider can read."""
+    is_sent = obj(message.get("metadata")).get("displayOnly") is not True
+    return is_sent and message.get("role") in ("user", "assistant") and isinstance(message.get("content"), (str, list))
 
 
 def typed_in_cline(texts: list[str]) -> Json:
-    """The mark of what the program put around what the user typed. Behind what a tool answered only elements are the user's."""
+    """The mark of the text around what the user typed. After a result only elements are the user's."""
     behind = next((number for number, said in enumerate(texts) if _ANSWERED.match(said)), len(texts))
     before = _SCAFFOLDING.typed_of(texts[:behind])
     if behind == len(texts):
         return marked(before)
     said = [one[2].strip() for text in texts[behind:] for one in _ELEMENT.finditer(text)]
-    return marked(
-        "\n\n".join(filter(None, (*texts[:behind], *said) if before is None else (before, *said))), is_said=True
-    )
+    before_them = texts[:behind] if before is None else [before]
+    return marked("\n\n".join(filter(None, (*before_them, *said))), is_said=True)
 
 
 def is_hidden(message: Json) -> bool:
-    """Whether Roo does not send it any more, since a summary or a cut stands for it."""
+    """True if Roo no longer sends it, because a summary or a cut replaces it."""
     return bool(text_member(message.get("condenseParent")) or text_member(message.get("truncationParent")))
 
 
 def answered(content: Any) -> tuple[str, bool] | None:
-    """What a tool answered, and whether it failed, where Cline keeps that as its own objects; None for any other result."""
+    """A result as text, and True if the call failed, where Cline stores its own objects; None for any other result."""
     given = content
     if isinstance(content, str):
         given = [parse_object(content.encode(errors="replace"))] if content.startswith('{"query"') else None
@@ -57,7 +52,7 @@ def answered(content: Any) -> tuple[str, bool] | None:
     if (
         not answers
         or len(answers) != len(given or ())
-        or not all("query" in one and "success" in one for one in answers)
+        or not all({"query", "success"} <= one.keys() for one in answers)
     ):
         return None
     said = []

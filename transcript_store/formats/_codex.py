@@ -1,18 +1,18 @@
 """Codex: ``rollout-*.jsonl``, lines ``{"timestamp", "type", "payload"}``.
 
-* ``session_meta``: the session; the first counts, for a fork begins with those of its parents.
-* ``response_item``: what was said, as items of OpenAI's Responses. Nothing else is sent to a model: ``event_msg`` says it again. A file
-  without any has what its events say.
-* ``turn_context``: from here on, which model.
-* ``compacted``: a new generation, which begins with its ``replacement_history``; the versions before had none, and went on with
-  what the user had said and the summary.
-* ``event_msg`` of the type ``thread_rolled_back``: a new generation without the last ``num_turns`` that the user began.
+* ``session_meta``: the session; the first counts, because a fork has those of its parents after its own.
+* ``response_item``: messages, as items of OpenAI's Responses. Nothing else is sent to a model: ``event_msg`` repeats them. In a
+  file without items the events count.
+* ``turn_context``: the model from here on.
+* ``compacted``: a new generation, which starts with its ``replacement_history``; older versions continued with the user's messages
+  and the summary.
+* ``event_msg`` of the type ``thread_rolled_back``: a new generation without the user's last ``num_turns``.
 
-Usage is in ``token_usage_record`` behind a reply; before 0.160 only in ``token_count``, which repeats itself, so it counts once it
-has another total. Without ``last_token_usage`` the running total counts, less what it was before. What no reply cost, such as a
-compaction, stands with the event. The versions of early 2025 had the items themselves as lines.
+Usage is in ``token_usage_record`` after a reply; before 0.160 only in ``token_count``, which repeats itself, so it counts when its
+total changes. Without ``last_token_usage`` the difference of the totals counts. The cost of a compaction stays with its event. The
+versions of early 2025 had the items themselves as lines.
 
-Source: ``codex-rs/protocol`` and ``codex-rs/core/src/rollout``, and files that 0.169.0 wrote.
+Source: ``codex-rs/protocol`` and ``codex-rs/core/src/rollout``, and files of 0.169.0.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from itertools import islice
 from typing import Any
 
 from transcript_store.conversation import ConversationMetadata, Record
-from transcript_store.formats._document import Json, count_member, first_text, labels, obj, text_member
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._neutral import Losses, objects
+from transcript_store.formats._members import Json, count_member, first_text, obj, objects, text_member
+from transcript_store.formats._neutral import Losses
 from transcript_store.formats._outgoing import handed, json_line
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead, WrittenSession
 from transcript_store.formats._replay import Draft, Restart, Steps, replayed
 from transcript_store.formats._responses_items import Items
 from transcript_store.formats._rows import lines_beside
-from transcript_store.formats._scaffolding import CODEX, marked, texts_in
+from transcript_store.formats._scaffolding import CODEX, marked, marked_summary, texts_in
 from transcript_store.messages import typed_of
 
 _EARLY_ITEMS = frozenset({"message", "reasoning", "function_call", "function_call_output", "local_shell_call"})
@@ -64,26 +65,19 @@ class Codex:
         if not lines.count:
             return
         meta = session.meta
-        named = session.title or _title_beside(source, text_member(meta.get("id")))
-        yield SessionPlan(
-            format=self.name,
-            session=text_member(meta.get("id")) or hashlib.sha256(session.first).hexdigest(),
-            lines=lines.count,
-            generations=said.generations,
-            version=text_member(meta.get("cli_version")),
-            provider="openai" if session.speaks else None,
+        known_as, parent = text_member(meta.get("id")), _parent(meta)
+        facts = facts_of(
+            session=known_as or hashlib.sha256(session.first).hexdigest(),
+            version=meta.get("cli_version"),
             model=session.model,
             system_prompt=first_text(obj(meta.get("base_instructions")).get("text"), meta.get("instructions")),
-            labels=labels(
-                title=named,
-                cwd=meta.get("cwd"),
-                git_branch=obj(meta.get("git")).get("branch"),
-                part_of=_parent(meta),
-            ),
-            findings=(*lines.findings, *said.findings),
-            losses=session.items.losses.found(),
-            tail=lines.tail,
+            title=session.title or _title_beside(source, known_as),
+            cwd=meta.get("cwd"),
+            git_branch=obj(meta.get("git")).get("branch"),
+            part_of=parent,
+            forked_from=None if parent else meta.get("forked_from_id"),
         )
+        yield facts.plan(self.name, lines, said, "openai" if session.speaks else None, session.items.losses)
 
 
 def _title_beside(source: Source, session: str | None) -> str | None:
@@ -96,13 +90,13 @@ def _title_beside(source: Source, session: str | None) -> str | None:
 
 
 class _Session:
-    """What is known of a session, and what of it is in force, as its lines are read."""
+    """The state of a session while its lines are read."""
 
     def __init__(self, *, hears: bool = False) -> None:
         self.hears = hears
-        """Whether what events say again counts, because nothing says it before them."""
+        """True if the text of events counts, because no item has it."""
         self.is_heard = False
-        """Whether an event says what the user or the model said."""
+        """True if an event has a message of the user or the model."""
         self.meta: Json = {}
         self.first = b""
         self.model: str | None = None
@@ -113,12 +107,11 @@ class _Session:
         self.total: Json = {}
         """The running total of ``token_count``."""
         self.has_records = False
-        """Whether there is a ``token_usage_record``: a ``token_count`` that no reply waits for repeats it."""
+        """True if there is a ``token_usage_record``: a ``token_count`` that no reply waits for repeats it."""
         self.forked_at: str | None = None
-        """When a fork of another session, or a sub-agent, began. What it repeats of the other's counts has an earlier time, or was written
-        at once."""
+        """When a fork or a sub-agent started. Counts that it repeats from its parent are older, or were written at the same moment."""
         self.unmetered: Draft | None = None
-        """The last reply, until it is known what it cost."""
+        """The last reply, until its cost is known."""
 
     def learn(self, kind: str | None, payload: Json, at: str | None) -> None:
         if kind == "session_meta" and (text_member(payload.get("forked_from_id")) or _parent(payload)):
@@ -132,7 +125,7 @@ class _Session:
             self.title = text_member(payload.get("thread_name")) or self.title
 
     def awaits(self, payload: Json) -> bool:
-        """Whether the reply before is still going on, or its cost may still come: behind the results of its calls."""
+        """True if the last reply may continue, or its cost may still follow: after the results of its calls."""
         if str(payload.get("type")).endswith("_output"):
             return True
         return self.items.open and payload.get("role", "assistant") == "assistant"
@@ -145,7 +138,7 @@ class _Session:
                 reply.extra["model"] = self.model
 
     def meter(self, payload: Json, at: str | None = None) -> Json:
-        """Note what the last reply cost; gives it back if it was no reply's."""
+        """Note the cost of the last reply; return it if it belongs to no reply."""
         is_count = payload.get("type") == "token_count"
         usage = self._counted(payload) if is_count else obj(payload.get("usage"))
         about = {"usage": usage, "response_id": text_member(payload.get("response_id")), "model": self.model}
@@ -160,7 +153,7 @@ class _Session:
         return {}
 
     def _counted(self, payload: Json) -> Json:
-        """What was counted since the last ``token_count``. One of rate limits alone has no total."""
+        """The counts since the last ``token_count``. One of rate limits alone has no total."""
         info = obj(payload.get("info"))
         before, total = self.total, obj(info.get("total_token_usage"))
         if not total or total == before:
@@ -173,7 +166,7 @@ class _Session:
         return counts if any(number < 0 for number in less.values()) else less
 
     def settled(self) -> Iterator[Draft]:
-        """What was said so far. Whatever of it is a message is in force from here on."""
+        """The records so far. Their messages are now in the context."""
         self.unmetered = None
         for draft in self.items.take():
             if draft.message is not None:
@@ -181,7 +174,7 @@ class _Session:
                 self.context.append(draft.carried())
             yield draft
 
-    def anew(self, kept: list[PlannedRecord], *, taken_back: int = 0) -> Steps:
+    def restart(self, kept: list[PlannedRecord], *, taken_back: int = 0) -> Steps:
         yield from self.settled()
         self.context = kept
         self.speaks = self.speaks or bool(kept)
@@ -211,12 +204,12 @@ def _walk(lines: Iterable[SourceLine], session: _Session) -> Steps:
             continue
         if kind == "compacted":
             yield from session.settled()
-            yield from session.anew(_compacted(payload, session.context, session.items.losses))
+            yield from session.restart(_compacted(payload, session.context, session.items.losses))
         elif kind == "event_msg" and payload.get("type") == "thread_rolled_back":
             yield from session.settled()
             said = len(session.context)
             kept = _rolled_back(session.context, count_member(payload.get("num_turns")) or 0)
-            yield from session.anew(kept, taken_back=said - len(kept))
+            yield from session.restart(kept, taken_back=said - len(kept))
         cost = {}
         if kind == "token_usage_record":
             session.has_records = True
@@ -236,7 +229,7 @@ def _seconds_between(earlier: str, later: str | None) -> float:
 
 
 def _heard(payload: Json) -> Json | None:
-    """The message that an event says, as an item; None if it says none. Since 0.147 an event has the item itself."""
+    """The message of an event as an item; None if it has none. Since 0.147 an event has the item itself."""
     said = obj(payload.get("item")) if payload.get("type") == "item_completed" else payload
     role = _SPEAKERS.get(text_member(said.get("type")) or "")
     texts = texts_in(said.get("content")) or texts_in(first_text(said.get("message"), said.get("text")))
@@ -256,16 +249,12 @@ def _kind(value: Json) -> str | None:
 
 
 def _compacted(payload: Json, context: list[PlannedRecord], losses: Losses) -> list[PlannedRecord]:
-    """What a compaction leaves: its own history; of the versions before, the user's messages and the summary."""
+    """The context after a compaction: its own history; in older versions the user's messages and the summary."""
     history = payload.get("replacement_history")
     if not isinstance(history, list):
         said = [entry for entry in context if _begins_turn(entry)]
         summary = text_member(payload.get("message"))
-        return said + (
-            [PlannedRecord({"role": "user", "content": summary}, {"compaction": True, **marked("", is_said=True)})]
-            if summary
-            else []
-        )
+        return said + ([PlannedRecord({"role": "user", "content": summary}, marked_summary())] if summary else [])
     items = Items(losses)
     for item in objects(history):
         items.item(item, None, None, _extra(item))
@@ -273,7 +262,7 @@ def _compacted(payload: Json, context: list[PlannedRecord], losses: Losses) -> l
 
 
 def _rolled_back(context: list[PlannedRecord], turns: int) -> list[PlannedRecord]:
-    """The same list, without its last turns. Only what is taken away is looked at: a file may hold nothing but rollbacks."""
+    """The list without its last turns. Only these are read: a file may be full of rollbacks."""
     cut = len(context)
     for place in range(len(context) - 1, -1, -1):
         if not turns:
@@ -303,7 +292,7 @@ def _parent(meta: Json) -> str | None:
 #
 # A conversation as a rollout of Codex: the session, its items, and what the terminal shows of them.
 #
-# Codex sends the items. It shows, and lists, what ``event_msg`` says again. With ``session_meta`` it wants ``id``, ``timestamp``, ``cwd``,
+# Codex sends the items. It shows, and lists, the messages in ``event_msg``. With ``session_meta`` it wants ``id``, ``timestamp``, ``cwd``,
 # ``originator``, ``cli_version`` and ``source``. Which model of which provider is called it takes from the user's settings.
 
 _ORIGINATOR = "transcript_store"
@@ -350,7 +339,7 @@ def _line(at: str, kind: str, payload: dict[str, Any]) -> bytes:
 
 
 def _item(message: dict[str, Any]) -> dict[str, Any]:
-    """A message always says that it is one; what we know as a system message is the developer's."""
+    """Codex requires the type of a message; our system message is its developer's."""
     if "role" not in message:
         return message
     role = "developer" if message["role"] == "system" else message["role"]

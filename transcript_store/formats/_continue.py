@@ -1,30 +1,32 @@
-"""Continue (``cn``, and its extensions): ``sessions/<id>.json``, one document that is written anew each time.
+"""Continue (``cn``, and its extensions): ``sessions/<id>.json``, one document that is rewritten each time.
 
-``history`` has items: a ``message`` of chat completions with ``toolCalls``, and beside a reply ``toolCallStates``: what came of its calls.
-No item has a time; ``sessions.json`` beside the documents has when a session began, and which were there before: a fork begins as one
-of them. Reasoning is kept by some versions as an item of the role ``thinking``. After a compaction the file has the summary and what came
-later: the next import makes a generation of that.
+``history`` has items: a ``message`` of chat completions with ``toolCalls``, and with a reply ``toolCallStates``, the results of its
+calls. No item has a time; ``sessions.json`` beside the documents has the start of each session, in order: a fork copies an earlier
+one. Some versions keep reasoning as an item of the role ``thinking``. After a compaction the file has the summary and later items:
+the next import makes a generation of that.
 
-Source: what 1.5.47 of @continuedev/cli wrote.
+Source: files of @continuedev/cli 1.5.47.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from transcript_store.formats._dialogue import PROVIDER, Dialogue, thinking
-from transcript_store.formats._document import Json, labels, obj, text_member, time_member
+from transcript_store.formats._blocks import Block, Call, Media, Result, Text
+from transcript_store.formats._dialogue import Dialogue, thinking
 from transcript_store.formats._document_lines import lines_of_document, objects_on
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import Block, Call, Media, Result, Text, arguments_of, media_at, objects, text_in
+from transcript_store.formats._members import Json, obj, objects, text_in, text_member
+from transcript_store.formats._neutral import arguments_of, media_at
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Draft
+from transcript_store.formats._replay import Draft, Replay
 from transcript_store.formats._rows import object_beside, text_beside
-from transcript_store.formats._scaffolding import marked
+from transcript_store.formats._scaffolding import marked, marked_summary
+from transcript_store.formats._times import time_in_ms
 
-_MILLISECONDS = 1000
 _MOST_PARENTS = 20
-"""So many sessions of the folder before this one are looked at."""
+"""The parent is searched among so many earlier sessions of the folder."""
 _LEAST_SHARED = 2
 """A prompt alone may be typed twice."""
 _FAILED = ("errored", "canceled")
@@ -46,22 +48,15 @@ class Continue:
         known = _known(source)
         entries = list(_entries(dialogue, lines, _began(known, about)))
         models = [entry.extra["model"] for entry in entries if "model" in entry.extra]
-        yield SessionPlan(
-            format=self.name,
+        facts = facts_of(
             session=text_member(about.get("sessionId")) or f"{source.size} bytes",
-            lines=len(lines),
-            generations=(lambda: iter(entries),),
-            provider=PROVIDER if dialogue.speaks else None,
             model=models[-1] if models else None,
-            labels=labels(
-                title=None if about.get("title") == "Untitled Session" else about.get("title"),
-                cwd=about.get("workspaceDirectory"),
-                forked_from=_parent(source, known, about, [line.value for line in lines[1:]]),
-            ),
-            findings=tuple(findings),
-            losses=dialogue.losses.found(),
-            edition=("", ""),
+            title=None if about.get("title") == "Untitled Session" else about.get("title"),
+            cwd=about.get("workspaceDirectory"),
+            forked_from=_parent(source, known, about, [line.value for line in lines[1:]]),
         )
+        said = Replay((entries.copy,), tuple(findings))
+        yield facts.plan(self.name, lines, said, dialogue.provider, dialogue.losses, edition=("", ""))
 
 
 def _known(source: Source) -> list[Json]:
@@ -70,7 +65,7 @@ def _known(source: Source) -> list[Json]:
 
 
 def _parent(source: Source, known: list[Json], about: Json, history: list[Json | None]) -> str | None:
-    """The session whose history this one begins with: a fork copies it, and names it nowhere."""
+    """The id of the session that this one copies as its start. A fork does not name it."""
     names = [
         text_in(one, "sessionId") for one in known if one.get("workspaceDirectory") == about.get("workspaceDirectory")
     ]
@@ -85,9 +80,9 @@ def _parent(source: Source, known: list[Json], about: Json, history: list[Json |
 
 
 def _began(known: list[Json], about: Json) -> str | None:
-    """When the program's list says that the session was first written."""
+    """When the session was first written, by the program's list."""
     found = next((one.get("dateCreated") for one in known if one.get("sessionId") == about.get("sessionId")), None)
-    return time_member(int(found), per_second=_MILLISECONDS) if isinstance(found, str) and found.isdecimal() else None
+    return time_in_ms(int(found)) if isinstance(found, str) and found.isdecimal() else None
 
 
 def _entries(dialogue: Dialogue, lines: list[SourceLine], began: str | None) -> Iterator[PlannedRecord]:
@@ -104,7 +99,7 @@ def _entries(dialogue: Dialogue, lines: list[SourceLine], began: str | None) -> 
 def _item(dialogue: Dialogue, line: SourceLine, value: Json, message: Json, at: str | None) -> None:
     role, blocks = message.get("role"), _blocks(message.get("content"))
     if text_member(value.get("conversationSummary")):
-        dialogue.user(blocks, line, at, {**marked("", is_said=True), "compaction": True})
+        dialogue.user(blocks, line, at, marked_summary())
     elif role == "user":
         items = [Text(text_in(one, "content")) for one in objects(value.get("contextItems"))]
         typed = "\n\n".join(block.text for block in blocks if isinstance(block, Text)) if items else None
@@ -133,7 +128,7 @@ def _reply(dialogue: Dialogue, line: SourceLine, value: Json, message: Json, at:
         ],
         line,
         at,
-        {name: found for name, found in extra.items() if found},
+        extra,
         key=f"line {line.number}",
     )
     for state in states:

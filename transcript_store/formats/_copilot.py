@@ -1,14 +1,17 @@
-"""GitHub Copilot CLI: ``session-state/SESSION/events.jsonl``, ``{"type", "data", "id", "timestamp", "parentId"}`` on each line.
+"""GitHub Copilot CLI: ``session-state/SESSION/events.jsonl``, lines ``{"type", "data", "id", "timestamp", "parentId"}``.
 
 * ``user.message`` (``content`` was typed, ``transformedContent`` was sent), ``assistant.message`` with its ``toolRequests``, and
-  ``tool.execution_complete``, which ends them in any order. ``session.usage_record`` stands before the reply that it counts.
-* A sub-agent's lines stand among the others, with ``agentId`` (before 1.0 only ``parentToolCallId``): a conversation of its own.
-* ``session.compaction_complete``: a new generation, which begins with its summary. What else it kept no line says.
-* ``/undo`` takes lines out of the file.
+  ``tool.execution_complete``, which ends them in any order. ``session.usage_record`` is before the reply that it counts.
+* The lines of a sub-agent have ``agentId`` (before 1.0 only ``parentToolCallId``): they are another conversation.
+* ``session.compaction_complete``: a new generation, which starts with its summary. No line has the other messages that it kept.
+* ``/undo`` removes lines from the file.
 
-What ``sessions import`` takes is read too: ``session``, ``message``, ``tool-call``, ``tool-result``.
+The input of ``sessions import`` is read too: ``session``, ``message``, ``tool-call``, ``tool-result``. Until 0.0.342 a session was
+one document, ``history-session-state/*.json``: ``{"sessionId", "startTime", "chatMessages", "timeline"}``, with messages of chat
+completions.
 
-Source: GitHub Copilot CLI 1.0.102, as it was run; files of 0.0.420 and 1.0.11 of jazzyalex/agent-sessions.
+Source: GitHub Copilot CLI 1.0.102, which was run; files of 0.0.420 and 1.0.11 of jazzyalex/agent-sessions. The documents are known
+from the tests of others.
 """
 
 from __future__ import annotations
@@ -16,41 +19,37 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from transcript_store.formats._arranging import FORMS
-from transcript_store.formats._document import (
+from transcript_store.formats._blocks import Block, Call, Media, Result, Text, Thinking
+from transcript_store.formats._document import parse_object
+from transcript_store.formats._document_lines import lines_of_document
+from transcript_store.formats._facts import SessionFacts, facts_of
+from transcript_store.formats._lines import SourceLine, SourceLines
+from transcript_store.formats._members import (
     Json,
     count_member,
     first_text,
-    labels,
     obj,
-    parse_object,
+    objects,
     present,
+    text_in,
     text_member,
 )
-from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._neutral import (
-    Block,
-    Call,
-    Form,
-    Losses,
-    Media,
-    NeutralMessage,
-    Result,
-    Text,
-    Thinking,
-    arguments_of,
-    objects,
-)
+from transcript_store.formats._neutral import Form, Losses, NeutralMessage, arguments_of
 from transcript_store.formats._neutral_lines import NeutralLine, drafts_of
-from transcript_store.formats._plan import SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Restart, Steps, replayed
+from transcript_store.formats._plan import ImportFinding, SessionPlan, Source, SourceHead
+from transcript_store.formats._replay import Draft, Replay, Restart, Steps, replayed
 from transcript_store.formats._rows import text_beside
-from transcript_store.formats._scaffolding import marked, texts_in
+from transcript_store.formats._scaffolding import marked, marked_summary, texts_in
 from transcript_store.messages import as_text, provider_family
 
 _ENVELOPE = frozenset({"type", "data", "id", "timestamp", "parentId"})
+_HEAD_BYTES = 64 << 10
+_SPEAKERS = ("user", "assistant", "tool")
+_MEMBERS = ("role", "content", "tool_calls", "tool_call_id", "name")
+"""Members of chat completions. A message without a call needs its text."""
 _NAME = re.compile(r"^name: *(.*(?:\n(?:  .*|$))*)", re.MULTILINE)
 
 
@@ -60,13 +59,19 @@ class Copilot:
     name = "copilot"
 
     def recognizes(self, head: SourceHead) -> bool:
-        return any(
-            (value.keys() >= _ENVELOPE and "." in str(value["type"]) and isinstance(value["data"], dict))
-            or (value.get("type") == "session" and "externalId" in value)
-            for value in head.objects
+        names = (b'"sessionId"', b'"startTime"', b'"chatMessages"')
+        is_document = head.start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{" and all(
+            name in head.start for name in names
         )
+        return is_document or any(map(_is_ours, head.objects))
 
     def plans(self, source: Source) -> Iterable[SessionPlan]:
+        if (
+            b'"chatMessages"' in source.read(0, _HEAD_BYTES)
+            and (lines := lines_of_document(source, "chatMessages"))[0][1:]
+        ):
+            yield _of_document(*lines)
+            return
         scan = _scan(source)
         if scan.lines.count:
             yield self._plan(source, scan, None)
@@ -77,32 +82,41 @@ class Copilot:
         form, losses = FORMS[provider_family(about.provider)], Losses()
         walk = _AgentWalk(source, agent, form, losses)
         said = replayed(source, walk.steps(), lambda: _AgentWalk(source, agent, form, Losses()).steps())
-        title = scan.agents.get(agent) if agent is not None else _title(source, about.first)
-        return SessionPlan(
-            format=self.name,
-            session=scan.session if agent is None else f"{scan.session}/{agent}",
-            lines=walk.lines,
-            generations=said.generations,
-            version=scan.version,
-            provider=about.provider if walk.speaks else None,
-            model=about.model or scan.model,
-            system_prompt=about.prompt,
-            labels=labels(
-                title=title or scan.title,
-                cwd=scan.cwd,
-                git_branch=scan.branch,
-                part_of=None if agent is None else scan.session,
-            ),
-            findings=() if agent is not None else (*scan.lines.findings, *said.findings),
-            losses=losses.found(),
-            is_part=agent is not None,
-            tail=b"" if agent is not None else scan.lines.tail,
+        facts, provider = replace(scan.facts, system_prompt=about.prompt), about.provider if walk.speaks else None
+        facts.last(
+            title=scan.agents.get(agent) if agent is not None else _title(source, about.first), model=about.model
         )
+        if agent is None:
+            return replace(facts.plan(self.name, scan.lines, said, provider, losses), lines=walk.lines)
+        facts.session, facts.part_of = f"{facts.session}/{agent}", facts.session
+        return facts.plan(self.name, walk.lines, Replay(said.generations, ()), provider, losses, is_part=True)
+
+
+def _is_ours(value: Json) -> bool:
+    """True for an event, and for the header of the import format."""
+    is_event = value.keys() >= _ENVELOPE and "." in str(value["type"]) and isinstance(value["data"], dict)
+    return is_event or (value.get("type") == "session" and "externalId" in value)
+
+
+def _of_document(lines: list[SourceLine], findings: list[ImportFinding]) -> SessionPlan:
+    about, began = obj(lines[0].value), text_member(obj(lines[0].value).get("startTime"))
+    prompts = [text_in(obj(line.value), "content") for line in lines[1:] if obj(line.value).get("role") == "system"]
+    drafts = []
+    for number, line in enumerate(lines):
+        value = obj(line.value) if number else {}
+        is_said = value.get("role") in _SPEAKERS and bool(text_in(value, "content") or objects(value.get("tool_calls")))
+        message = {name: value[name] for name in _MEMBERS if name in value} if is_said else None
+        drafts.append(Draft(message, {}, began if number < 2 else None, [line]))
+    facts = facts_of(session=about.get("sessionId"), system_prompt=first_text(*prompts))
+    facts.first(session=hashlib.sha256(lines[0].raw).hexdigest())
+    provider = "openai-compatible" if any(draft.message is not None for draft in drafts) else None
+    said = Replay((lambda: (draft.entry() for draft in drafts),), tuple(findings))
+    return facts.plan(Copilot.name, lines, said, provider, edition=("", ""))
 
 
 @dataclass(slots=True)
 class _Agent:
-    """What is known of the session, or of a sub-agent in it, before its lines are read in order."""
+    """Facts of the session, or of a sub-agent, from the first pass."""
 
     provider: str = "openai-compatible"
     model: str | None = None
@@ -113,12 +127,7 @@ class _Agent:
 @dataclass(slots=True)
 class _Scan:
     lines: SourceLines
-    session: str = ""
-    version: str | None = None
-    model: str | None = None
-    title: str | None = None
-    cwd: str | None = None
-    branch: str | None = None
+    facts: SessionFacts = field(default_factory=SessionFacts)
     of: dict[str | None, _Agent] = field(default_factory=dict)
     agents: dict[str, str] = field(default_factory=dict)
     """The titles of sub-agents, by their ids."""
@@ -136,15 +145,15 @@ def _scan(source: Source) -> _Scan:
             scan.agents.setdefault(agent, "")
         if kind in ("session.start", "session.resume", "session"):
             context = obj(data.get("context")) or obj(data.get("workspace"))
-            scan.session = first_text(scan.session, data.get("sessionId"), data.get("externalId")) or ""
-            scan.version = first_text(data.get("copilotVersion")) or scan.version
-            scan.model = first_text(data.get("selectedModel")) or scan.model
-            scan.cwd = first_text(context.get("cwd"), context.get("workingDirectory")) or scan.cwd
-            scan.branch = text_member(context.get("branch")) or scan.branch
-            scan.title = text_member(data.get("title")) or scan.title
+            scan.facts.first(session=first_text(data.get("sessionId"), data.get("externalId")))
+            scan.facts.last(
+                version=data.get("copilotVersion"), model=data.get("selectedModel"), title=data.get("title")
+            )
+            scan.facts.last(cwd=first_text(context.get("cwd"), context.get("workingDirectory")))
+            scan.facts.last(git_branch=context.get("branch"))
         elif kind == "session.usage_record":
             usage = obj(data.get("usage"))
-            scan.session = scan.session or text_member(obj(usage.get("accounting")).get("sourceSessionId")) or ""
+            scan.facts.first(session=obj(usage.get("accounting")).get("sourceSessionId"))
         elif kind == "subagent.started":
             named = first_text(data.get("agentDisplayName"), data.get("agentName"))
             titles[agent or str(data.get("toolCallId"))] = named or ""
@@ -155,13 +164,13 @@ def _scan(source: Source) -> _Scan:
             about.provider = _provider(data, usage if usage.get("apiCallId") == data.get("apiCallId") else {})
         elif kind == "user.message":
             about.first = about.first or text_member(data.get("content")) or ""
-    scan.session = scan.session or first
+    scan.facts.first(session=first)
     scan.agents = {agent: titles.get(agent, "") for agent in scan.agents}
     return scan
 
 
 def _data(value: Json) -> Json:
-    """What a line says: of the form that is imported the line itself."""
+    """The data of a line; in the import format the line itself."""
     return obj(value["data"]) if "data" in value else value
 
 
@@ -170,7 +179,7 @@ def _agent_of(value: Json) -> str | None:
 
 
 def _provider(data: Json, usage: Json) -> str:
-    """Whose form a reply had. GitHub itself speaks chat completions for every model, unless the line says otherwise."""
+    """The form of a reply. GitHub uses chat completions for every model, unless the line says otherwise."""
     spoken = first_text(obj(data.get("reasoningBlocks")).get("provider"), usage.get("apiEndpoint")) or ""
     return "claude" if "messages" in spoken else "openai" if "responses" in spoken else "openai-compatible"
 
@@ -183,7 +192,7 @@ class _AgentWalk:
         self.lines = 0
         self.speaks = False
         self._waiting: list[NeutralLine] = []
-        """What waits: a reply whose results are missing, events, and what else was said meanwhile."""
+        """A reply without all its results, and the lines since."""
         self._later: list[NeutralLine] = []
         self._missing: set[str] = set()
         self._results: NeutralLine | None = None
@@ -237,7 +246,7 @@ class _AgentWalk:
         elif kind == "session.compaction_complete" and (summary := text_member(data.get("summaryContent"))):
             yield from self._flush()
             yield Restart()
-            one.said = [(NeutralMessage("user", (Text(summary),)), {"compaction": True, **marked("", is_said=True)})]
+            one.said = [(NeutralMessage("user", (Text(summary),)), marked_summary())]
         elif kind == "session.binary_asset" and text_member(data.get("data")):
             self._pictures[str(data.get("assetId"))] = data["data"]
         elif kind == "session.usage_record":
@@ -314,10 +323,8 @@ def _title(source: Source, first: str) -> str | None:
     """The name in ``workspace.yaml`` beside the events, unless it is only the beginning of the first prompt."""
     found = _NAME.search(text_beside(source, "workspace.yaml").decode(errors="replace"))
     name = "" if found is None else " ".join(found[1].lstrip("|>-+").split())
-    if name[:1] in ("'", '"'):
-        name = (
-            name[1:-1].replace("''", "'")
-            if name[0] == "'"
-            else str(obj(parse_object(b'{"name": %b}' % name.encode())).get("name"))
-        )
+    if name.startswith("'"):
+        name = name[1:-1].replace("''", "'")
+    elif name.startswith('"'):
+        name = str(obj(parse_object(b'{"name": %b}' % name.encode())).get("name"))
     return None if not name or " ".join(first.split()).startswith(name.rstrip("…. ")) else name

@@ -1,32 +1,20 @@
-"""A conversation as the JSON lines that ``copilot sessions import`` takes, which are not those that Copilot CLI keeps.
+"""A conversation as the JSON lines of ``copilot sessions import``, which are not those that Copilot CLI keeps.
 
-A header, then messages of the user and the assistant; the calls of a reply behind it, and their results before the next message. It
-refuses thinking, an empty message, and a file of more than 10 MB. A picture lies in a file of its own beside the lines.
+A header, then messages of the user and the assistant; the calls of a reply follow it, and their results precede the next message.
+It refuses thinking, an empty message, and a file of more than 10 MB. A picture is a file beside the lines.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 from transcript_store.conversation import ConversationMetadata, Record
-from transcript_store.formats._document import Json
-from transcript_store.formats._neutral import (
-    Block,
-    Call,
-    Losses,
-    Media,
-    NeutralMessage,
-    Other,
-    Result,
-    Role,
-    Text,
-    Thinking,
-    text_in,
-)
-from transcript_store.formats._outgoing import arranged_records, json_line
+from transcript_store.formats._blocks import Block, Call, Media, Other, Result, Text, Thinking
+from transcript_store.formats._members import Json, present, text_in
+from transcript_store.formats._neutral import Losses, NeutralMessage, Role
+from transcript_store.formats._outgoing import ProgramForm, arranged_records, json_line
 from transcript_store.formats._plan import WrittenSession
 
 _LONGEST_FILE_BYTES, _LONGEST_FILES_BYTES, _MOST_FILES = 10_000_000, 24_000_000, 100
@@ -34,24 +22,15 @@ _CALLS = "(calls a tool)"
 _NOTHING = "(nothing)"
 
 
-class InterchangeForm:
-    """What the lines have a place for."""
+class InterchangeForm(ProgramForm):
+    """The form of the lines."""
 
     name = "copilot"
-    alternates = False
-    marks_failures = True
-    id_length = 64
-
-    def turn_of(self, message: dict[str, Any]) -> NeutralMessage:
-        raise NotImplementedError("_copilot reads them: a call is a line of its own")
 
     def holds(self, block: Block, role: Role) -> bool:
         if isinstance(block, Media):
             return role == "user" and block.data is not None
         return not isinstance(block, (Other, Thinking))
-
-    def messages_of(self, turn: NeutralMessage) -> Sequence[dict[str, Any]]:
-        raise NotImplementedError("a turn is several lines")
 
 
 class CopilotWriter:
@@ -64,18 +43,11 @@ class CopilotWriter:
     ) -> WrittenSession:
         """See :class:`formats.Writer`."""
         losses = Losses()
-        said, arranged = arranged_records(records, metadata, InterchangeForm(), losses)
-        if not arranged.turns:
-            raise ValueError("the conversation has no message that could be sent")
-        lines = _InterchangeLines(session, losses)
-        at = said[0].at if said else now
-        for turn, origins in zip(arranged.turns, arranged.origins, strict=True):
-            origin = said[origins[0]] if origins else None
-            at = at if origin is None else origin.at
-            model = text_in({} if origin is None else origin.extra, "model") or metadata.model
-            lines.add(turn, at, model)
-        title = {"title": metadata.labels["title"]} if metadata.labels.get("title") else {}
-        header = {"type": "session", "version": 1, "externalId": session, "createdAt": now, **title}
+        lines, at = _InterchangeLines(session, losses), now
+        for turn, extra, at in arranged_records(records, metadata, InterchangeForm(), losses, now):
+            lines.add(turn, at, text_in(extra, "model") or metadata.model)
+        header: Json = {"type": "session", "version": 1, "externalId": session, "createdAt": now}
+        header |= present(title=metadata.labels.get("title"))
         header |= {"updatedAt": max(now, at), "workspace": {"workingDirectory": cwd}}
         header["source"] = {"application": "transcript-store", "version": "1"}
         data = b"".join(map(json_line, (header, *lines.lines)))
@@ -112,10 +84,8 @@ class _InterchangeLines:
         self.lines.append({"type": kind, "id": its_id, "timestamp": at, **members, "turnId": f"turn-{self._turn}"})
 
     def _result(self, result: Result, at: str) -> None:
-        if result.media:
-            self._losses.note(
-                "media", "a picture in a result was left out: Copilot's results hold text", len(result.media)
-            )
+        if shown := len(result.media):
+            self._losses.note("media", "a picture in a result was left out: Copilot's results hold text", shown)
         said = result.text or _NOTHING
         if not result.text:
             self._losses.note("empty", "a result without a text got one, for Copilot refuses an empty one")
@@ -133,16 +103,11 @@ class _InterchangeLines:
             data = base64.b64decode(block.data or "", validate=True)
         except binascii.Error:
             data = b""
-        so_far = sum(len(file) for _, file in self.files)
-        if (
-            not data
-            or len(data) > _LONGEST_FILE_BYTES
-            or so_far + len(data) > _LONGEST_FILES_BYTES
-            or len(self.files) >= _MOST_FILES
-        ):
-            self._losses.note(
-                "media", "a picture was left out: Copilot takes 100 files of 10 MB each, and 24 MB in all"
-            )
+        in_all = sum(len(file) for _, file in self.files) + len(data)
+        fits = len(data) <= _LONGEST_FILE_BYTES and in_all <= _LONGEST_FILES_BYTES and len(self.files) < _MOST_FILES
+        if not data or not fits:
+            why = "a picture was left out: Copilot takes 100 files of 10 MB each, and 24 MB in all"
+            self._losses.note("media", why)
             return None
         name = f"{self._session}-{len(self.files) + 1}.{block.type.rpartition('/')[2].strip('*') or 'bin'}"
         self.files.append((f"transcript-store/{name}", data))

@@ -1,8 +1,9 @@
-"""Crush: ``.crush/crush.db`` of a project, with the tables ``sessions`` and ``messages``; the ``parts`` of a message are a JSON array.
+"""Crush: ``.crush/crush.db`` of a project, with the tables ``sessions`` and ``messages``; the ``parts`` of a message are a JSON
+array.
 
-A part is ``{"type", "data"}``, of ``text_member``, ``reasoning``, ``tool_call``, ``tool_result``, ``binary``,
-``image_url``, ``finish``. A session
-of a sub-agent has ``parent_session_id``. A message with ``is_summary_message`` is what a compaction left: a new generation.
+A part is ``{"type", "data"}``, of ``text``, ``reasoning``, ``tool_call``, ``tool_result``, ``binary``, ``image_url``, ``finish``.
+The session of a sub-agent has ``parent_session_id``. A message with ``is_summary_message`` is the summary of a compaction: a new
+generation.
 
 Source: ``internal/db`` and ``internal/message`` of charmbracelet/crush. It was not run.
 """
@@ -11,28 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from transcript_store.formats._dialogue import PROVIDER, Dialogue, thinking
-from transcript_store.formats._document import Json, labels, obj, text_member, time_member
+from transcript_store.formats._blocks import Block, Call, Media, Result, Text
+from transcript_store.formats._dialogue import Dialogue, thinking
 from transcript_store.formats._document_lines import objects_on
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import Block, Call, Media, Result, Text, arguments_of, media_at, text_in
+from transcript_store.formats._members import Json, obj, text_in, text_member
+from transcript_store.formats._neutral import arguments_of, media_at
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead, Tables
-from transcript_store.formats._replay import Restart, Steps
-from transcript_store.formats._rows import row_line, rows_of
-from transcript_store.formats._scaffolding import marked
+from transcript_store.formats._replay import Replay, Restart, Steps
+from transcript_store.formats._rows import column_names, row_line, rows_of
+from transcript_store.formats._scaffolding import marked_summary
+from transcript_store.formats._times import time_in_either
 
-_SESSION = (
-    "id",
-    "parent_session_id",
-    "title",
-    "created_at",
-    "updated_at",
-    "prompt_tokens",
-    "completion_tokens",
-    "cost",
-)
-_MESSAGE = ("id", "session_id", "role", "parts", "model", "provider", "created_at", "finished_at", "is_summary_message")
-_MILLISECONDS_FROM = 10**11
+_SESSION = column_names("id parent_session_id title created_at updated_at prompt_tokens completion_tokens cost")
+_MESSAGE = column_names("id session_id role parts model provider created_at finished_at is_summary_message")
 
 
 class Crush:
@@ -63,34 +57,27 @@ def _plan(session: str, row: Json, lines: list[SourceLine]) -> SessionPlan:
         else:
             generations[-1].append(step.entry())
     models = [entry.extra["model"] for entries in generations for entry in entries if "model" in entry.extra]
-    return SessionPlan(
-        format=Crush.name,
-        session=session,
-        lines=len(lines),
-        generations=tuple(entries.copy for entries in generations),
-        provider=PROVIDER if dialogue.speaks else None,
-        model=models[-1] if models else None,
-        labels=labels(title=row["title"], part_of=row["parent_session_id"]),
-        findings=tuple(findings),
-        losses=dialogue.losses.found(),
-        edition=("", ""),
+    facts = facts_of(
+        session=session, title=row["title"], part_of=row["parent_session_id"], model=(models or [None])[-1]
     )
+    said = Replay(tuple(entries.copy for entries in generations), tuple(findings))
+    return facts.plan(Crush.name, lines, said, dialogue.provider, dialogue.losses, edition=("", ""))
 
 
 def _steps(dialogue: Dialogue, lines: list[SourceLine], findings: list[ImportFinding]) -> Steps:
-    dialogue.event(lines[0], at=_time((lines[0].value or {}).get("created_at")))
+    dialogue.event(lines[0], at=time_in_either((lines[0].value or {}).get("created_at")))
     for line in lines[1:]:
         row = line.value or {}
-        at, parts = _time(row.get("created_at")), objects_on(row.get("parts"))
+        at, parts = time_in_either(row.get("created_at")), objects_on(row.get("parts"))
         if not parts and row.get("parts") not in (None, "", "[]"):
             findings.append(
-                ImportFinding("not-json", f"the parts of the message {row.get('id')} are no JSON array", line.number)
+                ImportFinding("not-json", f"the parts of the message {row.get('id')} are not a JSON array", line.number)
             )
         if row.get("is_summary_message") in (1, True):
             yield from dialogue.take()
             yield Restart()
             said = [block for part in parts for block in _blocks(part) if isinstance(block, Text)]
-            dialogue.user(said, line, at, {**marked("", is_said=True), "compaction": True})
+            dialogue.user(said, line, at, marked_summary())
         else:
             _message(dialogue, line, row, parts, at)
     yield from dialogue.take()
@@ -100,8 +87,8 @@ def _message(dialogue: Dialogue, line: SourceLine, row: Json, parts: list[Json],
     blocks = [block for part in parts for block in _blocks(part)]
     if row.get("role") == "assistant":
         ended = next((obj(part.get("data")) for part in parts if part.get("type") == "finish"), {})
-        about = (("model", text_member(row.get("model"))), ("stop_reason", text_member(ended.get("reason"))))
-        dialogue.reply(blocks, line, at, {name: one for name, one in about if one}, key=str(line.number))
+        about = {"model": text_member(row.get("model")), "stop_reason": text_member(ended.get("reason"))}
+        dialogue.reply(blocks, line, at, about, key=str(line.number))
         return
     drafts = [dialogue.result(block, None, at) for block in blocks if isinstance(block, Result)]
     said = [block for block in blocks if not isinstance(block, Result) and row.get("role") == "user"]
@@ -127,9 +114,3 @@ def _blocks(part: Json) -> Iterator[Block]:
             yield Media(text_in(data, "mime_type", "MIMEType") or "image/*", text_in(data, "data", "Data"))
         case "image_url":
             yield media_at(text_in(data, "url"), own={}, provider="")
-
-
-def _time(value: object) -> str | None:
-    """A time in seconds, or of an older version in milliseconds."""
-    is_milliseconds = isinstance(value, (int, float)) and value >= _MILLISECONDS_FROM
-    return time_member(value, per_second=1000 if is_milliseconds else 1)

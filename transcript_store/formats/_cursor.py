@@ -1,14 +1,13 @@
-"""Cursor: three stores; a session of one may stand in the transcripts too, which say less of it.
+"""Cursor: three stores. A session of one may also have a transcript, which has less of it.
 
-* Transcripts of its agent: ``projects/SLUG/agent-transcripts/ID/ID.jsonl``, and ``ID/subagents/ID.jsonl``. A line is ``{"role", "message":
-  {"content"}}`` with blocks as Claude's API has them, without times, ids of calls, and mostly without results; others
-  say that a turn ended. The id stands in the path
-  alone; elsewhere a file is known by its first line.
+* Transcripts of its agent: ``projects/SLUG/agent-transcripts/ID/ID.jsonl``, and ``ID/subagents/ID.jsonl``. A line is ``{"role",
+  "message": {"content"}}`` with blocks of Claude's API, without times and ids of calls, and mostly without results; others mark the
+  end of a turn. Only the path has the id; elsewhere the first line identifies a file.
 * The agent's ``store.db``: see ``_cursor_store``.
 * The editor's ``state.vscdb``: see ``_cursor_editor``.
 
-The prompt stands within ``<user_query>``, what Cursor tells of its surroundings in other elements; a ``<timestamp>`` is the only time.
-Facts: skillsynchq/txcript, kenn-io/agentsview, fixtures of jazzyalex/agent-sessions. No file that the program wrote was at hand.
+The prompt is within ``<user_query>``, Cursor's additions in other elements; a ``<timestamp>`` is the only time. Source:
+skillsynchq/txcript, kenn-io/agentsview, fixtures of jazzyalex/agent-sessions. No file of the program itself was available.
 """
 
 from __future__ import annotations
@@ -23,12 +22,14 @@ from typing import Any
 from transcript_store.formats._cursor_blocks import CURSOR, claude_blocks, tied, without_redacted
 from transcript_store.formats._cursor_editor import editor_plans, editor_stamps, editor_times, is_editor
 from transcript_store.formats._cursor_store import is_store, store_plans, store_times
-from transcript_store.formats._document import Json, labels, obj, text_member
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine, SourceLines
+from transcript_store.formats._members import Json, obj, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, turn_in, walked
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft, Steps
+from transcript_store.formats._rows import is_file_source
 from transcript_store.formats._scaffolding import marked, texts_in
 
 _ID = r"[A-Za-z0-9_-]{8,80}"
@@ -59,7 +60,7 @@ class Cursor:
         return [*store_times(source), *editor_times(source)]
 
     def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
-        if not source.size and hasattr(source, "columns"):
+        if not is_file_source(source):
             yield from store_plans(source)
             yield from editor_plans(source, skip)
             return
@@ -69,7 +70,7 @@ class Cursor:
 
 
 def _is_line(value: Json) -> bool:
-    """Whether it says something: with a message that has content alone, and nothing that names it."""
+    """True for a message with content alone, and no member that names it."""
     message = value.get("message")
     is_named = bool({"type", "uuid", "id", "seq", "at", "extra"} & value.keys())
     is_message = isinstance(message, dict) and "content" in message and "role" not in message
@@ -77,7 +78,7 @@ def _is_line(value: Json) -> bool:
 
 
 def _is_of_nobody(value: Json) -> bool:
-    """Whether it says nothing and names no session: that a turn ended (``turn_ended``), say."""
+    """True for a line without message and session, such as ``turn_ended``."""
     return not {"role", "message", "sessionId", "session_id", "uuid"} & value.keys()
 
 
@@ -89,22 +90,15 @@ def _plan(source: Source, lines: list[SourceLine]) -> SessionPlan:
     values = [line.value or {} for line in lines]
     model = next((model for value in reversed(values) if (model := text_member(value.get("model")))), "")
     provider = named_provider(None, model)
-    generations, found, losses = walked(source, partial(_walk, lines, provider))
+    said, losses = walked(source, partial(_walk, lines, provider))
     speaks = any(value.get("role") in ("user", "assistant") for value in values)
     parent = place["parent"] if place is not None and place["parent"] != place["id"] else None
     first = hashlib.sha256(lines[0].raw.strip()).hexdigest()
-    return SessionPlan(
-        format=Cursor.name,
-        session=first if place is None else f"{place['id']}/transcript",
-        lines=again.count,
-        generations=generations,
-        provider=provider if speaks else None,
-        model=model or None,
-        labels=labels(part_of=parent and f"{parent}/transcript"),
-        findings=(*again.findings, *found),
-        losses=losses,
-        tail=again.tail,
-    )
+    # Only the path has the id. Elsewhere two transcripts that start with one prompt would claim it, so the first line decides. The
+    # database has more of the same session, so "/transcript" makes this another conversation.
+    known_as = first if place is None else f"{place['id']}/transcript"
+    facts = facts_of(session=known_as, model=model, part_of=parent and f"{parent}/transcript")
+    return facts.plan(Cursor.name, again, said, provider if speaks else None, losses)
 
 
 def _walk(lines: list[SourceLine], provider: str, losses: Losses) -> Steps:
@@ -131,9 +125,7 @@ def _time_in(said: str) -> str | None:
     hours, minutes = int(found["zone"] or 0), int(found["part"] or 0)
     try:
         zone = timezone(timedelta(hours=hours, minutes=minutes if hours >= 0 else -minutes))
-        month = _MONTHS.index(found["month"]) + 1
-        return datetime(
-            int(found["year"]), month, int(found["day"]), hour, int(found["minute"]), tzinfo=zone
-        ).isoformat()
+        day = int(found["year"]), _MONTHS.index(found["month"]) + 1, int(found["day"])
+        return datetime(*day, hour, int(found["minute"]), tzinfo=zone).isoformat()
     except ValueError:
         return None

@@ -1,4 +1,4 @@
-"""What Cursor's messages say, in the blocks of Claude's API: its transcripts have nearly these, its databases those of Vercel's AI SDK."""
+"""Cursor's messages as blocks of Claude's API: its transcripts have nearly these, its databases those of Vercel's AI SDK."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from transcript_store.formats._document import Json, first_text, text_member
-from transcript_store.formats._neutral import objects
+from transcript_store.formats._members import Json, first_text, objects, present, text_in, text_member
+from transcript_store.formats._plan import ImportFinding
 from transcript_store.formats._scaffolding import Scaffolding
 
 _QUERY = "user_query"
@@ -21,7 +21,7 @@ _RESULTS = ("tool_result", "tool-result")
 
 
 _REDACTED = "[REDACTED]"
-"""What stands in a text for thinking that Cursor keeps to itself."""
+"""Cursor's replacement for thinking that it does not store."""
 
 
 def claude_blocks(content: object) -> list[Json] | None:
@@ -46,45 +46,36 @@ def _block(part: Json) -> Json:
     kind = part.get("type")
     if kind in _CALLS:
         arguments: Any = next((part[name] for name in ("input", "args") if name in part), {})
-        number, name = (
-            first_text(part.get("id"), part.get("toolCallId")),
-            first_text(part.get("name"), part.get("toolName")),
-        )
-        return {"type": "tool_use", "id": number or "", "name": name or "", "input": arguments}
+        number, name = text_in(part, "id", "toolCallId"), text_in(part, "name", "toolName")
+        return {"type": "tool_use", "id": number, "name": name, "input": arguments}
     if kind in _RESULTS:
         said = next((part[name] for name in ("content", "result", "output") if part.get(name) is not None), None)
-        number = first_text(part.get("tool_use_id"), part.get("toolCallId"))
-        failed = True in (part.get("is_error"), part.get("isError"))
-        return {
-            "type": "tool_result",
-            "tool_use_id": number or "",
-            "content": said,
-            **({"is_error": True} if failed else {}),
-        }
+        number = first_text(part.get("tool_use_id"), part.get("toolCallId")) or ""
+        result = {"type": "tool_result", "tool_use_id": number, "content": said}
+        return {**result, "is_error": True} if True in (part.get("is_error"), part.get("isError")) else result
     if kind in ("thinking", "reasoning"):
-        signature = text_member(part.get("signature"))
         said = first_text(part.get("thinking"), part.get("text")) or ""
-        return {"type": "thinking", "thinking": said, **({"signature": signature} if signature else {})}
+        return {"type": "thinking", "thinking": said, **present(signature=text_member(part.get("signature")))}
     if kind == "redacted-reasoning":
         return {"type": "redacted_thinking", "data": text_member(part.get("data")) or ""}
     if kind == "image" and isinstance(part.get("image"), str):
         head, comma, data = part["image"].partition(";base64,")
-        media = (
-            head.removeprefix("data:")
-            if comma
-            else first_text(part.get("mimeType"), part.get("mediaType")) or "image/png"
-        )
-        return {
-            "type": "image",
-            "source": {"type": "base64", "media_type": media, "data": data if comma else part["image"]},
-        }
+        named = first_text(part.get("mimeType"), part.get("mediaType"), "image/png")
+        kind = head.removeprefix("data:") if comma else named
+        source = {"media_type": kind, "data": data if comma else part["image"]}
+        return {"type": "image", "source": {"type": "base64", **source}}
     if isinstance(part.get("text"), str) and kind != "text":
         return {"type": "text", "text": part["text"]}
     return part
 
 
+def missing_messages(count: int, where: str) -> ImportFinding:
+    """The finding about messages that a session names and its database lacks."""
+    return ImportFinding("missing-message", f"{count:,} messages that the {where} names are not in the database")
+
+
 def merged(there: Sequence[str], left: Iterable[str], times: Mapping[str, str]) -> list[str]:
-    """The ids of the messages in order, with those that were left where they stand by their times, so that none moves when more come."""
+    """The ids in order, with the left ones inserted by their times, so that none moves when more follow."""
     beside = sorted(left, key=lambda one: (times.get(one, ""), one))
     found: list[str] = []
     for one in there:
@@ -95,7 +86,7 @@ def merged(there: Sequence[str], left: Iterable[str], times: Mapping[str, str]) 
 
 
 def tied(contents: Sequence[list[Json] | None]) -> list[list[Json] | None]:
-    """The contents, with an id for each call that has none: that of the first result behind it that no other call has, or a made one."""
+    """The contents, with an id for each call that has none: the id of the next result without a call, else a made one."""
     known = {block["id"] for block in _of(contents, "tool_use") if block["id"]}
     open_calls: list[tuple[int, Json]] = []
     made = 0

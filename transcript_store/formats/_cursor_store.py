@@ -1,8 +1,8 @@
 """The ``store.db`` of Cursor's agent: blobs by their SHA-256. Some are messages in JSON, the others a graph in protobuf.
 
-``meta`` has under ``0`` the hex of a JSON object {agentId, latestRootBlobId, name, createdAt, lastUsedModel}. The root blob names, in its
-field 1, the messages in order: what the model is sent. A message that it does not name any more, for it was taken back or compacted, is
-kept as a branch that was left. The graph says nothing that the messages do not, and is left out.
+``meta`` has under ``0`` the hex of a JSON object {agentId, latestRootBlobId, name, createdAt, lastUsedModel}. Field 1 of the root
+blob names the messages of the context, in order. Messages that it no longer names, because they were taken back or compacted, are
+kept as a branch that was left. The graph has nothing more, and is left out.
 """
 
 from __future__ import annotations
@@ -11,26 +11,19 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from transcript_store.formats._cursor_blocks import CURSOR, claude_blocks, merged, tied
-from transcript_store.formats._document import (
-    Json,
-    count_member,
-    first_text,
-    labels,
-    obj,
-    parse_object,
-    text_member,
-    time_member,
-    time_of_member,
-)
+from transcript_store.formats._cursor_blocks import CURSOR, claude_blocks, merged, missing_messages, tied
+from transcript_store.formats._document import parse_object
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._members import Json, count_member, first_text, obj, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, turn_in, walked
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Steps
 from transcript_store.formats._rows import rows_of, text_line
 from transcript_store.formats._scaffolding import marked, texts_in
-from transcript_store.formats._trees import left_draft, left_finding
+from transcript_store.formats._times import time_in_ms, time_of_member
+from transcript_store.formats._trees import left_draft
 
 _MESSAGES, _WORKSPACE = 1, 9
 """Fields of the root."""
@@ -39,22 +32,24 @@ _SPEAKERS = ("user", "assistant", "tool")
 
 
 def is_store(head: SourceHead) -> bool:
-    """Whether a database is a session of Cursor's agent."""
+    """True if a database is a session of Cursor's agent."""
     return set(head.tables.get("blobs", ())) == {"id", "data"} and set(head.tables.get("meta", ())) == {"key", "value"}
 
 
 def store_times(source: Any) -> list[tuple[float, float]]:
     """When the session of a database began."""
-    rows = rows_of(source, "meta", ("key", "value"), ("key",), {"key": "0"})
-    began = (count_member(_about(row["value"]).get("createdAt")) for row in rows)
+    began = (count_member(about.get("createdAt")) for about in _abouts(source))
     return [(at / 1000, at / 1000) for at in began if at is not None]
+
+
+def _abouts(source: Any) -> Iterator[Json]:
+    """The notes of the database on its session."""
+    return (_about(row["value"]) for row in rows_of(source, "meta", ("key", "value"), ("key",), {"key": "0"}))
 
 
 def store_plans(source: Any) -> Iterable[SessionPlan]:
     """The session of a database, if it is one."""
-    about = next(
-        (_about(row["value"]) for row in rows_of(source, "meta", ("key", "value"), ("key",), {"key": "0"})), {}
-    )
+    about = next(_abouts(source), {})
     messages: dict[str, tuple[SourceLine, Json]] = {}
     for row in rows_of(source, "blobs", ("id", "data"), ("id",)):
         value = _message(row["data"])
@@ -68,43 +63,37 @@ def store_plans(source: Any) -> Iterable[SessionPlan]:
     there = [one for one in named if one in messages]
     findings = []
     if missing := len(named) - len(there):
-        findings.append(
-            ImportFinding("missing-message", f"{missing:,} messages that the session names are not in the database")
-        )
+        findings.append(missing_messages(missing, "session"))
     values = {one: value for one, (_, value) in messages.items()}
-    times = {one: time_of_member(time_member(value.get("createdAt"), per_second=1000)) for one, value in values.items()}
-    if not there:  # nothing says in which order they stand
+    times = {one: time_of_member(time_in_ms(value.get("createdAt"))) for one, value in values.items()}
+    if not there:  # their order is unknown
         there = merged((), messages, times)
         findings.append(
             ImportFinding(
                 "no-order", "no root names the messages: they are in the order of their times, as far as they have one"
             )
         )
-    left = {
-        one for one in messages.keys() - set(there) if values[one].get("role") in _SPEAKERS
-    }  # not its former prompts
+    # Its former prompts are not messages of a branch.
+    left = {one for one in messages.keys() - set(there) if values[one].get("role") in _SPEAKERS}
     order = merged(there, left, times)
     lines = {one: messages[one][0]._replace(number=number) for number, one in enumerate(dict.fromkeys(order), 1)}
     models = [model for one in reversed(there) if (model := _model(values[one]))]
     model = models[0] if models else text_member(about.get("lastUsedModel"))
     provider = named_provider(None, model)
-    arguments = (order, left, lines, values, provider, time_member(about.get("createdAt"), per_second=1000))
-    generations, odd, losses = walked(source, partial(_walk, *arguments))
-    places = [
-        found.decode(errors="replace").removeprefix("file://") for number, found in fields if number == _WORKSPACE
-    ]
-    yield SessionPlan(
-        format="cursor",
-        session=first_text(about.get("agentId")) or next(iter(order), "store"),
-        lines=len(lines),
-        generations=generations,
-        provider=provider if any(values[one].get("role") in _SPEAKERS for one in order) else None,
+    arguments = (order, left, lines, values, provider, time_in_ms(about.get("createdAt")))
+    said, losses = walked(source, partial(_walk, *arguments))
+    folders = (found.decode(errors="replace") for number, found in fields if number == _WORKSPACE)
+    places = [folder.removeprefix("file://") for folder in folders]
+    facts = facts_of(
+        session=text_member(about.get("agentId")) or next(iter(order), "store"),
         model=model,
-        system_prompt=next((found for one in there if (found := _prompt(values[one]))), None),
-        labels=labels(title=about.get("name"), cwd=first_text(about.get("workspacePath"), *places)),
-        findings=(*findings, *odd, *left_finding(len(left))),
-        losses=losses,
+        system_prompt=first_text(*(_prompt(values[one]) for one in there)),
+        title=about.get("name"),
+        cwd=first_text(about.get("workspacePath"), *places),
     )
+    speaks = any(values[one].get("role") in _SPEAKERS for one in order)
+    its = provider if speaks else None
+    yield facts.plan("cursor", len(lines), said, its, losses, findings=findings, left=len(left))
 
 
 def _walk(
@@ -122,7 +111,7 @@ def _walk(
         value = values[one]
         line = None if one in seen else lines[one]
         seen.add(one)
-        at = time_member(value.get("createdAt"), per_second=1000) or (began if place == 0 else None)
+        at = time_in_ms(value.get("createdAt")) or (began if place == 0 else None)
         if value.get("role") not in _SPEAKERS or content is None:
             if line is not None:
                 yield Draft(lines=[line], at=at)
@@ -152,7 +141,7 @@ def _message(data: object) -> Json | None:
 
 
 def _about(said: object) -> Json:
-    """The JSON object that stands in hex, or plainly."""
+    """The JSON object, stored in hex or as text."""
     given = said.decode(errors="replace") if isinstance(said, bytes) else said
     if not isinstance(given, str):
         return {}

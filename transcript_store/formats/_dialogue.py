@@ -1,7 +1,7 @@
-"""What is said piece by piece, in files that hold no message of a provider's API, as messages of chat completions.
+"""Pieces of a conversation → messages of chat completions, for files without messages of any API.
 
-Several programs write the pieces of a reply one after the other: thinking, text, a call. A reply has them all. It ends where somebody
-else speaks, or where the model speaks again after a result; a program that names its replies says by the name which pieces are one.
+Several programs write thinking, text and calls of a reply one after the other. A reply ends at another speaker, or when the model
+continues after a result; if a program names its replies, the name decides.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from transcript_store.formats._document import Json
+from transcript_store.formats._blocks import Block, Call, Result, Text, Thinking
 from transcript_store.formats._forms import ChatCompletions
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import Block, Call, Losses, NeutralMessage, Result, Role, Text, Thinking
+from transcript_store.formats._members import Json, present
+from transcript_store.formats._neutral import Losses, NeutralMessage, Role
 from transcript_store.formats._replay import Draft
 
 PROVIDER = "openai-compatible"
@@ -21,23 +22,28 @@ _FORM = ChatCompletions()
 
 
 def thinking(text: str) -> Thinking:
-    """Thinking that stands in a message: ``reasoning_content``."""
+    """Thinking within a message: ``reasoning_content``."""
     return Thinking(text, provider=_FORM.name)
 
 
 class Dialogue:
-    """Joins pieces to messages, in order. :meth:`take` empties it."""
+    """Joins pieces to messages, in order. :meth:`take` empties it. Empty members of ``extra`` are left out."""
 
     def __init__(self, losses: Losses | None = None) -> None:
         self.losses = Losses() if losses is None else losses
         self.speaks = False
-        """Whether there was a message."""
+        """True if there was a message."""
         self._drafts: list[Draft] = []
         self._replies: dict[str, tuple[Draft, list[Block]]] = {}
         self._open: str | None = None
         """The key of the reply that the next piece is part of."""
         self._has_called = False
-        """Whether that reply has a call."""
+        """True if that reply has a call."""
+
+    @property
+    def provider(self) -> str | None:
+        """Of a plan: None if there was no message."""
+        return PROVIDER if self.speaks else None
 
     def event(self, *lines: SourceLine, at: str | None = None) -> None:
         """Lines that no model is sent."""
@@ -46,7 +52,7 @@ class Dialogue:
     def user(
         self, blocks: Sequence[Block], line: SourceLine | None = None, at: str | None = None, extra: Json | None = None
     ) -> Draft:
-        """What the user says, or a program in the user's name. The draft that is returned may get more lines: one without a message is
+        """Add a message of the user, or of the program in the user's name. Lines may be added to the draft; without a message it is
         an event.
         """
         self._open = None
@@ -55,9 +61,9 @@ class Dialogue:
     def result(
         self, result: Result, line: SourceLine | None = None, at: str | None = None, extra: Json | None = None
     ) -> Draft:
-        """What a tool answers. That the call failed stands beside the message: chat completions have no member for it."""
+        """Add a tool's result. A failure is noted in ``extra``: chat completions have no member for it."""
         self._open = None
-        return self._add("user", [result], line, at, {**(extra or {}), **({"failed": True} if result.failed else {})})
+        return self._add("user", [result], line, at, {**(extra or {}), "failed": result.failed or None})
 
     def reply(
         self,
@@ -68,7 +74,7 @@ class Dialogue:
         *,
         key: str | None = None,
     ) -> Draft:
-        """A piece of a reply. Its message is made when the reply is whole. ``key`` is the program's own name for the reply."""
+        """Add a piece of a reply. Its message is made in :meth:`take`. ``key`` is the program's name for the reply."""
         name = self._open if key is None else f"key {key}"
         if key is None and self._has_called and isinstance(next(iter(blocks), None), (Text, Thinking)):
             name = None  # it speaks again
@@ -81,13 +87,13 @@ class Dialogue:
         self._has_called = any(isinstance(block, Call) for block in blocks) or (self._has_called and name == self._open)
         self._open = name
         said += blocks
-        draft.extra.update(extra or {})
+        draft.extra.update(present(**extra or {}))
         if line is not None:
             draft.lines.append(line)
         return draft
 
     def take(self) -> Iterator[Draft]:
-        """What was said, in order. What comes then is of other messages."""
+        """The messages so far, in order. Later pieces belong to other messages."""
         for draft, said in self._replies.values():
             made = self._messages("assistant", merged_texts(said))
             draft.message = made[0] if made else None
@@ -102,7 +108,7 @@ class Dialogue:
         self, role: Role, blocks: Sequence[Block], line: SourceLine | None, at: str | None, extra: Json | None
     ) -> Draft:
         messages = self._messages(role, blocks)
-        draft = Draft(messages[0] if messages else None, dict(extra or {}), at, [] if line is None else [line])
+        draft = Draft(messages[0] if messages else None, present(**extra or {}), at, [] if line is None else [line])
         self._drafts.append(draft)
         self._drafts += [Draft(message, {}, at) for message in messages[1:]]  # what a result shows
         return draft

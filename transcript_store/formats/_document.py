@@ -1,8 +1,8 @@
-"""One JSON document → its parts with their place: what a program writes that keeps its whole history in one text.
+"""One JSON document → its parts with their place, for programs that keep a whole history in one text.
 
-The document is not parsed as a whole, for an export may be larger than memory. Its objects are found by their brackets, and each is
-cut into pieces where an element of an array, or a member of an object, ends. The pieces joined are the object: whoever keeps each
-piece's bytes has kept it (F3).
+The document is not parsed as a whole, because an export may be larger than memory. Its objects are found by their brackets, and
+each is cut into pieces after an element of an array or a member of an object. The pieces joined are the object, so keeping the
+bytes of each piece keeps all of it (F3).
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
@@ -20,9 +19,9 @@ import orjson
 from transcript_store.formats._plan import Source
 
 LONGEST_BYTES = 256 << 20
-"""How long an object may be that is read as a whole. A conversation of 10,000 messages is a tenth of it."""
+"""The limit of an object that is read as a whole. A conversation of 10,000 messages has a tenth of it."""
 DEEPEST = 1024
-"""How many levels of objects and arrays JSON may have that is read; orjson's own limit. Messages of real programs have ten."""
+"""The limit of levels in JSON that is read, and orjson's own. Messages of real programs have ten."""
 TOO_DEEP = f"nested deeper than {DEEPEST:,} levels: its bytes are kept, and nothing in it was read; flatten it, and import the file again"
 _READ_BYTES = 1 << 20
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?P<open>\\?\Z)?|[{}\[\]]', re.DOTALL)
@@ -32,11 +31,11 @@ _ESCAPE = re.compile(
     re.DOTALL,
 )
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
-"""Of the others, which may stand between the members of an object, only a parser knows where they stand."""
+"""Control characters that may also separate the members of an object: only a parser knows."""
 _SMALLEST, _LARGEST, _MOST_DIGITS = -(2**63), 2**64 - 1, 20
 """Of the integers that 64 bits carry; a longer one is read as a float, as other readers of JSON do."""
 Oddity = tuple[str, str]
-"""A way in which a text is no JSON, or none that can be stored, although programs write it: the kind of a finding, and what it says."""
+"""A way in which programs break JSON's grammar, or in which a value cannot be stored: the kind of the finding, and its sentence."""
 HALF_CHARACTER: Oddity = (
     "half-character",
     "an escape that is half a character, such as \\ud83d: the message has U+FFFD in its place, and the bytes are kept",
@@ -54,14 +53,14 @@ _REST_OF_TEXT = re.compile(rb'[^"\\]*(?:\\.[^"\\]*)*(?P<open>\\?\Z)?', re.DOTALL
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where an object stands in a source."""
+    """The bytes of an object in a source."""
 
     offset: int
     size: int
 
 
 def read_all(source: Source, span: Span) -> bytes:
-    """Its bytes; fewer only where somebody cut the source meanwhile."""
+    """The bytes of a span; fewer only if the source was cut meanwhile."""
     pieces: list[bytes] = []
     at, left = span.offset, span.size
     while left > 0 and (piece := source.read(at, min(_READ_BYTES, left))):
@@ -71,8 +70,8 @@ def read_all(source: Source, span: Span) -> bytes:
 
 
 def objects_of(source: Source) -> Iterator[Span]:
-    """The document's own object; if it is an array, each object of it. The last may be cut: then it is what is there of it."""
-    outer: int | None = None  # how deep the objects stand: 0, or 1 in an array
+    """The document's object; of an array each object in it. The last one may be cut short."""
+    outer: int | None = None  # the depth of the objects: 0, or 1 in an array
     start: int | None = None
     for offset, token, depth in _tokens(_pieces(source)):
         if outer is None:
@@ -87,9 +86,10 @@ def objects_of(source: Source) -> Iterator[Span]:
 
 
 def pieces_within(raw: bytes, name: str) -> list[tuple[int, bytes]]:
-    """The object that ``raw`` is, cut at each object in its member ``name``, an array or an object: offset and bytes.
+    """Cut the object at each object in its member ``name``, an array or an object: offset and bytes of each piece.
 
-    The first piece is what stands before them, and the last has what stands behind. Without such a member there is one piece.
+    The first piece ends where the first of these objects starts, and the last one includes the rest. Without such a member there is
+    one piece.
     """
     spans = list(_spans_within(raw, name))
     if not spans:
@@ -121,10 +121,9 @@ def parse_object(raw: bytes) -> dict[str, Any] | None:
 
 
 def read_object(raw: bytes) -> tuple[dict[str, Any] | None, tuple[Oddity, ...]]:
-    """The object, or None if it is none, or too deep; and in which ways its text is no JSON although programs write it.
+    """The object, or None if it is not one or too deep; and how its text breaks JSON's grammar.
 
-    Each :data:`Oddity` is the kind of a finding and what it says. The object can always be stored: it has null for what is no number, and
-    U+FFFD for what is no character.
+    The object can always be stored: null replaces what is not a number, and U+FFFD what is not a character.
     """
     try:
         value = orjson.loads(raw)
@@ -176,7 +175,7 @@ def _whole_character(escape: re.Match[str]) -> str:
 
 
 def is_too_deep(raw: bytes) -> bool:
-    """Whether it has more than ``DEEPEST`` levels, so that it was not read whatever it says."""
+    """True if it has more than ``DEEPEST`` levels: such a text is not read."""
     return any(depth > DEEPEST for _, _, depth in _tokens(iter([raw])))
 
 
@@ -199,7 +198,7 @@ def _tokens(pieces: Iterator[bytes]) -> Iterator[tuple[int, bytes, int]]:
             assert match is not None
             in_text = match.end() == len(piece)
             escaped = in_text and match["open"] == b"\\"
-            at = match.end() + 1  # behind the quotation mark
+            at = match.end() + 1  # after the quotation mark
         if not in_text:
             while (match := _TOKEN.search(piece, at)) is not None:
                 token, at = match[0], match.end()
@@ -214,63 +213,3 @@ def _tokens(pieces: Iterator[bytes]) -> Iterator[tuple[int, bytes, int]]:
                     depth -= 1
                 yield base + match.start(), token, depth
         base += len(piece)
-
-
-# ---- members ----
-#
-# The members of somebody else's JSON, whatever stands there: a reader asks for a text and gets one, or nothing.
-
-Json = dict[str, Any]
-
-
-def obj(value: object) -> Json:
-    """The object, or an empty one."""
-    return value if isinstance(value, dict) else {}
-
-
-def text_member(value: object) -> str | None:
-    """The text, unless it is empty or none."""
-    return value if isinstance(value, str) and value else None
-
-
-def first_text(*values: object) -> str | None:
-    """The first of them that is a text and not empty."""
-    return next((value for value in values if isinstance(value, str) and value), None)
-
-
-def count_member(value: object) -> int | None:
-    """A whole number from 0; a bool is none."""
-    return value if type(value) is int and value >= 0 else None
-
-
-def labels(**found: object) -> dict[str, str]:
-    """Those that are texts and not empty."""
-    return {name: value for name, value in found.items() if isinstance(value, str) and value}
-
-
-def present(**found: object) -> Json:
-    """Those that are not None, and no empty text or object."""
-    return {name: value for name, value in found.items() if value is not None and value not in ("", {})}
-
-
-def time_of_member(value: object) -> str:
-    """A time, a text or a number, spelled as a record's is, so that times can be compared as texts; empty if it is none."""
-    try:
-        found = datetime.fromisoformat(time_member(value) or "")
-        if found.tzinfo is None:
-            found = found.replace(tzinfo=UTC)
-        return found.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    except (ValueError, OverflowError):
-        return ""
-
-
-def time_member(value: object, *, per_second: int = 1) -> str | None:
-    """RFC 3339 of a time that is a number since 1970, a text as it is, and whatever else stands there as text."""
-    if value is None or isinstance(value, (bool, dict, list)):
-        return None
-    if isinstance(value, (int, float)):
-        try:
-            return datetime.fromtimestamp(value / per_second, UTC).isoformat().replace("+00:00", "Z")
-        except (ValueError, OverflowError, OSError):  # NaN, the year 60,000
-            return str(value)
-    return text_member(value)

@@ -1,4 +1,4 @@
-"""One JSON document as lines: what stands before its messages is the first line, and each message is one of its own.
+"""One JSON document as lines: everything before its messages is the first line, and each message is a line.
 
 The document is an object with its messages in a member, or an array of messages. The lines joined are its bytes.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from transcript_store.formats._document import (
     LONGEST_BYTES,
     TOO_DEEP,
-    Json,
     Span,
     is_too_deep,
     parse_object,
@@ -17,7 +16,7 @@ from transcript_store.formats._document import (
     read_object,
 )
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import objects
+from transcript_store.formats._members import Json, objects
 from transcript_store.formats._plan import ImportFinding, Source
 
 _MARK = b"\xef\xbb\xbf"
@@ -25,7 +24,7 @@ _TWICE = "the document has its messages twice: the last of the two were read, as
 
 
 def objects_on(said: object) -> list[Json]:
-    """The objects of an array, which may stand as a text; none if it is no array that can be read."""
+    """The objects of an array, or of its JSON text; none if it cannot be read."""
     if isinstance(said, (str, bytes)):
         raw = said.encode(errors="surrogatepass") if isinstance(said, str) else said
         said = (parse_object(b'{"":%s}' % raw) or {}).get("")
@@ -33,10 +32,10 @@ def objects_on(said: object) -> list[Json]:
 
 
 def lines_of_document(source: Source, member: str = "messages") -> tuple[list[SourceLine], list[ImportFinding]]:
-    """The document's lines, and what is wrong with it: first what stands beside the messages, then a line for each message.
+    """The document's lines and its faults: first a line with everything but the messages, then one for each message.
 
-    A document that cannot be read is one line without a value; one that is too long is a line of which nothing is kept. A document
-    that has the member twice is one line, whose value has the messages too.
+    A document that cannot be read is one line without a value; one that is too long is a line without bytes. One that has the
+    member twice is one line, whose value includes the messages.
     """
     if source.size > LONGEST_BYTES:
         message = f"a document longer than {LONGEST_BYTES:,} bytes was left out"
@@ -50,13 +49,14 @@ def lines_of_document(source: Source, member: str = "messages") -> tuple[list[So
         finding = (
             ImportFinding("too-deep", f"the document is {TOO_DEEP}", 1, 0)
             if is_too_deep(raw)
-            else ImportFinding("not-json", "the document is no JSON object, or is cut", 1, 0)
+            else ImportFinding("not-json", "the document is not a JSON object, or is cut off", 1, 0)
         )
         return [SourceLine(1, 0, raw, None)], [finding]
     findings = [ImportFinding(kind, message, 1, 0) for kind, message in odd]
     messages = objects(value.get(member))
     about = {name: found for name, found in value.items() if name != member}
     pieces = pieces_within(text, member)
+    # The pieces come from the text and the messages from the parser, which drops the first of two equal members.
     if len(pieces) != 1 + len(messages):
         return [SourceLine(1, 0, raw, value)], [*findings, ImportFinding("twice", _TWICE, 1, 0)]
     if around:  # what was put around an array is taken off again

@@ -1,14 +1,15 @@
 """Factory Droid: JSON lines whose messages have Claude's blocks and name their parents.
 
-The first line is ``session_start`` {id, title, cwd, version: 2}. A ``message`` has ``id``, ``parentId``, ``timestamp``, and the message
-as Claude's API has it. ``agent_turn_outcome`` says that a turn ended: one that was stopped has none. ``compaction_state`` {summaryText,
-anchorMessage {id}} stands for all before the anchor. ``<uuid>.settings.json`` beside the session has its model, and the sums of its tokens.
+The first line is ``session_start`` {id, title, cwd, version: 2}. A ``message`` has ``id``, ``parentId``, ``timestamp``, and the
+message in the form of Claude's API. ``agent_turn_outcome`` marks the end of a turn; a stopped one has none. ``compaction_state``
+{summaryText, anchorMessage {id}} replaces everything before the anchor. ``<uuid>.settings.json`` beside the session has its model
+and the sums of its tokens.
 
-* Before the first prompt stands what the program tells of its surroundings: a message of the user's, with ``context-`` before its id.
-* A reply names its model (``modelId``), and its thinking who thought it (``signatureProvider``).
-* What ``droid exec -o stream-json`` prints is no session, but is read too: ``message``, ``tool_call``, ``tool_result`` and ``completion``.
+* Before the first prompt is a message of the program about its surroundings, whose id starts with ``context-``.
+* A reply names its model (``modelId``), and its thinking the provider (``signatureProvider``).
+* The output of ``droid exec -o stream-json`` is read too: ``message``, ``tool_call``, ``tool_result`` and ``completion``.
 
-Read from files that 0.225.2 wrote; compactions from tenequm/pond#208, what is printed from fixtures of jazzyalex/agent-sessions.
+Source: files of 0.225.2; compactions from tenequm/pond#208, the output from fixtures of jazzyalex/agent-sessions.
 """
 
 from __future__ import annotations
@@ -16,20 +17,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 
+from transcript_store.formats._blocks import Result, Text
 from transcript_store.formats._chain import Chain, Link, chain_of
-from transcript_store.formats._document import Json, first_text, labels, obj, text_member, time_member
+from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._members import Json, first_text, obj, objects, text_in, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, turn_in
-from transcript_store.formats._neutral import Losses, Result, Text, objects
+from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft
 from transcript_store.formats._rows import file_of, object_beside
-from transcript_store.formats._scaffolding import CLAUDE_CODE, marked
+from transcript_store.formats._scaffolding import CLAUDE_CODE, marked, marked_summary
+from transcript_store.formats._times import time_in_ms
 from transcript_store.formats._trees import TreeMessage
 
 
 class Droid:
-    """Reads a session file, or what the program printed of one."""
+    """Reads a session file, or the output of ``droid exec``."""
 
     name = "droid"
     revision = 1
@@ -45,30 +49,23 @@ class Droid:
         settings = object_beside(source, f"{file_of(source).removesuffix('.jsonl')}.settings.json")
         replies = [about.replies[link.place] for link in chain.way if link.place in about.replies]
         named = next((thinker for thinker, _ in reversed(replies) if thinker), "")
-        model = (replies[-1][1] if replies else "") or text_member(settings.get("model")) or about.model or ""
+        facts, model = (
+            about.facts,
+            first_text(*(one[1] for one in replies[-1:]), settings.get("model"), about.facts.model) or "",
+        )
         provider = named_provider(named or text_member(settings.get("providerLock")), model)
         losses = Losses()
-        made = partial(_entries, chain, provider)
         for link in chain.way:
             if link.says:
                 _drafts(chain.lines[link.place], provider, losses)
-        yield SessionPlan(
-            format=self.name,
-            session=about.session or chain.first,
-            lines=chain.lines.count,
-            generations=chain.generations(made),
-            version=about.version,
-            provider=provider if any(link.says for link in chain.links) else None,
-            model=model or None,
-            labels=labels(title=about.title, cwd=about.cwd, part_of=about.parent),
-            findings=(*chain.lines.findings, *chain.findings),
-            losses=losses.found(),
-            tail=chain.lines.tail,
-        )
+        facts.first(session=chain.first)
+        facts.last(model=model)
+        said, speaks = chain.generations(partial(_entries, chain, provider)), any(link.says for link in chain.links)
+        yield facts.plan(self.name, chain.lines, said, provider if speaks else None, losses)
 
 
 def _is_ours(value: Json) -> bool:
-    """Whether it is the first line, a message, or printed: the first line may be what a crash tore."""
+    """True for the first line, a message, or printed output: a crash may tear the first line."""
     kind, message = value.get("type"), obj(value.get("message"))
     if kind == "session_start":
         return isinstance(value.get("id"), str) and ("cwd" in value or "title" in value)
@@ -85,42 +82,31 @@ def _is_printed(value: Json) -> bool:
 
 
 class _DroidAbout:
-    """What is known of the session when all of it was read."""
+    """Facts of the session, complete after the last line."""
 
     def __init__(self) -> None:
-        self.session: str | None = None
-        self.title: str | None = None
-        self.cwd: str | None = None
-        self.parent: str | None = None
-        self.version: str | None = None
-        self.model: str | None = None
+        self.facts = SessionFacts()
         self.replies: dict[int, tuple[str, str]] = {}
         """By its place: who thought, and which model answered."""
         self._last = ""
         self._compacted: dict[str, str] = {}
-        """What follows the first follows the second, which stands behind it."""
+        """A line that follows the key now follows the value, which comes after it."""
 
     def link_of(self, place: int, value: Json) -> Link | None:
         kind = value.get("type")
         if kind == "session_start" or (kind == "system" and value.get("subtype") == "init"):
-            self.session = self.session or first_text(
-                value.get("id") if kind == "session_start" else None, value.get("sessionId")
+            known_as, version = value.get("id") if kind == "session_start" else None, value.get("version")
+            self.facts.first(session=first_text(known_as, value.get("sessionId")))
+            self.facts.last(title=first_text(value.get("sessionTitle"), value.get("title")), cwd=value.get("cwd"))
+            self.facts.last(
+                part_of=value.get("callingSessionId"), version=str(version) if type(version) is int else None
             )
-            self.title = text_member(value.get("sessionTitle")) or text_member(value.get("title")) or self.title
-            self.cwd = text_member(value.get("cwd")) or self.cwd
-            self.parent = first_text(value.get("callingSessionId"), self.parent)
-            self.model = text_member(value.get("model"))
-            self.version = str(value["version"]) if type(value.get("version")) is int else self.version
+            self.facts.model = text_member(value.get("model"))
             return None
         link: Link | None = None
         if kind == "message" and isinstance(value.get("message"), dict):
             parent = text_member(value.get("parentId")) or ""
-            link = Link(
-                place,
-                text_member(value.get("id")) or "",
-                self._compacted.get(parent, parent),
-                _is_said(value["message"]),
-            )
+            link = Link(place, text_in(value, "id"), self._compacted.get(parent, parent), _is_said(value["message"]))
             if value["message"].get("role") == "assistant":
                 self.replies[place] = (_thinker(value["message"]), text_member(value["message"].get("modelId")) or "")
         elif kind == "compaction_state" and text_member(value.get("summaryText")):
@@ -128,7 +114,7 @@ class _DroidAbout:
             link = Link(place, f"compaction/{place}", self._last, begins=True, kept_behind=anchor)
             self._compacted[self._last] = link.id
         elif _is_printed(value):
-            self.session = self.session or first_text(value.get("sessionId"), value.get("session_id"))
+            self.facts.first(session=first_text(value.get("sessionId"), value.get("session_id")))
             link = Link(place, f"printed/{place}", self._last)
         if link is not None:
             self._last = link.id or self._last
@@ -140,7 +126,7 @@ def _is_said(message: Json) -> bool:
 
 
 def _thinker(message: Json) -> str:
-    """Who thought what stands in a reply, as its blocks say."""
+    """The provider that signed the thinking of a reply."""
     return first_text(*(block.get("signatureProvider") for block in objects(message.get("content")))) or ""
 
 
@@ -156,17 +142,12 @@ def _entries(chain: Chain, provider: str, said: TreeMessage[Link], taken_over: b
 
 def _drafts(line: SourceLine, provider: str, losses: Losses) -> list[Draft]:
     value = line.value or {}
-    at = time_member(value.get("timestamp"), per_second=1000)
+    at = time_in_ms(value.get("timestamp"))
     if value.get("type") == "compaction_state":
         summary = {"role": "user", "content": value["summaryText"]}
-        return said_drafts(
-            turn_in(summary, provider), provider, {"compaction": True, "scaffolding": {"typed": ""}}, at, line, losses
-        )
-    message = (
-        value["message"]
-        if isinstance(value.get("message"), dict) and value.get("type") == "message"
-        else _printed(value)
-    )
+        return said_drafts(turn_in(summary, provider), provider, marked_summary(), at, line, losses)
+    is_stored = isinstance(value.get("message"), dict) and value.get("type") == "message"
+    message = value["message"] if is_stored else _printed(value)
     thinker = _thinker(message)
     turn = turn_in(message, named_provider(thinker, None) if thinker else provider)
     if turn.role == "assistant":
@@ -179,19 +160,15 @@ def _drafts(line: SourceLine, provider: str, losses: Losses) -> list[Draft]:
 
 
 def _printed(value: Json) -> Json:
-    """What a printed line says, as Claude's API has it."""
+    """The message of a printed line, in the form of Claude's API."""
     kind, number = value.get("type"), first_text(value.get("toolCallId"), value.get("id")) or ""
     if kind == "tool_call":
         name = first_text(value.get("toolName"), value.get("toolId"))
-        return {
-            "role": "assistant",
-            "content": [{"type": "tool_use", "id": number, "name": name, "input": obj(value.get("parameters"))}],
-        }
+        call = {"type": "tool_use", "id": number, "name": name, "input": obj(value.get("parameters"))}
+        return {"role": "assistant", "content": [call]}
     if kind == "tool_result":
-        failed = {"is_error": True} if value.get("isError") is True else {}
-        return {
-            "role": "user",
-            "content": [{"type": "tool_result", "tool_use_id": number, "content": value.get("value"), **failed}],
-        }
+        result = {"type": "tool_result", "tool_use_id": number, "content": value.get("value")}
+        result |= {"is_error": True} if value.get("isError") is True else {}
+        return {"role": "user", "content": [result]}
     role = "assistant" if kind == "completion" or value.get("role") == "assistant" else "user"
     return {"role": role, "content": text_member(value.get("text")) or text_member(value.get("finalText")) or ""}

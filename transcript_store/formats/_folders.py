@@ -1,7 +1,8 @@
-"""Sessions that are a folder of small files, read as one file of lines: which file stands for the folder, and which files are its lines.
+"""Sessions that are a folder of small files, read as one file of lines: the file that stands for the folder, and the files with its
+lines.
 
-A file is a line each, an array is a line for each of its objects, and a file of lines is those. So what a reader gets, and what
-``--to original`` gives back, are the lines of all of them, in the order in which :attr:`FolderLayout.parts` names them.
+A file is one line, an array is a line for each of its objects, and a file of lines is those. A reader and ``--to original`` get the
+lines of all of them, in the order of :attr:`FolderLayout.parts`.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from transcript_store.formats._document import Json, obj, parse_object
-from transcript_store.formats._neutral import text_in
+from transcript_store.formats._document import parse_object
+from transcript_store.formats._members import Json, obj, text_in
 
 ReadBeside = Callable[[str], bytes | None]
-"""What a file holds, by its path below the folder; None if it is not there, or is too long."""
+"""Reads a file by its path below the folder; None if it is missing or too long."""
 NamesIn = Callable[[str], list[str]]
 """The names of the files in a folder below it, sorted."""
 
@@ -22,9 +23,9 @@ class FolderLayout(NamedTuple):
     """How one program lays a session out."""
 
     anchor: str
-    """The name of the file that stands for the folder: the program writes it whenever the session changes."""
+    """The file that stands for the folder: the program writes it at every change of the session."""
     beside: tuple[str, ...]
-    """Files and folders beside the anchor: what stands there is no session by itself. If the first is a folder, its files are parts."""
+    """Files and folders beside the anchor that are not sessions. If the first is a folder, its files are parts."""
     parts: Callable[[ReadBeside, NamesIn], Iterable[str]]
     """The paths of its parts, in order. Each has to be there: a session of which a part is missing is refused."""
 
@@ -40,7 +41,7 @@ def _of_openhands(_: ReadBeside, names: NamesIn) -> Iterator[str]:
 
 
 def _of_vibe(read: ReadBeside, names: NamesIn) -> Iterator[str]:
-    """What the person saw, what the model is sent, and what happened since: of the generation that ``CURRENT`` names."""
+    """The parts of the generation that ``CURRENT`` names: the person's view, the model's, and later events."""
     generation = text_in(_object(read("CURRENT")), "generation")
     if not _is_name(generation):
         return
@@ -59,22 +60,15 @@ def _object(raw: bytes | None) -> Json:
 
 
 def _is_name(given: object) -> bool:
-    """Whether it is the name of one file: what a foreign file says is no path."""
+    """True for the name of one file: text of a foreign file is not a path."""
     return isinstance(given, str) and given not in ("", ".", "..") and {"/", "\\", "\0"}.isdisjoint(given)
 
 
 _BESIDE_GROKS_UPDATES = (
-    *(
-        "chat_history.jsonl",
-        "compaction_checkpoints",
-        "summary.json",
-        "plan.json",
-        "rewind_points.jsonl",
-        "signals.json",
-    ),
-    "feedback.jsonl",
+    *("chat_history.jsonl", "compaction_checkpoints", "summary.json", "plan.json", "rewind_points.jsonl"),
+    *("signals.json", "feedback.jsonl"),
 )
-"""Grok Build's session is one file: what stands beside it says the same, or is read with it."""
+"""Grok Build's session is one file: the others repeat it, or are read with it."""
 LAYOUTS: tuple[FolderLayout, ...] = (
     FolderLayout("base_state.json", ("events", "TASKS.json"), _of_openhands),
     FolderLayout("updates.jsonl", _BESIDE_GROKS_UPDATES, _none),

@@ -1,6 +1,6 @@
-"""What is said, in and out of the form of each provider: Claude's messages, OpenAI's chat completions and items, Gemini's contents.
+"""The forms of each provider: Claude's messages, OpenAI's chat completions and items, Gemini's contents.
 
-pydantic-ai's messages are only read: no program takes them from a file, so nothing is written in that form.
+pydantic-ai's messages are only read: no program takes them from a file.
 """
 
 from __future__ import annotations
@@ -9,22 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from transcript_store.formats._neutral import (
-    Block,
-    Call,
-    Media,
-    NeutralMessage,
-    Other,
-    Result,
-    Role,
-    Text,
-    Thinking,
-    arguments_of,
-    media_at,
-    objects,
-    own_of,
-    text_in,
-)
+from transcript_store.formats._blocks import Block, Call, Media, Other, Result, Text, Thinking
+from transcript_store.formats._members import objects, text_in
+from transcript_store.formats._neutral import NeutralMessage, Role, arguments_of, media_at, own_of
 from transcript_store.messages import PROMPT_ROLES, as_text, document_in, pydantic_ai_in_claude_form
 
 _DOCUMENTS = frozenset({"application/pdf", "text/plain"})
@@ -170,7 +157,7 @@ class ChatCompletions:
     def messages_of(self, turn: NeutralMessage) -> list[dict[str, Any]]:
         results = [block for block in turn.blocks if isinstance(block, Result)]
         messages = [self._result(result) for result in results]
-        # A result holds text alone, so what it shows is said by the user behind it.
+        # A result holds only text, so its pictures are the user's next message.
         seen = [media for result in results if own_of(result, self.name) is None for media in result.media]
         parts = [p for b in (*seen, *turn.blocks) if (p := self._part(b)) is not None]
         calls = [self._written(block) for block in turn.blocks if isinstance(block, Call)]
@@ -253,7 +240,7 @@ _ARGUMENTS = ("arguments", "action", "operation", "input")
 
 
 def is_item(message: dict[str, Any]) -> bool:
-    """Whether it can be nothing but an item. (A message of Claude's API has the type ``message`` too, with other blocks.)"""
+    """True if it can be nothing but an item. (A message of Claude's API has the type ``message`` too, with other blocks.)"""
     kind, content = text_in(message, "type"), message.get("content")
     if kind == "message" and isinstance(content, str):
         return True
@@ -266,7 +253,7 @@ def is_item(message: dict[str, Any]) -> bool:
 
 
 class Responses:
-    """OpenAI's responses: items. A message, a call, its output and reasoning are an item each, and stand in the order they were said."""
+    """OpenAI's responses: a message, a call, its output and reasoning are an item each, in the order of the conversation."""
 
     name = "openai-responses"
     alternates = False
@@ -330,7 +317,7 @@ class Responses:
         return [self._block(part) for part in objects(content)]
 
     def _shown(self, output: object) -> Iterator[Text | Media]:
-        """What a result shows; what is no text and no picture there (what a command wrote, and how it ended) as JSON."""
+        """The blocks of a result; a part that is neither text nor picture (output and exit status of a command) as JSON."""
         for block in self._content([output] if isinstance(output, dict) else output):
             if isinstance(block, (Text, Media)):
                 yield block
@@ -362,7 +349,7 @@ class Responses:
 
 
 def _item_part(block: Block, role: Role) -> dict[str, Any] | None:
-    """A block as part of a message; None for what is an item of its own."""
+    """A block as part of a message; None for one that is an item."""
     if isinstance(block, (Text, Media)) and (own := own_of(block, Responses.name)) is not None:
         return own
     if isinstance(block, Text):
@@ -445,7 +432,7 @@ def _member(part: Mapping[str, Any], *names: str) -> dict[str, Any] | None:
 
 
 def _said(response: object) -> str:
-    """What a tool said: ``{"output": text}`` and ``{"error": text}`` are how programs wrap it; any other object is JSON."""
+    """The text of a result: programs wrap it as ``{"output": text}`` or ``{"error": text}``; any other object is JSON."""
     if isinstance(response, dict) and len(response) == 1:
         for name in ("output", "error", "result"):
             if isinstance(response.get(name), str):
@@ -457,7 +444,7 @@ _CLAUDE = Claude()
 
 
 class PydanticAi:
-    """What pydantic-ai's messages say."""
+    """The messages of pydantic-ai."""
 
     name = "pydantic-ai"
 
@@ -466,7 +453,7 @@ class PydanticAi:
         if read is None:
             return NeutralMessage("user", (Other(own=message, provider=self.name),))
         turn = _CLAUDE.turn_of(read)
-        # No provider has said these objects, and no signature of thinking is left: so none is sent as its own.
+        # No provider made these objects, and thinking has lost its signature, so none is sent as the provider's own.
         blocks = (
             replace(block, own=block.own if isinstance(block, Other) else None, provider=self.name)
             for block in turn.blocks

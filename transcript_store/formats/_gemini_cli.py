@@ -1,14 +1,14 @@
-"""Gemini CLI: ``chats/session-*.jsonl``, and the one JSON document of its versions before.
+"""Gemini CLI: ``chats/session-*.jsonl``, and the JSON documents of its earlier versions.
 
 The first line is ``{"sessionId", "projectHash", "startTime", "lastUpdated", "kind"}``. The others are
 
-* a message, ``{"id", "timestamp", "type", "content", "toolCalls", "thoughts", "tokens", "model"}``, again whenever it changed:
+* a message, ``{"id", "timestamp", "type", "content", "toolCalls", "thoughts", "tokens", "model"}``, repeated whenever it changes:
   the last line of an id counts, at the place of the first;
-* ``{"$set": {…}}``: what is known of the session; with ``messages`` these stand instead of all before;
-* ``{"$rewindTo": id}``: that message and what follows is taken back; with an id that is not there, everything.
+* ``{"$set": {…}}``: facts of the session; its ``messages`` replace all earlier ones;
+* ``{"$rewindTo": id}``: takes back that message and all later ones; an unknown id takes back everything.
 
-A reply's parts are built as the program builds them when it resumes: thoughts, content, a ``functionCall`` for each of
-``toolCalls``; then a user content with their results, unless the next message holds these. Only ``user`` and ``gemini`` are sent.
+A reply's parts are those that the program sends when it resumes: thoughts, content, a ``functionCall`` for each of ``toolCalls``;
+then a user content with the results, unless the next message has these. Only ``user`` and ``gemini`` are sent.
 
 Source: ``chatRecordingService`` and ``convertSessionToClientHistory`` of @google/gemini-cli 0.61.0.
 """
@@ -22,10 +22,10 @@ from itertools import pairwise
 from typing import Any
 
 from transcript_store.conversation import ConversationMetadata, Record
-from transcript_store.formats._document import Json, count_member, labels, obj, text_member
 from transcript_store.formats._document_lines import lines_of_document
+from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._neutral import objects
+from transcript_store.formats._members import Json, counts_of, first_text, obj, objects, present, text_member
 from transcript_store.formats._outgoing import handed, id_within, json_line
 from transcript_store.formats._plan import ImportFinding, Loss, SessionPlan, Source, SourceHead, WrittenSession
 from transcript_store.formats._replay import Allowance, Draft, Restart, Steps, replayed
@@ -33,19 +33,13 @@ from transcript_store.formats._rows import text_beside
 from transcript_store.formats._scaffolding import GEMINI_CLI, marked, texts_in
 
 _LONGEST_SCENE = 50
-"""How many of its lines are looked at: the directories stand in the first ten."""
+"""The directories are among the first ten lines of the program's first text."""
 _OPENED = re.compile(rb"(\xef\xbb\xbf)?\s*\{\s*\n")
 _OPENING_BYTES = 64
 _REPLIES = ("gemini", "model")
 """The second is the API's own word, in files that other programs wrote."""
-_USAGE = {
-    "input": "promptTokenCount",
-    "output": "candidatesTokenCount",
-    "cached": "cachedContentTokenCount",
-    "thoughts": "thoughtsTokenCount",
-    "tool": "toolUsePromptTokenCount",
-    "total": "totalTokenCount",
-}
+_USAGE = {"input": "promptTokenCount", "output": "candidatesTokenCount", "cached": "cachedContentTokenCount"}
+_USAGE |= {"thoughts": "thoughtsTokenCount", "tool": "toolUsePromptTokenCount", "total": "totalTokenCount"}
 
 
 class GeminiCli:
@@ -74,17 +68,12 @@ class GeminiCli:
             message = f"messages are taken back very often: {session.taken_back:,} times this began no generation"
             session.findings.append(ImportFinding("many-generations", message))
         if session.lines:
-            yield SessionPlan(
-                format=self.name,
-                session=session.id or hashlib.sha256(session.first).hexdigest(),
-                lines=session.lines,
-                generations=said.generations,
-                provider="gemini" if session.speaks else None,
-                model=session.model,
-                labels=labels(title=session.title, cwd=session.cwd or _directory_beside(source)),
-                findings=(*session.findings, *(() if lines is None else lines.findings), *said.findings),
-                tail=b"" if lines is None else lines.tail,
-            )
+            session.facts.first(session=hashlib.sha256(session.first).hexdigest())
+            session.facts.cwd = session.facts.cwd or _directory_beside(source)
+            findings, tail = session.findings, b"" if lines is None else lines.tail
+            findings += [] if lines is None else lines.findings
+            provider = "gemini" if session.speaks else None
+            yield session.facts.plan(self.name, session.lines, said, provider, findings=findings, tail=tail)
 
 
 def _directory_beside(source: Source) -> str | None:
@@ -94,22 +83,19 @@ def _directory_beside(source: Source) -> str | None:
 
 
 def _is_ours(value: Json) -> bool:
-    """Whether it is the first line, or a reply: the first line may be what a crash tore."""
+    """True for the first line or a reply: a crash may tear the first line."""
     is_reply = value.get("type") == "gemini" and value.keys() >= {"id", "timestamp", "content"}
     return is_reply or (isinstance(value.get("sessionId"), str) and "projectHash" in value)
 
 
 class _Session:
-    """What is known of the session when all of it was read."""
+    """Facts of the session, complete after the last line."""
 
     def __init__(self) -> None:
         self.lines = 0
         self.speaks = False
         self.first = b""
-        self.id: str | None = None
-        self.title: str | None = None
-        self.cwd: str | None = None
-        self.model: str | None = None
+        self.facts = SessionFacts()
         self.findings: list[ImportFinding] = []
         self._project: str | None = None
         """The SHA-256 of the path of the directory."""
@@ -117,25 +103,25 @@ class _Session:
         """How often messages were taken back without a new generation."""
 
     def learn(self, about: Json) -> None:
-        self.id = self.id or text_member(about.get("sessionId"))
-        self.title = text_member(about.get("summary")) or self.title
+        self.facts.first(session=about.get("sessionId"))
+        self.facts.last(title=about.get("summary"))
         self._project = self._project or text_member(about.get("projectHash"))
         directories = about.get("directories")
         if isinstance(directories, list) and directories:
-            self.cwd = text_member(directories[0]) or self.cwd
+            self.facts.last(cwd=directories[0])
 
     def look_for_directory(self, scene: str) -> None:
-        """The file names its directory by a hash alone. What the program tells the model of the scene has a line with the path."""
-        for line in scene.splitlines()[:_LONGEST_SCENE] if self.cwd is None else ():
+        """Find the directory: the file has only its hash, but the program's first text has a line with the path."""
+        for line in scene.splitlines()[:_LONGEST_SCENE] if self.facts.cwd is None else ():
             path = line.strip().removeprefix("- ")
             if hashlib.sha256(path.encode(errors="replace")).hexdigest() == self._project:
-                self.cwd = path
+                self.facts.cwd = path
                 return
 
 
 def _walk(lines: Iterable[SourceLine], session: _Session, allowance: Allowance) -> Steps:
     context = _Context(session)
-    anew = True
+    may_restart = True
     for line in lines:
         session.lines = line.last
         session.first = session.first or line.raw
@@ -144,10 +130,10 @@ def _walk(lines: Iterable[SourceLine], session: _Session, allowance: Allowance) 
         value = line.value or {}
         session.learn(value if "projectHash" in value else obj(value.get("$set")))
         if isinstance(value.get("$rewindTo"), str):
-            kept = context.before(value["$rewindTo"]) if anew else {}
-            anew = anew and allowance.takes(context.sizes[name] for name in kept)
-            if anew:
-                yield from context.anew(kept, taken_back=len(context.current) - len(kept))
+            kept = context.before(value["$rewindTo"]) if may_restart else {}
+            may_restart = may_restart and allowance.takes(context.sizes[name] for name in kept)
+            if may_restart:
+                yield from context.restart(kept, taken_back=len(context.current) - len(kept))
             else:
                 context.take_back(value["$rewindTo"])
             context.event(line)
@@ -158,7 +144,7 @@ def _walk(lines: Iterable[SourceLine], session: _Session, allowance: Allowance) 
             if isinstance(replaced, list):
                 given = {message["id"]: message for message in objects(replaced) if isinstance(message.get("id"), str)}
                 if not context.goes_on_as(given):
-                    yield from context.anew({})
+                    yield from context.restart({})
                 context.event(line)
                 for name, message in given.items():
                     if name not in context.current:
@@ -166,9 +152,7 @@ def _walk(lines: Iterable[SourceLine], session: _Session, allowance: Allowance) 
                         context.sizes[name] = len(line.raw) // len(given)
             else:
                 context.event(line)
-    session.model = next(
-        (m["model"] for m in reversed(context.current.values()) if text_member(m.get("model"))), session.model
-    )
+    session.facts.last(model=first_text(*(one.get("model") for one in reversed(context.current.values()))))
     yield from context.entries()
 
 
@@ -189,7 +173,7 @@ class _Context:
     def message(self, name: str, value: Json, line: SourceLine | None) -> None:
         self.current[name] = value
         self._session.speaks = self._session.speaks or value.get("type") in ("user", *_REPLIES)
-        if value.get("type") == "user" and self._session.cwd is None:
+        if value.get("type") == "user" and self._session.facts.cwd is None:
             self._session.look_for_directory(_scene(value))
         if name not in self._places:
             self._places[name] = Draft()
@@ -207,7 +191,7 @@ class _Context:
         return {}
 
     def take_back(self, name: str) -> None:
-        """The same as to begin anew, in this generation: what is taken back is an event of it."""
+        """Take messages back without a new generation: they become events of this one."""
         self._session.taken_back += 1
         is_there = name in self.current
         while self.current:
@@ -217,22 +201,20 @@ class _Context:
                 return
 
     def goes_on_as(self, given: dict[str, Json]) -> bool:
-        """Whether what is in force is how ``given`` begins: then it is no new generation, only more."""
+        """True if ``given`` starts with the current messages: then nothing is replaced."""
         return list(self.current.items()) == list(given.items())[: len(self.current)]
 
-    def anew(self, kept: dict[str, Json], *, taken_back: int = 0) -> Steps:
+    def restart(self, kept: dict[str, Json], *, taken_back: int = 0) -> Steps:
         yield from self.entries()
         self.current, self._slots, self._places = {}, [], {}
         for name, value in kept.items():
             self.message(name, value, None)
-        yield Restart(
-            taken_back=taken_back
-        )  # what was kept comes with the other entries, for a later line may change it
+        # What was kept comes with the other entries, for a later line may change it.
+        yield Restart(taken_back=taken_back)
 
     def entries(self) -> Iterator[Draft]:
-        answered = {
-            name for message in self.current.values() if message.get("type") == "user" for name in _answers(message)
-        }
+        asked = (message for message in self.current.values() if message.get("type") == "user")
+        answered = {name for message in asked for name in _answers(message)}
         given: set[str] = set()
         for name, draft in self._slots:
             if name is None or self._places.get(name) is not draft:
@@ -243,10 +225,10 @@ class _Context:
 
 
 def _entries(value: Json, lines: list[SourceLine], answered: set[str], given: set[str]) -> Iterator[Draft]:
-    """A message as the API has it, and the results of its calls that no other message has.
+    """A message in the API's form, and the results of its calls that no other message has.
 
-    A message that only repeats results which were ``given`` before is an event: 0.61.0 writes them twice when it resumes, and
-    the API refuses a request that has a result twice.
+    A message that only repeats results in ``given`` is an event: 0.61.0 writes them twice when it resumes, and the API refuses a
+    result that occurs twice.
     """
     at = text_member(value.get("timestamp"))
     parts = _parts(value.get("content", value.get("parts")))
@@ -259,7 +241,8 @@ def _entries(value: Json, lines: list[SourceLine], answered: set[str], given: se
             message = None
         given.update(results)
     elif value.get("type") in _REPLIES:
-        extra = {name: found for name, found in _about(value) if found}
+        usage = counts_of(obj(value.get("tokens")), _USAGE)
+        extra = present(model=text_member(value.get("model")), usage=usage)
         parts = _reply_parts(value, parts)
         message = {"role": "model", "parts": parts}
     else:
@@ -271,7 +254,7 @@ def _entries(value: Json, lines: list[SourceLine], answered: set[str], given: se
 
 
 def _scene(message: Json) -> str:
-    """What the program itself wrote in the user's name; empty if the user wrote it."""
+    """The text that the program wrote in the user's name; empty if the user wrote it."""
     first = next((part["text"] for part in _parts(message.get("content")) if isinstance(part.get("text"), str)), "")
     return first if GEMINI_CLI.typed_of([first]) is not None else ""
 
@@ -280,13 +263,7 @@ def _reply_parts(value: Json, content: list[Json]) -> list[Json]:
     if any("functionCall" in part or part.get("thought") for part in content):
         return content
     calls = [
-        {
-            "functionCall": {
-                **({"id": call["id"]} if text_member(call.get("id")) else {}),
-                "name": call["name"],
-                "args": call["args"],
-            }
-        }
+        {"functionCall": present(id=text_member(call.get("id"))) | {"name": call["name"], "args": call["args"]}}
         for call in objects(value.get("toolCalls"))
         if text_member(call.get("name")) and isinstance(call.get("args"), dict)
     ]
@@ -312,7 +289,7 @@ def _result(call: Json, answered: set[str]) -> Iterator[Json]:
 
 
 def _answers(message: Json) -> Iterator[str]:
-    """The ids of the calls whose results it holds."""
+    """The ids of the calls that it answers."""
     for part in _parts(message.get("content")):
         if known_as := text_member(obj(part.get("functionResponse")).get("id")):
             yield known_as
@@ -328,19 +305,13 @@ def _parts(content: Any) -> list[Json]:
     ]
 
 
-def _about(value: Json) -> Iterator[tuple[str, Any]]:
-    yield "model", text_member(value.get("model"))
-    tokens = obj(value.get("tokens"))
-    yield "usage", {name: tokens[own] for own, name in _USAGE.items() if count_member(tokens.get(own)) is not None}
-
-
 def _is_document(source: Source) -> bool:
-    """Whether it is one text over many lines, as the versions before wrote it."""
+    """True if it is one text over many lines, as the versions before wrote it."""
     return _OPENED.match(source.read(0, _OPENING_BYTES)) is not None
 
 
 def _of_document(source: Source, session: _Session) -> Iterator[SourceLine]:
-    """Its pieces, as if they were lines: first what is known of the session, then a message each."""
+    """Its pieces as lines: first the session's facts, then a line per message."""
     lines, findings = lines_of_document(source)
     session.findings += findings
     yield from lines
@@ -350,10 +321,10 @@ def _of_document(source: Source, session: _Session) -> Iterator[SourceLine]:
 #
 # A conversation as a session of Gemini CLI: the log that it resumes, and the file by which it finds the folder of a project.
 #
-# The project's folder below ``tmp`` is named after the directory, as the program names it. Whose folder it is says ``.project_root``.
-# A call stands with its result in ``toolCalls``; the program makes the user's turn of it, so none is written.
+# The project's folder below ``tmp`` has the program's name for the directory, and ``.project_root`` in it has the path.
+# ``toolCalls`` has a call with its result; the program makes the user's turn of it, so none is written.
 
-_PASSED_OVER = "a message begins with / or ?: it is in the session, but the program does not send it to the model"
+_PASSED_OVER = "a message starts with / or ?: it is in the session, but the program does not send it to the model"
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 
 
@@ -367,13 +338,8 @@ class GeminiCliWriter:
     ) -> WrittenSession:
         """See :class:`formats.Writer`."""
         found = handed(records, metadata, "gemini", now)
-        about: dict[str, Any] = {
-            "sessionId": session,
-            "projectHash": hashlib.sha256(cwd.encode()).hexdigest(),
-            "startTime": now,
-            "lastUpdated": now,
-            "kind": "main",
-        }
+        about: Json = {"sessionId": session, "projectHash": hashlib.sha256(cwd.encode()).hexdigest()}
+        about |= {"startTime": now, "lastUpdated": now, "kind": "main"}
         if title := metadata.labels.get("title"):
             about["summary"] = title
         messages = [
@@ -392,8 +358,8 @@ class GeminiCliWriter:
 
 
 def _messages(given: tuple[tuple[dict[str, Any], str], ...]) -> Iterator[tuple[dict[str, Any], str]]:
-    nobody: tuple[dict[str, Any], str] = ({}, "")
-    for (turn, at), (following, _) in pairwise((*given, nobody)):
+    nothing: tuple[dict[str, Any], str] = ({}, "")
+    for (turn, at), (following, _) in pairwise((*given, nothing)):
         parts = objects(turn.get("parts"))
         if turn.get("role") == "model":
             calls = [obj(part.get("functionCall")) for part in parts if "functionCall" in part]
@@ -401,7 +367,7 @@ def _messages(given: tuple[tuple[dict[str, Any], str], ...]) -> Iterator[tuple[d
             made = [_call(call, results[number : number + 1], at) for number, call in enumerate(calls)]
             yield {"type": "gemini", "content": parts, "thoughts": [], **({"toolCalls": made} if made else {})}, at
         elif said := [part for part in parts if "functionResponse" not in part]:
-            # What begins like a command is passed over with all that is in its message: so it has one of its own.
+            # The program skips a message that starts like a command as a whole, so such a part gets its own message.
             together = not _is_passed_over({"type": "user", "content": said})
             for content in [said] if together else [[part] for part in said]:
                 yield {"type": "user", "content": content}, at
@@ -417,11 +383,5 @@ def _call(call: dict[str, Any], result: list[dict[str, Any]], at: str) -> dict[s
     name = text_member(call.get("name")) or "tool"
     failed = any("error" in obj(obj(part.get("functionResponse")).get("response")) for part in result)
     known_as = text_member(call.get("id")) or hashlib.sha256(f"{at}/{name}".encode()).hexdigest()[:24]
-    return {
-        "id": known_as,
-        "name": name,
-        "args": obj(call.get("args")),
-        "result": result,
-        "status": "error" if failed else "success",
-        "timestamp": at,
-    }
+    about = {"id": known_as, "name": name, "args": obj(call.get("args")), "result": result}
+    return {**about, "status": "error" if failed else "success", "timestamp": at}

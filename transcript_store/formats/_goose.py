@@ -1,14 +1,14 @@
-"""Goose: the rows of ``sessions.db``, and the JSON lines that it wrote before 1.10.
+"""Goose: the rows of ``sessions.db``, and its JSON lines before 1.10.
 
-A message has a role and, as JSON, a list of contents: ``text_member``, ``image`` {data, mimeType}, ``thinking``, ``redactedThinking``,
-``toolRequest`` {id, toolCall {status, value {name, arguments} | error}}, ``toolResponse`` {id, toolResult
-{status, value [contents] | value {content, isError} | error}}, and what only a person sees (``systemNotification``).
+A message has a role and, as JSON, a list of contents: ``text``, ``image`` {data, mimeType}, ``thinking``, ``redactedThinking``,
+``toolRequest`` {id, toolCall {status, value {name, arguments} | error}}, ``toolResponse`` {id, toolResult {status, value [contents]
+| value {content, isError} | error}}, and contents for the person alone (``systemNotification``).
 
-* A compaction makes the messages before it invisible to the model (``metadata_json`` {agentVisible, userVisible}), and puts in a summary
-  that only the model sees; all rows get new ids then. So neither is a part of a row's line.
+* A compaction hides the messages before it from the model (``metadata_json`` {agentVisible, userVisible}), and inserts a summary
+  for the model alone; all rows get new ids. So neither is a part of a row's line.
 * ``usage_ledger`` has the tokens and the model of each request, in the order of the replies.
 
-Read from block/goose @5ab0e6df and tenequm/pond PR#197; the columns of schema 15 and 16. No file that the program wrote was at hand.
+Source: block/goose @5ab0e6df and tenequm/pond PR#197; the columns of schema 15 and 16. No file of the program itself was available.
 """
 
 from __future__ import annotations
@@ -18,43 +18,35 @@ from collections.abc import Container, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from transcript_store.formats._document import Json, first_text, labels, obj, parse_object, text_member, time_member
+from transcript_store.formats._blocks import Result, Text
+from transcript_store.formats._document import parse_object
 from transcript_store.formats._document_lines import objects_on
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._goose_contents import GooseMessage, give_usage, goose_seconds, whole_messages
 from transcript_store.formats._lines import SourceLines
+from transcript_store.formats._members import Json, first_text, obj, objects, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, usage_of, walked
-from transcript_store.formats._neutral import Losses, Result, Text, objects
-from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead
+from transcript_store.formats._neutral import Losses
+from transcript_store.formats._plan import PlannedRecord, SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps
-from transcript_store.formats._rows import row_line, rows_of, sessions_in, spans_of, stamps_in
-from transcript_store.formats._scaffolding import Scaffolding, marked
+from transcript_store.formats._rows import (
+    column_names,
+    is_file_source,
+    row_line,
+    rows_of,
+    sessions_in,
+    spans_of,
+    stamps_in,
+)
+from transcript_store.formats._scaffolding import Scaffolding, marked, marked_summary
+from transcript_store.formats._times import time_member
 
-_SESSION = (
-    *(
-        "id",
-        "name",
-        "description",
-        "session_type",
-        "working_dir",
-        "created_at",
-        "provider_name",
-        "model_config_json",
-        "parent_session_id",
-    ),
+_SESSION = column_names(
+    "id name description session_type working_dir created_at provider_name model_config_json parent_session_id"
 )
-_MESSAGE = ("message_id", "role", "content_json", "created_timestamp", "tokens")
-_LEDGER = (
-    "id",
-    "created_timestamp",
-    "model",
-    "input_tokens",
-    "output_tokens",
-    "cache_read_tokens",
-    "cache_write_tokens",
-    "cost",
-    "is_compaction",
-)
-_COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+_MESSAGE = column_names("message_id role content_json created_timestamp tokens")
+_COUNTS = column_names("input_tokens output_tokens cache_read_tokens cache_write_tokens")
+_LEDGER = ("id", "created_timestamp", "model", *_COUNTS, "cost", "is_compaction")
 _SCAFFOLDING = Scaffolding(frozenset({"info-msg", "system-reminder"}))
 
 
@@ -70,7 +62,7 @@ class Goose:
         return any(map(_is_header, head.objects[:1])) or any(map(_is_line, head.objects))
 
     def session_stamps(self, source: Any) -> dict[str, str]:
-        """Of each session what changes with any of its rows: a compaction writes them anew, with other ids."""
+        """For each session a text that changes with any of its rows: a compaction rewrites them with other ids."""
         return stamps_in(source, ("updated_at", "name", "description", "model_config_json"), ("id",))
 
     def session_times(self, source: Any) -> list[tuple[float, float]]:
@@ -79,7 +71,7 @@ class Goose:
         return spans_of((row["created_at"], row["updated_at"]) for row in rows)
 
     def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
-        if source.size or not hasattr(source, "columns"):
+        if is_file_source(source):
             yield from _of_lines(source)
             return
         for row in sessions_in(source, _SESSION, ("created_at", "id"), skip):
@@ -88,10 +80,11 @@ class Goose:
             rows = sorted(found, key=lambda one: goose_seconds(one["created_timestamp"]) or 0)
             messages = whole_messages(_message(number, one) for number, one in enumerate(rows, 1))
             ledger = list(rows_of(source, "usage_ledger", _LEDGER, ("id",), where))
-            yield _plan(source, row, messages, ledger, ())
+            yield _plan(source, row, messages, ledger)
 
 
 def _message(number: int, row: Json) -> GooseMessage:
+    # A compaction changes this column of old rows. It is not part of the line, or every compaction would rewrite all of them.
     seen = obj(parse_object((text_member(row.pop("metadata_json")) or "{}").encode(errors="replace")))
     content = objects_on(row["content_json"])
     return GooseMessage([row_line(number, row)], row, content, seen.get("agentVisible") is not False, seen)
@@ -102,11 +95,8 @@ def _is_header(value: Json) -> bool:
 
 
 def _is_line(value: Json) -> bool:
-    return (
-        value.get("role") in ("user", "assistant")
-        and type(value.get("created")) is int
-        and isinstance(value.get("content"), list)
-    )
+    is_said = value.get("role") in ("user", "assistant") and isinstance(value.get("content"), list)
+    return is_said and type(value.get("created")) is int
 
 
 def _of_lines(source: Any) -> Iterator[SessionPlan]:
@@ -115,12 +105,11 @@ def _of_lines(source: Any) -> Iterator[SessionPlan]:
     if not held:
         return
     about = next((line.value for line in held if line.value is not None and _is_header(line.value)), {})
-    messages = [
-        GooseMessage([line], line.value or {}, objects((line.value or {}).get("content"))) for line in held if line.raw
-    ]
+    given = ((line, line.value or {}) for line in held if line.raw)
+    messages = [GooseMessage([line], value, objects(value.get("content"))) for line, value in given]
     first = next((line.raw for line in held if line.value is not None and line.value is not about), held[0].raw)
     row = {**about, "id": hashlib.sha256(first.strip()).hexdigest(), "provider_name": None}
-    yield _plan(source, row, messages, [], tuple(lines.findings), lines.count, lines.tail)
+    yield _plan(source, row, messages, [], lines)
 
 
 def _plan(
@@ -128,32 +117,20 @@ def _plan(
     row: Json,
     messages: list[GooseMessage],
     ledger: list[Json],
-    findings: tuple[ImportFinding, ...],
-    lines: int | None = None,
-    tail: bytes = b"",
+    lines: SourceLines | None = None,
 ) -> SessionPlan:
     give_usage(messages, ledger)
     config = obj(parse_object((text_member(row.get("model_config_json")) or "{}").encode(errors="replace")))
     model = first_text(*(one.usage.get("model") for one in reversed(messages)), config.get("model_name"))
     provider = named_provider(text_member(row.get("provider_name")), model)
-    generations, found, losses = walked(source, partial(_walk, messages, provider))
+    said, losses = walked(source, partial(_walk, messages, provider))
     is_agent = row.get("session_type") == "sub_agent"
-    return SessionPlan(
-        format=Goose.name,
-        session=str(row["id"]),
-        lines=sum(len(one.lines) for one in messages) if lines is None else lines,
-        generations=generations,
-        provider=provider if any(one.turn(provider) is not None for one in messages) else None,
-        model=model,
-        labels=labels(
-            title=first_text(row.get("name"), row.get("description")),
-            cwd=row.get("working_dir"),
-            **{"part_of" if is_agent else "forked_from": row.get("parent_session_id")},
-        ),
-        findings=(*findings, *found),
-        losses=losses,
-        tail=tail,
-    )
+    title = first_text(row.get("name"), row.get("description"))
+    facts = facts_of(session=str(row["id"]), model=model, title=title, cwd=row.get("working_dir"))
+    facts.first(**{"part_of" if is_agent else "forked_from": row.get("parent_session_id")})
+    speaks = any(one.turn(provider) is not None for one in messages)
+    count = sum(len(one.lines) for one in messages)
+    return facts.plan(Goose.name, lines or count, said, provider if speaks else None, losses)
 
 
 def _walk(messages: list[GooseMessage], provider: str, losses: Losses) -> Steps:
@@ -178,12 +155,10 @@ def _drafts(one: GooseMessage, provider: str, losses: Losses) -> list[Draft]:
         return [Draft(at=at)]
     about: Json = {}
     if turn.role == "assistant":
-        about = {
-            "model": text_member(one.usage.get("model")),
-            "usage": usage_of(map(one.usage.get, _COUNTS), one.usage),
-        }
+        usage = usage_of(map(one.usage.get, _COUNTS), one.usage)
+        about = {"model": text_member(one.usage.get("model")), "usage": usage}
     elif one.is_summary:
-        about = {"compaction": True, **marked("", is_said=True)}
+        about = marked_summary()
     elif not any(isinstance(block, Result) for block in turn.blocks):
         about = marked(_SCAFFOLDING.typed_of(block.text for block in turn.blocks if isinstance(block, Text)))
     return said_drafts(turn, provider, about, at, None, losses)

@@ -7,20 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from transcript_store.formats._document import Json, obj, text_member
+from transcript_store.formats._blocks import Block, Call, Media, Result, Text, Thinking
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import (
-    Block,
-    Call,
-    Media,
-    NeutralMessage,
-    Result,
-    Text,
-    Thinking,
-    arguments_of,
-    objects,
-    text_in,
-)
+from transcript_store.formats._members import Json, obj, objects, text_in, text_member
+from transcript_store.formats._neutral import NeutralMessage, arguments_of
 from transcript_store.messages import as_text, provider_family
 
 _MILLISECONDS_FROM = 10**11
@@ -34,10 +24,10 @@ class GooseMessage:
     value: Json
     content: list[Json]
     is_sent: bool = True
-    """Whether the model still sees it."""
+    """True if the model still sees it."""
     seen: Json = field(default_factory=dict)
     usage: Json = field(default_factory=dict)
-    """The row of the ledger that is its own."""
+    """Its row of the ledger."""
 
     @property
     def is_summary(self) -> bool:
@@ -49,16 +39,13 @@ class GooseMessage:
         return goose_seconds(self.value.get("created_timestamp", self.value.get("created")))
 
     def turn(self, provider: str) -> NeutralMessage | None:
-        """What it says; None if it says nothing to a model."""
+        """The message; None if it has nothing for a model."""
         role = self.value.get("role")
         blocks = [block for content in self.content for block in blocks_in_goose(content, provider)]
         if not blocks or role not in ("user", "assistant"):
             return None
-        return (
-            NeutralMessage("assistant", tuple(_joined(blocks)))
-            if role == "assistant"
-            else NeutralMessage("user", tuple(blocks))
-        )
+        is_reply = role == "assistant"
+        return NeutralMessage("assistant" if is_reply else "user", tuple(_joined(blocks) if is_reply else blocks))
 
 
 def goose_seconds(value: object) -> float | None:
@@ -129,9 +116,8 @@ def blocks_in_goose(content: Json, provider: str) -> Iterator[Block]:
             call = obj(asked.get("value")) or asked
             if name := text_member(call.get("name")):
                 yield Call(text_in(content, "id"), name, arguments_of(call.get("arguments")))
-            elif error := text_member(
-                asked.get("error")
-            ):  # what the model wrote was no call; its answer names it all the same
+            elif error := text_member(asked.get("error")):
+                # What the model wrote was no call; its answer names it all the same.
                 yield Call(text_in(content, "id"), "invalid_call", {"error": error})
         case "toolResponse":
             yield _result(content)
@@ -141,9 +127,8 @@ def _result(content: Json) -> Result:
     answer = obj(content.get("toolResult"))
     value = answer.get("value")
     shown = obj(value).get("content") if isinstance(value, dict) else value
-    parts = tuple(
-        part for one in objects(shown) for part in blocks_in_goose(one, "") if isinstance(part, (Text, Media))
-    )
+    found = (part for one in objects(shown) for part in blocks_in_goose(one, ""))
+    parts = tuple(part for part in found if isinstance(part, (Text, Media)))
     failed = answer.get("status") == "error" or True in (obj(value).get("isError"), obj(value).get("is_error"))
     if not parts and (error := answer.get("error", value if not objects(shown) else None)) not in (None, [], {}):
         parts = (Text(as_text(error)),)

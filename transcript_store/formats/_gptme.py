@@ -1,8 +1,8 @@
-"""gptme: ``logs/<date>-<name>/conversation.jsonl``, a message a line.
+"""gptme: ``logs/<date>-<name>/conversation.jsonl``, one message per line.
 
-A line is ``{"role", "content", "timestamp", "pinned", "hide", "files", "metadata"}``. Calls are code blocks in what the model says, and
-what came of one is a message of ``system``, or of ``tool`` without the id of a call: here the program says it in the user's name. The
-folder's name is the title. Files are known by their paths alone.
+A line is ``{"role", "content", "timestamp", "pinned", "hide", "files", "metadata"}``. Calls are code blocks in the model's text. A
+result is a message of ``system``, or of ``tool`` without the id of a call: here it is the program's, in the user's name. The
+folder's name is the title. Only the paths of files are known.
 
 Source: ``logmanager.py`` and ``message.py`` of gptme/gptme, and a file in the tests of kenn-io/agentsview. It was not run.
 """
@@ -13,20 +13,17 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from transcript_store.formats._dialogue import PROVIDER, Dialogue
-from transcript_store.formats._document import Json, count_member, labels, obj, text_member
+from transcript_store.formats._blocks import Text
+from transcript_store.formats._dialogue import Dialogue
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLines
-from transcript_store.formats._neutral import Text, text_in
+from transcript_store.formats._members import Json, counts_of, obj, text_in, text_member
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._scaffolding import marked
 
 _FILE = "conversation.jsonl"
-_USAGE = {
-    "input_tokens": "input_tokens",
-    "output_tokens": "output_tokens",
-    "cache_read_tokens": "cache_read_input_tokens",
-    "cache_creation_tokens": "cache_creation_input_tokens",
-}
+_USAGE = {"input_tokens": "input_tokens", "output_tokens": "output_tokens"}
+_USAGE |= {"cache_read_tokens": "cache_read_input_tokens", "cache_creation_tokens": "cache_creation_input_tokens"}
 _DATE = "0000-00-00-"
 
 
@@ -40,37 +37,25 @@ class Gptme:
 
     def plans(self, source: Source) -> Iterable[SessionPlan]:
         lines, beginning, is_begun = SourceLines(source), hashlib.sha256(), False
-        model: str | None = None
-        prompt: str | None = None
+        facts = facts_of(title=_title(str(source.name)))
         for line in lines:
             value = line.value or {}
             if not is_begun:  # many conversations share the prompt of the system
                 beginning.update(line.raw.strip())
                 is_begun = value.get("role") in ("user", "assistant")
-                prompt = prompt or (text_member(value.get("content")) if value.get("role") == "system" else None)
-            model = text_member(obj(value.get("metadata")).get("model")) or model
+                facts.first(system_prompt=value.get("content") if value.get("role") == "system" else None)
+            facts.last(model=obj(value.get("metadata")).get("model"))
         if not lines.count:
             return
         dialogue = Dialogue()
         for _ in _entries(source, dialogue):
             pass
-        yield SessionPlan(
-            format=self.name,
-            session=beginning.hexdigest(),
-            lines=lines.count,
-            generations=(partial(_entries, source),),
-            provider=PROVIDER if dialogue.speaks else None,
-            model=model,
-            system_prompt=prompt,
-            labels=labels(title=_title(str(source.name))),
-            findings=tuple(lines.findings),
-            losses=dialogue.losses.found(),
-            tail=lines.tail,
-        )
+        facts.first(session=beginning.hexdigest())
+        yield facts.plan(self.name, lines, partial(_entries, source), dialogue.provider, dialogue.losses)
 
 
 def is_gptme(value: Json) -> bool:
-    """Whether only gptme writes it: a message that says whether it is pinned or hidden, or which files belong to it."""
+    """True for a message that is pinned or hidden or has files: only gptme writes these members."""
     own = not value.keys().isdisjoint(("pinned", "hide", "files", "file_hashes", "call_id"))
     return own and isinstance(value.get("timestamp"), str) and isinstance(value.get("content"), str) and "role" in value
 
@@ -103,8 +88,6 @@ def _entries(source: Source, dialogue: Dialogue | None = None) -> Iterator[Plann
 
 
 def _about(metadata: Json) -> Json:
-    given = obj(metadata.get("usage"))
-    usage: Json = {ours: given[own] for own, ours in _USAGE.items() if count_member(given.get(own)) is not None}
-    if isinstance(cost := metadata.get("cost"), float):
-        usage["cost"] = cost
-    return {name: one for name, one in (("model", text_member(metadata.get("model"))), ("usage", usage)) if one}
+    cost = metadata.get("cost")
+    usage = counts_of(obj(metadata.get("usage")), _USAGE) | ({"cost": cost} if isinstance(cost, float) else {})
+    return {"model": text_member(metadata.get("model")), "usage": usage}

@@ -1,10 +1,11 @@
-"""Grok Build's ``chat_history.jsonl``: what the model was sent, a message a line. A session with ``updates.jsonl`` is read from that.
+"""Grok Build's ``chat_history.jsonl``: the messages of the context, one per line. A session with ``updates.jsonl`` is read from
+that.
 
-* ``system``: the prompt. ``user``: what the user says; with ``synthetic_reason`` the program does. ``tool_result``: what a call answered.
-* ``assistant``: text and ``tool_calls``. The ``reasoning`` before it is its thinking; what is encrypted of it is kept, and not sent.
-* ``backend_tool_call``: a search that xAI made itself.
+* ``system``: the prompt. ``user``: the user's message; with ``synthetic_reason`` the program's. ``tool_result``: a call's result.
+* ``assistant``: text and ``tool_calls``. The ``reasoning`` before it is its thinking; its encrypted part is kept, and not sent.
+* ``backend_tool_call``: a search by xAI itself.
 
-No line has a time. ``summary.json`` beside it has the id, the folder, the title, and when the session began and changed last.
+No line has a time. ``summary.json`` beside it has the id, the folder, the title, and the session's start and last change.
 
 Source: files in the tests of jazzyalex/agent-sessions. It was not run.
 """
@@ -14,10 +15,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from transcript_store.formats._dialogue import PROVIDER, Dialogue, thinking
-from transcript_store.formats._document import Json, first_text, labels, obj, text_member
+from transcript_store.formats._acp import facts_in_summary
+from transcript_store.formats._blocks import Block, Call, Result, Text
+from transcript_store.formats._dialogue import Dialogue, thinking
+from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._neutral import Block, Call, Result, Text, arguments_of, media_at, objects, text_in
+from transcript_store.formats._members import Json, obj, objects, text_in, text_member
+from transcript_store.formats._neutral import arguments_of, media_at
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._rows import object_beside
 from transcript_store.formats._scaffolding import marked
@@ -41,49 +45,33 @@ class GrokHistory:
         entries = list(history.entries(lines))
         if not lines.count:
             return
-        parent, known = about.get("parent_session_id"), text_member(obj(about.get("info")).get("id"))
-        yield SessionPlan(
-            format=self.name,
-            session=known
-            or (history.beginning.hexdigest() if history.is_begun or not history.former else history.former),
-            former_session=None if known else history.former or None,
-            lines=lines.count,
-            generations=(entries.copy,),
-            provider=PROVIDER if history.dialogue.speaks else None,
-            model=first_text(history.model, about.get("current_model_id")),
-            system_prompt=history.prompt,
-            labels=labels(
-                title=first_text(about.get("generated_title"), about.get("session_summary")),
-                cwd=obj(about.get("info")).get("cwd"),
-                git_branch=about.get("head_branch"),
-                **{"part_of" if about.get("session_kind") == "subagent" else "forked_from": parent},
-            ),
-            findings=tuple(lines.findings),
-            losses=history.dialogue.losses.found(),
-            tail=lines.tail,
-        )
+        known = text_member(obj(about.get("info")).get("id"))
+        begun = history.beginning.hexdigest() if history.is_begun or not history.former else history.former
+        facts, dialogue = history.facts, history.dialogue
+        facts.first(session=known or begun, **facts_in_summary(about))
+        former = None if known else history.former or None
+        yield facts.plan(self.name, lines, entries.copy, dialogue.provider, dialogue.losses, former_session=former)
 
 
 class _History:
-    """What is known of a session as its messages are read."""
+    """The state of a session while its messages are read."""
 
     def __init__(self, about: Json) -> None:
         self.dialogue = Dialogue()
         self.beginning = hashlib.sha256()
-        self.model: str | None = None
-        self.prompt: str | None = None
+        self.facts = SessionFacts()
         self._at = text_member(about.get("created_at"))
         self.former = ""
-        """Of its lines through the first message. It stands for the session as long as the user has said nothing."""
+        """The hash of its lines through the first message. It is the id while the user has said nothing."""
         self.is_begun = False
         self._thoughts: list[tuple[Block, SourceLine]] = []
-        """Reasoning whose reply has not come."""
+        """Reasoning whose reply has not followed."""
 
     def entries(self, lines: Iterable[SourceLine]) -> Iterator[PlannedRecord]:
         for line in lines:
             value = line.value or {}
             kind = value.get("type")
-            if not self.is_begun:  # many sessions share the prompt, and what the program says of its surroundings
+            if not self.is_begun:  # many sessions share the prompt, and the program's text about its surroundings
                 self.beginning.update(line.raw.strip())
                 self.is_begun = kind == "assistant" or (kind == "user" and "synthetic_reason" not in value)
                 if not self.former and (kind != "system" or self.is_begun):
@@ -101,12 +89,10 @@ class _History:
             self._thoughts.append((thinking("\n".join(filter(None, shown))), line))
             return
         if kind == "assistant":
-            self.model = text_member(value.get("model_id")) or self.model
-            calls = [
-                Call(text_in(one, "id"), text_in(one, "name"), arguments_of(one.get("arguments")))
-                for one in objects(value.get("tool_calls"))
-            ]
-            extra = {"model": value["model_id"]} if text_member(value.get("model_id")) else {}
+            self.facts.last(model=value.get("model_id"))
+            given = ((text_in(one, "id"), text_in(one, "name"), one) for one in objects(value.get("tool_calls")))
+            calls = [Call(number, name, arguments_of(one.get("arguments"))) for number, name, one in given]
+            extra = {"model": text_member(value.get("model_id"))}
             thoughts, self._thoughts = self._thoughts, []
             blocks = [*(block for block, _ in thoughts if getattr(block, "text", "")), Text(said), *calls]
             draft = self.dialogue.reply(blocks, None, at, extra, key=f"{line.number} {line.part}")
@@ -120,7 +106,7 @@ class _History:
             failed = value.get("is_error") is True
             self.dialogue.result(Result(text_in(value, "tool_call_id"), "", (Text(said),), failed=failed), line, at)
         else:
-            self.prompt = self.prompt or (said if kind == "system" and said else None)
+            self.facts.first(system_prompt=said if kind == "system" else None)
             self.dialogue.event(line, at=at)
 
     def _thought(self) -> None:

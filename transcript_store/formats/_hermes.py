@@ -1,14 +1,15 @@
-"""Hermes: the rows of ``state.db``; a session a line, as ``hermes sessions export`` writes it; and the JSON files of its first versions.
+"""Hermes: the rows of ``state.db``; the lines of ``hermes sessions export``, one per session; and the JSON files of its first
+versions.
 
-Messages are those of chat completions, whichever provider answered: ``tool_calls`` are a JSON text, and a content that has parts is one
-behind the mark ``json:``, which begins with NUL, or with U+0001. What follows was read from files that 0.19.0 wrote:
+Messages are those of chat completions, for every provider: ``tool_calls`` are a JSON text, and a content with parts is one after
+the mark ``json:``, which starts with NUL or U+0001. Files of 0.19.0 show:
 
-* A compaction sets ``compacted`` of all rows, and puts in again what it keeps, a microsecond apart, around a summary of the user's
-  (``[CONTEXT COMPACTION``). Such a run of rows begins a generation.
-* What ``/undo`` takes back is neither ``active`` nor ``compacted``: it is kept as a branch that was left.
-* No row says that a call failed, only its text does; none says which model answered, but the times at which each model was asked do.
-* A sub-agent is a session whose ``source`` says so. A session that continues a compacted one names it as its parent too.
-* Tokens are the session's sums: none of a reply's own are there.
+* A compaction sets ``compacted`` of all rows. It inserts the kept rows again, a microsecond apart, around a summary of the user's
+  (``[CONTEXT COMPACTION``). Such a run of rows starts a generation.
+* Rows that ``/undo`` takes back are neither ``active`` nor ``compacted``: they are kept as a branch that was left.
+* Only a result's text tells a failure. No row has its model, but the times of each model's requests are stored.
+* A sub-agent is a session with that ``source``. A session that continues a compacted one names it as its parent too.
+* Tokens are the session's sums; replies have none.
 """
 
 from __future__ import annotations
@@ -19,19 +20,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from transcript_store.formats._document import (
-    Json,
-    Span,
-    first_text,
-    labels,
-    obj,
-    objects_of,
-    read_all,
-    text_member,
-    time_member,
-    time_of_member,
-)
+from transcript_store.formats._document import Span, objects_of, read_all
 from transcript_store.formats._document_lines import lines_of_document, objects_on
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._hermes_rows import (
     HermesRow,
     about_row,
@@ -40,51 +31,33 @@ from transcript_store.formats._hermes_rows import (
     message_of_row,
     object_on_text,
 )
+from transcript_store.formats._members import Json, first_text, obj
 from transcript_store.formats._messages_api import walked
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._openclaw import SessionLines
 from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps
-from transcript_store.formats._rows import row_line, rows_of, seconds_of, sessions_in, spans_of, stamps_in
-from transcript_store.formats._trees import left_draft, left_finding
-
-_SESSION = (
-    "id",
-    "source",
-    "model",
-    "model_config",
-    "system_prompt",
-    "parent_session_id",
-    "started_at",
-    "cwd",
-    "git_branch",
-    "title",
+from transcript_store.formats._rows import (
+    column_names,
+    is_file_source,
+    row_line,
+    rows_of,
+    seconds_of,
+    sessions_in,
+    spans_of,
+    stamps_in,
 )
-_MESSAGE = (
-    *(
-        "id",
-        "session_id",
-        "role",
-        "content",
-        "tool_call_id",
-        "tool_calls",
-        "tool_name",
-        "timestamp",
-        "token_count",
-        "finish_reason",
-    ),
-    *(
-        "reasoning",
-        "reasoning_content",
-        "reasoning_details",
-        "codex_reasoning_items",
-        "codex_message_items",
-        "api_content",
-    ),
+from transcript_store.formats._times import time_member, time_of_member
+from transcript_store.formats._trees import left_draft
+
+_SESSION = column_names("id source model model_config system_prompt parent_session_id started_at cwd git_branch title")
+_MESSAGE = column_names(
+    "id session_id role content tool_call_id tool_calls tool_name timestamp token_count finish_reason reasoning "
+    "reasoning_content reasoning_details codex_reasoning_items codex_message_items api_content"
 )
 _STANDING = ("active", "compacted")
-"""What a compaction changes of a row: it is no part of the row's line, which would be another one then."""
-_USED = ("session_id", "model", "task", "first_seen", "last_seen")
+"""Columns that a compaction changes. They are not part of a row's line, which would change with them."""
+_USED = column_names("session_id model task first_seen last_seen")
 
 
 class Hermes:
@@ -115,7 +88,7 @@ class Hermes:
         return spans_of((row["started_at"], last.get(row["id"])) for row in began)
 
     def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
-        if source.size or not hasattr(source, "columns"):
+        if is_file_source(source):
             yield from map(_of_document, _documents(source))
             return
         for row in sessions_in(source, _SESSION, ("started_at", "id"), skip):
@@ -127,6 +100,7 @@ class Hermes:
 
 def _rows_in(source: Any, where: Json) -> Iterator[HermesRow]:
     for number, row in enumerate(rows_of(source, "messages", (*_MESSAGE, *_STANDING), ("id",), where), 1):
+        # A compaction changes these columns of old rows: in the line they would make it another one.
         standing = {name: row.pop(name) for name in _STANDING}
         yield HermesRow(row_line(number, row), row, **standing)
 
@@ -150,7 +124,7 @@ def _of_document(source: SessionLines) -> SessionPlan:
     rows = rows or [HermesRow(None, message, **_standing_of(message)) for message in objects_on(about.get("messages"))]
     first = HermesRow(lines[0], {}, 1, 0)
     named = first_text(about.get("id"), about.get("session_id"))
-    # The database may have the session too, and grows where a file does not: it is a conversation of its own.
+    # The database may have the session too, and grows, while the file does not: so they are two conversations.
     row = {**about, "id": None if named is None else f"{named}/file"}
     row.setdefault("started_at", about.get("session_start"))
     changed = time_of_member(about.get("last_updated", about.get("last_active")))
@@ -166,29 +140,21 @@ def _plan(
     source: Any, row: Json, rows: Callable[[], Iterable[HermesRow]], used: list[Json], findings: list[ImportFinding]
 ) -> SessionPlan:
     held, began = list(rows()), time_member(row.get("started_at"))
-    generations, found, _ = walked(source, partial(_walk, held, used, began))
+    said, losses = walked(source, partial(_walk, held, used, began))
     model = next((one["model"] for one in sorted(used, key=last_seen, reverse=True) if not one["task"]), None)
-    parent = text_member(row.get("parent_session_id"))
     config = object_on_text(row.get("model_config"))
     is_agent = row.get("source") == "subagent" or "_delegate_from" in config
     speaks = any(message_of_row(one.value) is not None for one in held)
     left = sum(one.is_taken_back and message_of_row(one.value) is not None for one in held)
-    return SessionPlan(
-        format=Hermes.name,
+    facts = facts_of(
         session=str(row["id"]) if row["id"] is not None else _made_id(held),
-        lines=sum(one.line is not None for one in held),
-        generations=generations,
-        provider="openai-compatible" if speaks else None,
         model=first_text(model, row.get("model")),
-        system_prompt=text_member(row.get("system_prompt")),
-        labels=labels(
-            title=row.get("title"),
-            cwd=first_text(row.get("cwd"), config.get("cwd")),
-            git_branch=row.get("git_branch"),
-            **{"part_of" if is_agent else "forked_from": parent},
-        ),
-        findings=(*findings, *found, *left_finding(left)),
+        cwd=first_text(row.get("cwd"), config.get("cwd")),
+        **{name: row.get(name) for name in ("system_prompt", "title", "git_branch")},
+        **{"part_of" if is_agent else "forked_from": row.get("parent_session_id")},
     )
+    count, provider = sum(one.line is not None for one in held), "openai-compatible" if speaks else None
+    return facts.plan(Hermes.name, count, said, provider, losses, findings=findings, left=left)
 
 
 def _made_id(rows: list[HermesRow]) -> str:

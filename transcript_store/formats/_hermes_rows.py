@@ -1,4 +1,4 @@
-"""Hermes' messages: those of chat completions, as a row of its database or its JSON has them, and what belongs to them."""
+"""Hermes' messages: those of chat completions, from a row or from JSON, and the facts beside them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from transcript_store.formats._document import Json, count_member, first_text, obj, parse_object, text_member
+from transcript_store.formats._document import parse_object
 from transcript_store.formats._document_lines import objects_on
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import objects
+from transcript_store.formats._members import Json, count_member, first_text, obj, objects, present, text_member
 from transcript_store.formats._scaffolding import Scaffolding, marked, texts_in
 from transcript_store.messages import as_text
 
@@ -18,7 +18,7 @@ _SCAFFOLDING = Scaffolding(
     openings=(_COMPACTED, "[System:", "[IMPORTANT:", "[Note:"), headings=(("[The user attached an image.", "]\n\n"),)
 )
 _AT_ONCE_SECONDS = 1e-4
-"""Rows that a compaction puts in stand a microsecond apart; those of a turn milliseconds."""
+"""Rows that a compaction inserts are a microsecond apart; those of a turn are milliseconds apart."""
 
 
 @dataclass(slots=True)
@@ -36,8 +36,8 @@ class HermesRow:
 
 
 def beginnings_of(rows: list[HermesRow]) -> set[int]:
-    """Where each context that a compaction left begins: with the rows around its summary, which stand at once, or behind what was
-    compacted without a summary. Rows that it put in again are compacted, as whatever it marks them.
+    """Where each context after a compaction starts: at the rows around its summary, which have one time, or after rows that were
+    compacted without a summary. Rows that were inserted again count as compacted, whatever their marks.
     """
     found = set()
     times = [time if isinstance(time := row.value.get("timestamp"), (int, float)) else 0 for row in rows]
@@ -70,11 +70,7 @@ def message_of_row(row: Json) -> Json | None:
         if not (calls or thoughts or text_member(content) or objects(content)):
             return None
         reply: Json = {"role": "assistant", "content": content if isinstance(content, (str, list)) else None}
-        return {
-            **reply,
-            **({"reasoning_content": thoughts} if thoughts else {}),
-            **({"tool_calls": calls} if calls else {}),
-        }
+        return reply | present(reasoning_content=thoughts, tool_calls=calls or None)
     if not isinstance(content, (str, list)) or role not in ("user", "tool", "system"):
         return None
     answers = {"tool_call_id": text_member(row.get("tool_call_id")) or ""} if role == "tool" else {}
@@ -92,7 +88,7 @@ def _call(call: Json) -> Json | None:
 
 
 def compacts(row: Json) -> bool:
-    """Whether it is the summary of a compaction."""
+    """True if it is the summary of a compaction."""
     return row.get("role") == "user" and str(row.get("content")).startswith(_COMPACTED)
 
 
@@ -115,7 +111,7 @@ def about_row(value: Json, used: list[Json]) -> Iterator[tuple[str, Any]]:
 
 
 def _says_failed(said: object) -> bool:
-    """Whether a tool's answer says that the call failed: there is nothing else that does."""
+    """True if the text of a tool's answer reports a failure: no column does."""
     if not isinstance(said, str):
         return False
     answer = parse_object(said.encode(errors="replace")) if said.startswith("{") else None
@@ -128,13 +124,8 @@ def _model_at(time: object, used: list[Json]) -> str | None:
     """The one model that was in use at a time; None if several were, or none is known."""
     if not isinstance(time, (int, float)):
         return None
-    models = {
-        one["model"]
-        for one in used
-        if not one["task"]
-        and isinstance(one["first_seen"], (int, float))
-        and one["first_seen"] - 1 <= time <= last_seen(one) + 5
-    }
+    asked = (one for one in used if not one["task"] and isinstance(one["first_seen"], (int, float)))
+    models = {one["model"] for one in asked if one["first_seen"] - 1 <= time <= last_seen(one) + 5}
     return text_member(models.pop()) if len(models) == 1 else None
 
 

@@ -1,8 +1,8 @@
-"""JSON lines: one message a line in any provider's form, or ``{"message", "extra", "at"}`` as ``show --json`` prints it.
+"""JSON lines: one message per line in any provider's form, or ``{"message", "extra", "at"}`` as ``show --json`` prints it.
 
-The file is one session. Its id is that of its beginning, through the first message that is no prompt of the system: many
-sessions share a prompt. A file that grew is the same session, a copy of it too. While it has no such message it is known by its
-first line, as all were by an earlier version.
+The file is one session. Its id is the hash of its lines through the first message that is not a system prompt, because many
+sessions share a prompt. So a file that grew, or a copy, is the same session. A file without such a message has the hash of its
+first line, as in an earlier version.
 
 Items of OpenAI's Responses become messages of chat completions, which can be sent; any other message stays as it is.
 """
@@ -16,14 +16,15 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from transcript_store.formats._document import time_member
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._forms import is_item
 from transcript_store.formats._gptme import is_gptme
 from transcript_store.formats._lines import SourceLines
-from transcript_store.formats._neutral import objects, text_in
+from transcript_store.formats._members import objects, text_in
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft
 from transcript_store.formats._responses_items import Items
+from transcript_store.formats._times import time_member
 from transcript_store.formats._vibe import is_of_vibe
 from transcript_store.messages import PROMPT_ROLES
 
@@ -31,7 +32,7 @@ _WRAPPED = frozenset({"message", "extra", "at", "seq", "generation"})
 _ROLES = ("user", "assistant", "system", "developer", "tool", "model", "function")
 _TIMES = ("timestamp", "created_at")
 _MOST_PROMPTS = 20
-"""Lines before the first message that is no prompt of the system, in a file of an unknown format."""
+"""Lines before the first message that is not a system prompt, in a file of an unknown format."""
 _CALLS = frozenset({"tool_calls", "function_call", "refusal"})
 _ITEM_MEMBERS = frozenset({"call_id", "content", "summary", "encrypted_content", "action", "output", "id"})
 _SECONDS_FROM, _MILLISECONDS_FROM = 10**8, 10**11
@@ -39,7 +40,7 @@ _SECONDS_FROM, _MILLISECONDS_FROM = 10**8, 10**11
 
 
 class JsonLines:
-    """Reads messages that stand one on a line."""
+    """Reads messages, one per line."""
 
     name = "jsonl"
     revision = 2
@@ -64,19 +65,10 @@ class JsonLines:
             return
         items = Items()
         if has_items:
-            deque(_entries(source, items), maxlen=0)  # what is lost is known when it was read
-        session, former_session = jsonl_sessions(source)
-        yield SessionPlan(
-            format=self.name,
-            session=session,
-            former_session=former_session,
-            lines=lines.count,
-            generations=(partial(_entries, source),),
-            provider=provider,
-            findings=tuple(lines.findings),
-            losses=items.losses.found(),
-            tail=lines.tail,
-        )
+            deque(_entries(source, items), maxlen=0)  # the losses are known after reading
+        session, former = jsonl_sessions(source)
+        records = partial(_entries, source)
+        yield facts_of(session=session).plan(self.name, lines, records, provider, items.losses, former_session=former)
 
 
 def jsonl_sessions(source: Source, most_lines: int | None = None) -> tuple[str, str]:
@@ -124,7 +116,7 @@ def _entries(source: Source, items: Items | None = None) -> Iterator[PlannedReco
 
 
 def _about(value: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """What stands beside a message, and when it was said."""
+    """The extra of a message, and its time."""
     if value is message:
         return {}, next((at for name in _TIMES if (at := _time(value.get(name))) is not None), None)
     extra, at = value.get("extra"), value.get("at")
@@ -155,7 +147,7 @@ def _can_be_sent(message: dict[str, Any]) -> bool:
 
 
 def _provider(message: dict[str, Any]) -> str | None:
-    """Whose form it is, where one message can tell; None where any could be meant."""
+    """The provider of a message, if its form shows it; else None."""
     if is_item(message):
         return "openai"
     if "parts" in message:

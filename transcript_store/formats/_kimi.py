@@ -1,14 +1,14 @@
-"""Kimi Code: ``agents/<agent>/wire.jsonl``, a log of events, ``{"type", …, "time"}`` behind a line ``metadata``.
+"""Kimi Code: ``agents/<agent>/wire.jsonl``, a log of events, ``{"type", …, "time"}`` after a line ``metadata``.
 
 * ``context.append_message``: a message, ``{"role", "content", "toolCalls", "toolCallId", "origin"}``.
-* ``context.append_loop_event``: a reply as it came. ``step.begin``, ``content.part`` and ``tool.call``, ``step.end`` with its usage are one
-  message; ``tool.result`` is one each. What is appended while results are missing stands behind them.
-* A result is text alone there, so the pictures in it are the user's, behind the results.
+* ``context.append_loop_event``: a piece of a reply. ``step.begin``, ``content.part``, ``tool.call`` and ``step.end`` with its usage
+  are one message; each ``tool.result`` is one. Messages appended while results are missing follow these.
+* A result is text alone there, so its pictures are the user's, after the results.
 * ``context.apply_compaction``, ``context.undo``, ``context.clear``: a new generation.
 * ``config.update``: the model, the system prompt, the folder.
 
-Kimi speaks chat completions with any server, so that is what messages become; thinking is ``reasoning_content``. The file does not
-say which session it is of: its beginning stands for it. ``_kimi_python`` reads the lines of the version before.
+Kimi uses chat completions with any server, so messages have that form; thinking is ``reasoning_content``. The file does not name
+its session: its first lines identify it. The section ``kimi python`` reads the lines of the version before.
 
 Source: ``packages/agent-core-v2`` of MoonshotAI/kimi-code, protocol 1.5; ``wire-short.jsonl`` of openclaw-session-viewer (1.4).
 """
@@ -20,20 +20,31 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from transcript_store.formats._document import Json, count_member, first_text, labels, obj, text_member, time_member
+from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._neutral import Losses, objects
+from transcript_store.formats._members import (
+    Json,
+    count_member,
+    first_text,
+    obj,
+    objects,
+    present,
+    text_in,
+    text_member,
+)
+from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps, replayed
 from transcript_store.formats._rows import object_beside
-from transcript_store.formats._scaffolding import KIMI, marked, texts_in
+from transcript_store.formats._scaffolding import KIMI, marked, marked_summary, texts_in
+from transcript_store.formats._times import time_in_ms, time_member
 from transcript_store.messages import as_text
 
 # ---- kimi python ----
 #
 # The wire log of Kimi CLI in Python, in the records of the one that followed it: ``{"timestamp", "message": {"type", "payload"}}``.
 #
-# It does not say what a compaction left: the conversation goes on as if there had been none.
+# It does not have the context after a compaction: the conversation continues as if there had been none.
 #
 # Source: ``src/kimi_cli/wire`` of MoonshotAI/kimi-cli, protocol 1.1 to 1.3.
 
@@ -67,20 +78,15 @@ def record_of(value: Json) -> Json:
     return {} if event is None else {"type": "context.append_loop_event", "event": event}
 
 
-_USAGE = {
-    "input_other": "inputOther",
-    "output": "output",
-    "input_cache_read": "inputCacheRead",
-    "input_cache_creation": "inputCacheCreation",
-}
+_USAGE = {"input_other": "inputOther", "output": "output"}
+_USAGE |= {"input_cache_read": "inputCacheRead", "input_cache_creation": "inputCacheCreation"}
 
 
 # ---- kimi ----
 
-_MILLISECONDS = 1000
 _USERS_OWN = ("user", "skill_activation", "plugin_command")
 _SHOWN = "tool_result"
-"""The origin of what a result shows: a message here, and none of its own in Kimi's context."""
+"""The origin of the pictures of a result: a message here, but not in Kimi's context."""
 _NOT_SENT = ("audio_url", "video_url")
 _NO_PLACE = "a sound or a video is kept, and not sent: chat completions have no place for it"
 
@@ -100,31 +106,16 @@ class Kimi:
         if not lines.count:
             return
         about, part_of = _beside(source)
-        yield SessionPlan(
-            format=self.name,
-            session=session.beginning.hexdigest() if session.is_begun else session.former,
-            former_session=session.former,
-            lines=lines.count,
-            generations=said.generations,
-            version=session.version,
-            provider="openai-compatible" if session.speaks else None,
-            model=session.model,
-            system_prompt=session.prompt,
-            labels=labels(
-                title=None if part_of else about.get("title"),
-                cwd=session.cwd or about.get("workDir"),
-                part_of=part_of,
-            ),
-            findings=(*lines.findings, *said.findings),
-            losses=session.losses.found(),
-            tail=lines.tail,
-        )
+        facts, provider = session.facts, "openai-compatible" if session.speaks else None
+        facts.first(session=session.beginning.hexdigest() if session.is_begun else session.former)
+        facts.first(title=None if part_of else about.get("title"), cwd=about.get("workDir"), part_of=part_of)
+        yield facts.plan(self.name, lines, said, provider, session.losses, former_session=session.former)
 
 
 def _beside(source: Source) -> tuple[Json, str | None]:
-    """What ``state.json`` says of the session, and for the log of another agent than the main one the session's own name."""
+    """The session's facts in ``state.json``, and the session's id for the log of a sub-agent."""
     session, agents, agent, _ = ("", "", "", *source.name.replace("\\", "/").split("/"))[-4:]
-    if agents != "agents":  # the version before has no agents: its state stands in the same folder
+    if agents != "agents":  # the version before has no agents: its state is in the same folder
         return object_beside(source, "state.json") or object_beside(source, "metadata.json"), None
     about = object_beside(source, "../../state.json")
     parent = obj(obj(about.get("agents")).get(agent)).get("parentAgentId")
@@ -132,31 +123,28 @@ def _beside(source: Source) -> tuple[Json, str | None]:
 
 
 def _is_ours(value: Json) -> bool:
-    """Whether it is the first line, or one that only this program writes: the first one may be what a crash tore."""
+    """True for the first line, or one that only this program writes: a crash may tear the first one."""
     if value.get("type") == "metadata":
         return "protocol_version" in value
     return value.get("type") in ("context.append_message", "context.append_loop_event")
 
 
 class _Session:
-    """What is known of a session, and what of it is in force, as its lines are read."""
+    """The state of a session while its lines are read."""
 
     def __init__(self) -> None:
         self.beginning = hashlib.sha256()
         self.former = ""
-        """Of the first line alone. It stands for the session as long as no line has a time: or each growth would be another one."""
+        """The hash of the first line. It is the id while no line has a time, or each new line would change the id."""
         self.is_begun = False
-        self.version: str | None = None
-        self.model: str | None = None
-        self.prompt: str | None = None
-        self.cwd: str | None = None
+        self.facts = SessionFacts()
         self.speaks = False
         self.losses = Losses()
         self.context: list[tuple[PlannedRecord, Json]] = []
         """The messages in force, each with its origin."""
         self._drafts: list[tuple[Draft, Json]] = []
         self._later: list[tuple[Draft, Json]] = []
-        """What was appended while results were missing."""
+        """Messages appended while results were missing."""
         self._step: Draft | None = None
         self._missing: set[str] = set()
 
@@ -169,11 +157,10 @@ class _Session:
 
     def learn(self, value: Json) -> None:
         if value.get("type") == "metadata":
-            self.version = self.version or text_member(value.get("protocol_version"))
+            self.facts.first(version=value.get("protocol_version"))
         elif value.get("type") in ("config.update", "profile.bind"):
-            self.model = text_member(value.get("modelAlias")) or self.model
-            self.prompt = text_member(value.get("systemPrompt")) or self.prompt
-            self.cwd = first_text(value.get("cwd"), obj(value.get("environmentDisclosure")).get("cwd")) or self.cwd
+            self.facts.last(model=value.get("modelAlias"), system_prompt=value.get("systemPrompt"))
+            self.facts.last(cwd=first_text(value.get("cwd"), obj(value.get("environmentDisclosure")).get("cwd")))
 
     def event(self, line: SourceLine, at: str | None) -> None:
         self._drafts.append((Draft(at=at, lines=[line]), {}))
@@ -199,7 +186,7 @@ class _Session:
             output = obj(event.get("result")).get("output")
             self._count_lost(output)
             shown = [picture for part in objects(output) if (picture := _picture(part)) is not None]
-            # The line stands with the pictures, where they are the same text and need not be kept twice.
+            # The message with the pictures gets the line: it shares their text, so they are not stored twice.
             self._drafts.append((Draft(_result(event), {}, at, [] if shown else [line]), {}))
             if shown:
                 seen = Draft({"role": "user", "content": shown}, {"origin": _SHOWN}, at, [line])
@@ -219,14 +206,14 @@ class _Session:
             self.event(line, at)
 
     def settle(self) -> None:
-        """What was under way has ended: results that are missing stay missing."""
+        """End the reply and its calls: missing results stay missing."""
         if self._step is not None:
             self._end_step({})
         self._missing.clear()
         self._go_on()
 
     def settled(self) -> Iterator[Draft]:
-        """What was said so far, unless some of it is still under way."""
+        """The records so far, unless a reply or a result is missing."""
         if self._step is not None or self._missing:
             return
         for draft, origin in self._drafts:
@@ -236,7 +223,7 @@ class _Session:
             yield draft
         self._drafts = []
 
-    def anew(self, kept: list[tuple[PlannedRecord, Json]], *, taken_back: int = 0) -> Steps:
+    def restart(self, kept: list[tuple[PlannedRecord, Json]], *, taken_back: int = 0) -> Steps:
         self.context = kept
         self.speaks = self.speaks or bool(kept)
         yield Restart(lambda: [entry for entry, _ in kept], taken_back)
@@ -245,11 +232,12 @@ class _Session:
         step, self._step = self._step, None
         assert step is not None
         message = obj(step.message)
-        if self.model:
-            step.extra["model"] = self.model
-        about = {"usage": _usage(obj(event.get("usage"))), "stop_reason": text_member(event.get("finishReason"))}
-        step.extra |= {name: found for name, found in about.items() if found}
-        step.extra |= {"response_id": event["messageId"]} if text_member(event.get("messageId")) else {}
+        step.extra |= present(
+            model=self.facts.model,
+            usage=_usage(obj(event.get("usage"))),
+            stop_reason=text_member(event.get("finishReason")),
+            response_id=text_member(event.get("messageId")),
+        )
         if not (message["content"] or message.get("tool_calls")):
             step.message = None
         elif not message["content"]:
@@ -274,7 +262,7 @@ def _walk(lines: Iterable[SourceLine], session: _Session) -> Steps:
         if "message" in value and "type" not in value:
             at, value = time_member(value.get("timestamp")), record_of(value)
         else:
-            at = time_member(value.get("time", value.get("created_at")), per_second=_MILLISECONDS)
+            at = time_in_ms(value.get("time", value.get("created_at")))
         kind = text_member(value.get("type"))
         session.begin(line, at)
         session.learn(value)
@@ -283,13 +271,13 @@ def _walk(lines: Iterable[SourceLine], session: _Session) -> Steps:
         elif kind == "context.append_loop_event":
             session.loop(obj(value.get("event")), line, at)
         else:
-            if kind in _ANEW:
+            if kind in _RESTARTS:
                 session.settle()
                 yield from session.settled()
-                kept = _ANEW[kind](value, session.context)
+                kept = _RESTARTS[kind](value, session.context)
                 if kept is not None:
                     gone = len(session.context) - len(kept)
-                    yield from session.anew(kept, taken_back=gone if kind == "context.undo" else 0)
+                    yield from session.restart(kept, taken_back=gone if kind == "context.undo" else 0)
             session.event(line, at)
         yield from session.settled()
     session.settle()
@@ -314,21 +302,12 @@ def _undone(value: Json, context: Context) -> Context | None:
 
 
 def _compacted(value: Json, context: Context) -> Context | None:
-    """What the user said, as far as it was kept, and the summary; of the versions before the summary, and the newest messages."""
+    """The kept prompts and the summary; in older versions the summary and the newest messages."""
     given = value.get("summary")
-    said = first_text(value.get("contextSummary"), given) or "".join(
-        part["text"] for part in objects(obj(given).get("content")) if isinstance(part.get("text"), str)
-    )
-    summary = (
-        [
-            (
-                PlannedRecord({"role": "user", "content": said}, {"compaction": True, **marked("", is_said=True)}),
-                {"kind": "compaction_summary"},
-            )
-        ]
-        if said
-        else []
-    )
+    parts = objects(obj(given).get("content"))
+    said = first_text(value.get("contextSummary"), given) or "".join(text_in(part, "text") for part in parts)
+    record = PlannedRecord({"role": "user", "content": said}, marked_summary())
+    summary: Context = [(record, {"kind": "compaction_summary"})] if said else []
     kept = count_member(value.get("keptUserMessageCount"))
     if kept is None or value.get("legacyTail") is True:
         gone = count_member(value.get("compactedCount", value.get("count")))
@@ -340,7 +319,11 @@ def _compacted(value: Json, context: Context) -> Context | None:
     return users[:head] + tail + summary
 
 
-_ANEW = {"context.clear": lambda _value, _context: [], "context.undo": _undone, "context.apply_compaction": _compacted}
+_RESTARTS = {
+    "context.clear": lambda _value, _context: [],
+    "context.undo": _undone,
+    "context.apply_compaction": _compacted,
+}
 
 
 def _is_the_users(origin: Json) -> bool:
@@ -357,7 +340,7 @@ def _injected(message: Json, origin: Json) -> Json:
 
 
 def _message(given: Json) -> Json | None:
-    """A message of Kimi as one of chat completions; None if it says nothing that can be sent."""
+    """The message in the form of chat completions; None if it has nothing to send."""
     role = given.get("role")
     message: Json = {"role": role, "content": ""}
     for part in objects(given.get("content")):
@@ -367,13 +350,9 @@ def _message(given: Json) -> Json | None:
     if role == "tool":
         return {**message, "tool_call_id": given["toolCallId"]} if text_member(given.get("toolCallId")) else None
     calls = [
-        {
-            "id": call["id"],
-            "type": "function",
-            "function": {"name": call["name"], "arguments": text_member(call.get("arguments")) or "{}"},
-        }
+        _function_call(call["id"], call["name"], text_in(call, "arguments"))
         for call in objects(given.get("toolCalls"))
-        if text_member(call.get("id")) and text_member(call.get("name"))
+        if text_in(call, "id") and text_in(call, "name")
     ]
     if role == "assistant" and calls:
         return {**message, "content": message["content"] or None, "tool_calls": calls}
@@ -396,12 +375,8 @@ def _add_part(message: Json, part: Json) -> None:
 
 
 def _picture(part: Json) -> Json | None:
-    url = (
-        text_member(obj(part.get("imageUrl", part.get("image_url"))).get("url"))
-        if part.get("type") == "image_url"
-        else None
-    )
-    return {"type": "image_url", "image_url": {"url": url}} if url else None
+    url = text_in(obj(part.get("imageUrl", part.get("image_url"))), "url")
+    return {"type": "image_url", "image_url": {"url": url}} if url and part.get("type") == "image_url" else None
 
 
 def _call(event: Json) -> Json | None:
@@ -409,7 +384,11 @@ def _call(event: Json) -> Json | None:
     if known_as is None or name is None:
         return None
     arguments = given if isinstance(given, str) else "{}" if given is None else json.dumps(given, ensure_ascii=False)
-    return {"id": known_as, "type": "function", "function": {"name": name, "arguments": arguments or "{}"}}
+    return _function_call(known_as, name, arguments)
+
+
+def _function_call(number: str, name: str, arguments: str) -> Json:
+    return {"id": number, "type": "function", "function": {"name": name, "arguments": arguments or "{}"}}
 
 
 def _result(event: Json) -> Json:
@@ -421,15 +400,12 @@ def _result(event: Json) -> Json:
     said = output if isinstance(output, str) else "" if output is None else as_text(output)
     note = text_member(result.get("note"))
     said = f"{said}\n{note}" if note else said
-    return {
-        "role": "tool",
-        "tool_call_id": event["toolCallId"],
-        "content": f"Error: {said}" if result.get("isError") is True else said,
-    }
+    said = f"Error: {said}" if result.get("isError") is True else said
+    return {"role": "tool", "tool_call_id": event["toolCallId"], "content": said}
 
 
 def _usage(given: Json) -> Json:
-    """Under the names that tokens are counted by; what was read from a cache is part of the input."""
+    """The counts under the names of chat completions; cached input is part of the input."""
     parts = [count_member(given.get(name)) for name in ("inputOther", "inputCacheRead", "inputCacheCreation")]
     if all(part is None for part in parts) or count_member(given.get("output")) is None:
         return {}

@@ -2,7 +2,7 @@
 
 * The first: rows of ``conversations_v2`` (key: the folder, conversation_id, value), or of ``conversations`` before; the value's ``history``
   has turns {user {content {Prompt {prompt} | ToolUseResults {tool_use_results}}, timestamp}, assistant {Response | ToolUse {content,
-  tool_uses}}, request_metadata}. A value is written anew with each turn: it is compared by its messages.
+  tool_uses}}, request_metadata}. A value is rewritten with each turn: its messages are compared.
 * The second: ``sessions/cli/ID.jsonl``, lines {version, kind Prompt | AssistantMessage | ToolResults | Clear, data {content [{kind text |
   toolUse | toolResult | image, data}]}}; ``ID.json`` beside it has the id, the title, the folder and the model.
 * The third: ``sessions/HASH/sess_ID/messages.jsonl``, lines {id, timestamp, payload {type user | assistant | tool_call | tool_result, …}};
@@ -18,19 +18,21 @@ from collections.abc import Container, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from transcript_store.formats._document import Json, first_text, labels, obj, text_member, time_member, time_of_member
 from transcript_store.formats._document_lines import lines_of_document
+from transcript_store.formats._facts import SessionFacts, facts_of
 from transcript_store.formats._kiro_turns import is_second, is_third, turns_of_line, turns_of_row
 from transcript_store.formats._lines import SourceLine, SourceLines
+from transcript_store.formats._members import Json, first_text, obj, text_member
 from transcript_store.formats._messages_api import named_provider, said_drafts, walked
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._openclaw import SessionLines
-from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead
+from transcript_store.formats._plan import SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps
-from transcript_store.formats._rows import file_of, object_beside, rows_of, spans_of
+from transcript_store.formats._rows import column_names, file_of, is_file_source, object_beside, rows_of, spans_of
+from transcript_store.formats._times import time_in_ms, time_of_member
 
 _TABLES = ("conversations_v2", "conversations")
-_ROW = ("key", "conversation_id", "value", "created_at", "updated_at")
+_ROW = column_names("key conversation_id value created_at updated_at")
 
 
 class Kiro:
@@ -44,7 +46,7 @@ class Kiro:
         return tables or any(is_second(value) or is_third(value) for value in head.objects)
 
     def session_stamps(self, source: Any) -> dict[str, str]:
-        """When each conversation was last written; the older table does not say it."""
+        """When each conversation was last written; the older table does not say so."""
         rows = rows_of(source, _TABLES[0], ("conversation_id", "updated_at"), ())
         return {str(row["conversation_id"]): str(row["updated_at"]) for row in rows if row["updated_at"] is not None}
 
@@ -55,7 +57,7 @@ class Kiro:
         return [(began / 1000, changed / 1000) for began, changed in spans]
 
     def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
-        if source.size or not hasattr(source, "columns"):
+        if is_file_source(source):
             yield from _of_lines(source)
             return
         seen: set[str] = set()
@@ -77,14 +79,13 @@ def _of_row(source: Any, row: Json) -> Iterator[SessionPlan]:
     lines, findings = lines_of_document(SessionLines(source.name, raw, ()), "history")
     about = obj(lines[0].value)
     model = first_text(obj(about.get("model_info")).get("model_id"), about.get("model"))
-    created, changed = (time_member(row[name], per_second=1000) for name in ("created_at", "updated_at"))
+    created, changed = (time_in_ms(row[name]) for name in ("created_at", "updated_at"))
     known_as = first_text(row["conversation_id"], about.get("conversation_id")) or hashlib.sha256(raw).hexdigest()
     folder = row["key"] if isinstance(row["key"], str) else ""
     cwd = folder if folder.startswith(("/", "\\")) or folder[1:2] == ":" else None
+    facts = facts_of(session=known_as, model=model, cwd=cwd)
     edition = (time_of_member(changed), "") if changed else None
-    yield _plan(
-        source, known_as, lines, len(lines), turns_of_row, created, model, {"cwd": cwd}, (*findings,), b"", edition
-    )
+    yield _plan(source, facts, lines, turns_of_row, created, len(lines), findings=findings, edition=edition)
 
 
 def _of_lines(source: Any) -> Iterator[SessionPlan]:
@@ -92,57 +93,38 @@ def _of_lines(source: Any) -> Iterator[SessionPlan]:
     held = list(lines)
     if not held:
         return
-    beside = object_beside(source, f"{file_of(source).removesuffix('.jsonl')}.json") or object_beside(
-        source, "session.json"
-    )
+    names = (f"{file_of(source).removesuffix('.jsonl')}.json", "session.json")
+    beside = next((found for name in names if (found := object_beside(source, name))), {})
     state = obj(beside.get("session_state"))
     info = obj(obj(state.get("rts_model_state")).get("model_info"))
     model = first_text(info.get("model_id"), beside.get("modelId"))
-    named = {
-        "title": first_text(beside.get("title"), beside.get("name")),
-        "cwd": first_text(beside.get("cwd"), beside.get("workspacePath")),
-        "part_of" if "subagent" in str(beside.get("session_created_reason")) else "forked_from": beside.get(
-            "parent_session_id"
-        ),
-    }
+    is_agent = "subagent" in str(beside.get("session_created_reason"))
     first = next((line.raw for line in held if line.value is not None), held[0].raw)
     known_as = first_text(beside.get("session_id"), beside.get("id")) or hashlib.sha256(first.strip()).hexdigest()
     began = text_member(beside.get("created_at")) or text_member(beside.get("createdAt"))
-    yield _plan(
-        source,
-        known_as,
-        held,
-        lines.count,
-        turns_of_line,
-        began,
-        model,
-        named,
-        tuple(lines.findings),
-        lines.tail,
-        None,
+    facts = facts_of(
+        session=known_as,
+        model=model,
+        title=first_text(beside.get("title"), beside.get("name")),
+        cwd=first_text(beside.get("cwd"), beside.get("workspacePath")),
+        **{"part_of" if is_agent else "forked_from": beside.get("parent_session_id")},
     )
+    yield _plan(source, facts, held, turns_of_line, began, lines)
 
 
 def _plan(
-    source: Any, session: str, lines: list[SourceLine], count: int, turns: Any, began: str | None, model: str | None, named: Json,
-    findings: tuple[ImportFinding, ...], tail: bytes, edition: tuple[str, str] | None,
-) -> SessionPlan:  # fmt: skip
-    provider = named_provider(None, model)
-    walk = partial(_walk, lines, turns, provider, began, model)
-    generations, found, losses = walked(source, walk)
-    return SessionPlan(
-        format=Kiro.name,
-        session=session,
-        lines=count,
-        generations=generations,
-        provider=provider if any(turns(line.value or {}, provider) for line in lines) else None,
-        model=model,
-        labels=labels(**named),
-        findings=(*findings, *found),
-        losses=losses,
-        tail=tail,
-        edition=edition,
-    )
+    source: Any,
+    facts: SessionFacts,
+    lines: list[SourceLine],
+    turns: Any,
+    began: str | None,
+    read: SourceLines | int,
+    **more: Any,
+) -> SessionPlan:
+    provider = named_provider(None, facts.model)
+    said, losses = walked(source, partial(_walk, lines, turns, provider, began, facts.model))
+    speaks = any(turns(line.value or {}, provider) for line in lines)
+    return facts.plan(Kiro.name, read, said, provider if speaks else None, losses, **more)
 
 
 def _walk(

@@ -1,25 +1,17 @@
-"""What the lines and the rows of Kiro CLI say."""
+"""The messages in the lines and rows of Kiro CLI."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from transcript_store.formats._document import Json, obj, text_member, time_member
-from transcript_store.formats._neutral import (
-    Block,
-    Call,
-    Media,
-    NeutralMessage,
-    Result,
-    Text,
-    Thinking,
-    arguments_of,
-    objects,
-    text_in,
-)
+from transcript_store.formats._blocks import Block, Call, Media, Result, Text, Thinking
+from transcript_store.formats._members import Json, obj, objects, text_in, text_member
+from transcript_store.formats._neutral import NeutralMessage, arguments_of
+from transcript_store.formats._times import time_in_ms, time_member
 from transcript_store.messages import as_text, provider_family
 
 _KINDS = ("Prompt", "AssistantMessage", "ToolResults", "Clear")
+_PAYLOADS = ("user", "assistant", "tool_call", "tool_result", "usage_summary")
 _Said = tuple[NeutralMessage, str | None]
 """A turn, and when it was said."""
 
@@ -29,19 +21,15 @@ def is_second(value: Json) -> bool:
 
 
 def is_third(value: Json) -> bool:
-    payload = value.get("payload")
-    return (
-        isinstance(payload, dict)
-        and {"id", "timestamp"} <= value.keys()
-        and payload.get("type") in (*("user", "assistant", "tool_call", "tool_result", "usage_summary"),)
-    )
+    kind = obj(value.get("payload")).get("type")
+    return {"id", "timestamp"} <= value.keys() and kind in _PAYLOADS
 
 
 def turns_of_line(value: Json, provider: str) -> list[_Said]:
-    """What a line of the second or the third engine says."""
-    return [
-        *(_of_second(value, provider) if is_second(value) else _of_third(value, provider) if is_third(value) else ())
-    ]
+    """The messages of a line of the second or the third engine."""
+    if is_second(value):
+        return list(_of_second(value, provider))
+    return list(_of_third(value, provider)) if is_third(value) else []
 
 
 def _of_second(value: Json, provider: str) -> Iterator[_Said]:
@@ -73,7 +61,7 @@ def _block(part: Json, provider: str) -> Iterator[Block]:
 
 
 def _shown(content: object) -> Iterator[Text]:
-    """What a tool answered: ``{"Text"}`` and ``{"Json"}`` of the first engine, ``{"kind", "data"}`` of the second."""
+    """The result of a tool: ``{"Text"}`` and ``{"Json"}`` of the first engine, ``{"kind", "data"}`` of the second."""
     for one in content if isinstance(content, list) else [content] if content is not None else []:
         given = obj(one)
         said = next((given[name] for name in ("Text", "Json", "data") if name in given), one)
@@ -82,7 +70,7 @@ def _shown(content: object) -> Iterator[Text]:
 
 def _of_third(value: Json, provider: str) -> Iterator[_Said]:
     payload = obj(value.get("payload"))
-    at, said = time_member(value.get("timestamp"), per_second=1000), payload.get("content")
+    at, said = time_in_ms(value.get("timestamp")), payload.get("content")
     content = said if isinstance(said, str) else "" if said is None else as_text(said)
     number = text_in(payload, "toolCallId")
     match payload.get("type"):
@@ -93,43 +81,31 @@ def _of_third(value: Json, provider: str) -> Iterator[_Said]:
             thinking = Thinking(content, provider=provider_family(provider))
             yield NeutralMessage("assistant", (Text(content) if speaks else thinking,)), at
         case "tool_call" if text_member(payload.get("toolName")):
-            yield (
-                NeutralMessage("assistant", (Call(number, payload["toolName"], arguments_of(payload.get("args"))),)),
-                at,
-            )
+            call = Call(number, payload["toolName"], arguments_of(payload.get("args")))
+            yield NeutralMessage("assistant", (call,)), at
         case "tool_result":
-            yield (
-                NeutralMessage("user", (Result(number, "", (Text(content),), failed=payload.get("success") is False),)),
-                at,
-            )
+            result = Result(number, "", (Text(content),), failed=payload.get("success") is False)
+            yield NeutralMessage("user", (result,)), at
 
 
 def turns_of_row(value: Json, provider: str) -> list[_Said]:  # noqa: ARG001 (nothing is thought there)
-    """What a turn of the first engine's history says."""
+    """The messages of a turn of the first engine."""
     user = obj(value.get("user"))
     content, assistant, found = obj(user.get("content")), obj(value.get("assistant")), []
     at = text_member(user.get("timestamp"))
     answers = content.get("ToolUseResults", content.get("CancelledToolUses"))
-    results = [
-        Result(
-            text_in(one, "tool_use_id"),
-            "",
-            tuple(_shown(one.get("content"))),
-            failed=str(one.get("status")).lower() == "error",
-        )
-        for one in objects(obj(answers).get("tool_use_results"))
-    ]
+    results = []
+    for one in objects(obj(answers).get("tool_use_results")):
+        failed = str(one.get("status")).lower() == "error"
+        results.append(Result(text_in(one, "tool_use_id"), "", tuple(_shown(one.get("content"))), failed=failed))
     prompt = text_member(obj(content.get("Prompt")).get("prompt")) or text_member(obj(answers).get("prompt"))
     if results or prompt:
         found.append((NeutralMessage("user", (*results, *([Text(prompt)] if prompt else ()))), at))
     reply = obj(assistant.get("ToolUse")) or obj(assistant.get("Response"))
     blocks: list[Block] = [Text(reply["content"])] if text_member(reply.get("content")) else []
-    blocks += [
-        Call(text_in(one, "id"), one["name"], arguments_of(one.get("args")))
-        for one in objects(reply.get("tool_uses"))
-        if text_member(one.get("name"))
-    ]
+    calls = [one for one in objects(reply.get("tool_uses")) if text_member(one.get("name"))]
+    blocks += [Call(text_in(one, "id"), one["name"], arguments_of(one.get("args"))) for one in calls]
     if blocks:
-        ended = time_member(obj(value.get("request_metadata")).get("stream_end_timestamp_ms"), per_second=1000)
+        ended = time_in_ms(obj(value.get("request_metadata")).get("stream_end_timestamp_ms"))
         found.append((NeutralMessage("assistant", tuple(blocks)), ended))
     return found

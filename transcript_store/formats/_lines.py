@@ -1,17 +1,15 @@
 r"""Bytes → lines with their place: what a program, a crash or a hand left in a file of JSON lines.
 
-A line ends at LF and nowhere else: a text may hold U+2028 or a form feed. What stands on a line is told apart as far as that
-can be done without guessing:
+A line ends only at LF: a text may hold U+2028 or a form feed. The content of a line is split as far as possible without guessing:
 
-* one JSON object, also behind a byte order mark or a run of NUL bytes (a power loss leaves those), and before CR LF;
-* several objects glued together, or the beginning of one and then a whole one (a writer was killed, the next one went on):
-  each is a piece of its own, and the pieces' bytes joined are the line;
+* one JSON object, also after a byte order mark or a run of NUL bytes (a power loss leaves those), and before CR LF;
+* several objects without a line end between them, or the start of one and then a whole one (a writer was killed, the next one
+  continued): each is a piece, and the pieces' bytes joined are the line;
 * an object that is no strict JSON, or none that can be stored: half a character (``\ud83d``), a control character, bytes that are not
   UTF-8, ``NaN``. It is read with U+FFFD, or null, in place of those;
-* anything else: a piece without a value. Empty lines that follow one another are one such piece: they say nothing, and a run of them
-  may be as long as the file.
+* anything else: a piece without a value. A run of empty lines is one such piece, because it may be as long as the file.
 
-What stands behind the last LF is taken only if it is a whole object. Otherwise it is still being written: the tail.
+The bytes after the last LF are a line only if they are a whole object. Otherwise they are still being written: the tail.
 """
 
 from __future__ import annotations
@@ -37,18 +35,18 @@ _HEAD_LINES = 20
 _LONGEST_RUN_BYTES = 1 << 20
 """Of empty lines: so much is stored in one record."""
 _TRIES = 64
-"""How often a whole object is looked for in vain behind a torn beginning: each ``{"`` may be one, and each try reads the rest."""
+"""Limits the search for a whole object after a torn start: each ``{"`` may be one, and each try reads the rest."""
 _NOTHING = " \t\r\n\x00\ufeff"
-"""What may stand before and behind an object that is a line of its own."""
+"""Characters that may surround an object on its line."""
 _AROUND = b"\x00 \t\r\n"
-"""What may stand before and behind the text of an object, where programs write one and a power loss leaves NUL bytes."""
+"""Bytes that may surround the text of an object: programs write some, and a power loss leaves NUL bytes."""
 _MARK = b"\xef\xbb\xbf"
 _BRACE = ord("{")
 _DECODER = json.JSONDecoder(strict=False)
 
 
 class SourceLine(NamedTuple):
-    """A line, or a piece of one on which several things stand."""
+    """A line, or a piece of a line that has several."""
 
     number: int
     """From 1. The pieces of a line have the same number."""
@@ -61,11 +59,11 @@ class SourceLine(NamedTuple):
     part: int = 0
     """From 0: which piece of its line it is."""
     lines: int = 1
-    """How many lines it stands for: more than one of a run of empty lines, whose first one has the number."""
+    """The number of lines: more than one for a run of empty lines, of which ``number`` is the first."""
 
     @property
     def numbers(self) -> Sequence[int]:
-        """Of all lines for which it stands."""
+        """The numbers of all its lines."""
         return (self.number,) if self.lines == 1 else range(self.number, self.number + self.lines)
 
     @property
@@ -96,7 +94,7 @@ class SourceLines:
             value = None if raw is None else _object(raw)
             if value is None and raw is not None and not raw.endswith(b"\n") and object_on(raw) is None:
                 self.tail = raw
-                self._find("torn", f"{len(raw):,} bytes behind the last line end: left for the next time", offset, +1)
+                self._find("torn", f"{len(raw):,} bytes after the last line end: left for the next import", offset, +1)
                 return
             self.count += 1
             if raw is None:
@@ -111,12 +109,13 @@ class SourceLines:
     def _unusual(self, offset: int, raw: bytes, value: dict[str, Any] | None) -> Iterator[SourceLine]:
         start = 0
         if raw.startswith(_MARK) and offset == 0:
-            self._find("byte-order-mark", "the file begins with a byte order mark", offset)
+            self._find("byte-order-mark", "the file starts with a byte order mark", offset)
             start = len(_MARK)
         text = raw[start:].strip(_AROUND)
         if zeros := raw.count(b"\x00") - text.count(b"\x00"):
             self._find("nul", f"{zeros:,} NUL {'byte' if zeros == 1 else 'bytes'}, as a power loss leaves them", offset)
         if value is None:
+            # Programs read such a line, so an import does: events would hide its text from searches. The bytes are kept.
             value, odd = read_object(text)
             for kind, message in odd:
                 self._find(kind, message, offset)
@@ -130,18 +129,15 @@ class SourceLines:
         elif is_too_deep(text):
             self._find("too-deep", f"a line that is {TOO_DEEP}", offset)
         elif (why := why_no_json(text)) is None:
-            self._find("not-an-object", "a JSON value that is no object", offset)
+            self._find("not-an-object", "a JSON value that is not an object", offset)
         else:
-            self._find("not-json", f"this is no JSON that can be read: {why}", offset)
+            self._find("not-json", f"this is not readable JSON: {why}", offset)
         for part, (piece, found) in enumerate(pieces):
             yield SourceLine(self.count, offset, piece, found, part)
             offset += len(piece)
 
     def _raw_lines(self) -> Iterator[tuple[int, bytes | None, int]]:
-        """Each line with its offset and 0, or a run of empty lines with their number.
-
-        None instead of a line that is longer than the limit.
-        """
+        """Each line with its offset and 0, or a run of empty lines with their number. None for a line above the limit."""
         offset = position = 0
         held: list[bytes] = []
         length = 0
@@ -150,7 +146,7 @@ class SourceLines:
         while position < self._source.size:
             piece = self._source.read(position, min(PIECE_BYTES, self._source.size - position))
             if not piece:
-                break  # somebody cut the file meanwhile: what was read is what there is
+                break  # the file was cut meanwhile
             position += len(piece)
             *ends, rest = piece.split(b"\n")
             for end in ends:
@@ -183,7 +179,7 @@ class SourceLines:
 
 
 def head_of(source: Source) -> SourceHead:
-    """How a source begins."""
+    """The head of a source."""
     start = source.read(0, min(HEAD_BYTES, source.size))
     whole = start if len(start) == source.size else start[: start.rfind(b"\n") + 1]
     lines = (
@@ -191,7 +187,7 @@ def head_of(source: Source) -> SourceHead:
     )  # or it is in another encoding
     found = [value for line in lines if (value := object_on(line)) is not None]
     if not found and len(start) < source.size and start.removeprefix(_MARK).lstrip(b"\x00 \t\r\n")[:1] in (b"{", b""):
-        # The first line is longer than the head: a message with a picture, or a run of NUL. The first object stands for all.
+        # The first line is longer than the head: a message with a picture, or a run of NUL. The first object is sufficient.
         later = (line.value for line in islice(SourceLines(source), _HEAD_LINES))
         found = [*islice((value for value in later if value is not None), 1)]
     return SourceHead(source.name, start, tuple(found))
@@ -211,18 +207,18 @@ def _object(raw: bytes) -> dict[str, Any] | None:
 
 
 def why_no_json(raw: bytes) -> str | None:
-    """What the parser says of a text, and where; None if it is JSON. It quotes nothing of the text but a byte that is no UTF-8."""
+    """The parser's error and its place; None for JSON. It quotes nothing of the text but a byte that is not UTF-8."""
     try:
         orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        if (at := not_utf8_at(raw)) is not None:  # the parser does not say where
+        if (at := not_utf8_at(raw)) is not None:  # the parser does not tell the place
             return f"byte 0x{raw[at]:02x} is not UTF-8, at byte {at + 1:,}"
         return f"{error.msg}, at character {error.pos + 1:,}"
     return None
 
 
 def not_utf8_at(raw: bytes) -> int | None:
-    """Where the first byte stands that is not UTF-8; None if all are."""
+    """The offset of the first byte that is not UTF-8; None if there is none."""
     try:
         raw.decode()
     except UnicodeDecodeError as error:
@@ -231,10 +227,10 @@ def not_utf8_at(raw: bytes) -> int | None:
 
 
 def _apart(raw: bytes) -> list[tuple[bytes, dict[str, Any] | None]]:
-    """The pieces of a line: whole objects, and what stands between them. Joined they are the line.
+    """The pieces of a line: whole objects, and the text between them. Joined they are the line.
 
-    An object behind a torn beginning may be a part of what was torn: what a tool answered, say. It counts as a line that a program
-    wrote only if nothing, or another object, follows it on the line.
+    An object after a torn start may be part of it, such as a tool's answer. It counts as a line only if it ends the line, or
+    another object follows.
     """
     try:
         text = raw.decode()
@@ -259,9 +255,7 @@ def _apart(raw: bytes) -> list[tuple[bytes, dict[str, Any] | None]]:
             pieces.append((text[done:at].encode(), None))
             done = at
         whole = text[done:end].encode()
-        pieces.append(
-            (whole, parse_object(whole))
-        )  # not what Python's decoder says: it takes NaN, and halves of characters
+        pieces.append((whole, parse_object(whole)))  # Python's decoder would accept NaN, and halves of characters
         done = end
         at = text.find("{", end)
     rest = text[done:]
@@ -275,15 +269,15 @@ def _apart(raw: bytes) -> list[tuple[bytes, dict[str, Any] | None]]:
 
 # ---- kept ----
 #
-# The lines of a source, to be asked for again in any order: a tree is walked from its last leaf, and told from its root.
+# The lines of a source, for random access: a tree is walked from its last leaf, and read from its root.
 
 _IN_MEMORY_BYTES = 16 << 20
-"""The bytes of a source up to this size are held. Of a larger one only the places of its lines are, and each is read again.
+"""A source up to this size is kept in memory; of a larger one only the places of its lines, which are read again.
 
-What a line says is decoded anew each time: that takes less time than to hold it, for Python's collector looks through all that is held.
+Lines are decoded again each time: that is faster than keeping the objects, which Python's collector would traverse.
 """
 _WITH_VALUES_BYTES = 256 << 10
-"""Of a source up to this size what its lines say is held too: the collector has little to look through, and most sessions are small."""
+"""Up to this size the decoded objects are kept too: there are few for the collector, and most sessions are small."""
 
 
 class KeptLines:
@@ -334,19 +328,19 @@ class KeptLines:
 
     @property
     def tail(self) -> bytes:
-        """What stands behind the last whole line."""
+        """The bytes after the last whole line."""
         return self._lines.tail
 
     @property
     def findings(self) -> list[ImportFinding]:
-        """What is wrong with the lines themselves."""
+        """The faults of the lines themselves."""
         return self._lines.findings
 
     def finding(self, kind: str, message: str, place: int) -> ImportFinding:
         return ImportFinding(kind, message, self.number(place), self.offset(place))
 
     def event(self, place: int) -> Iterator[PlannedRecord]:
-        """A line that no model is sent. Nothing if nothing of it was kept: then a finding says so."""
+        """A line that a model does not receive; nothing if none of its bytes were kept, which a finding reports."""
         line = self[place]
         if not line.raw:
             return
@@ -359,8 +353,8 @@ class KeptLines:
 #
 # Text that is nearly lines of JSON objects: what it is, and what makes a file of it that can be imported.
 #
-# People have such files: a tool printed them anew, an old program or another system wrote them. None is read as it is, for a line
-# ends at LF and holds one object, and what came in has to come out again (F3).
+# A tool printed such a file again, or an old program or another system wrote it. It is not read as it is: a line ends at LF and has
+# one object, and an export must return the same bytes (F3).
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _ARRAY = re.compile(rb"\[\s*\{")
@@ -369,7 +363,7 @@ _MAKES = "makes a file of it that can be imported"
 
 
 def in_another_encoding(head: SourceHead) -> str | None:
-    """What a source is whose first line is not UTF-8, and a command that helps; None if it is UTF-8, or if other lines can be read."""
+    """Why a source whose first line is not UTF-8 cannot be read, and a command that converts it; None if any line can be read."""
     first, end, _ = head.start.partition(b"\n")
     is_whole = bool(end) or len(head.start) < HEAD_BYTES
     if head.objects or not is_whole or (at := not_utf8_at(first)) is None:
@@ -380,7 +374,7 @@ def in_another_encoding(head: SourceHead) -> str | None:
 
 
 def nearly_json_lines(head: SourceHead) -> str | None:
-    """What a source is whose beginning nearly is lines of objects, and the way out; None if it is lines of them, or nothing like them."""
+    """Why a source that is nearly lines of objects cannot be read, and the hint; None if it is such lines, or not like them."""
     if head.start.startswith(_UTF16):
         return f"is text in UTF-16, and JSON is UTF-8: iconv -f UTF-16 -t UTF-8 {_MAKES}"
     text = head.start.removeprefix(b"\xef\xbb\xbf").lstrip(b"\x00 \t\r\n")
@@ -399,5 +393,5 @@ def nearly_json_lines(head: SourceHead) -> str | None:
         return f"has lines that end in CR alone, and not in LF: tr '\\r' '\\n' {_MAKES}"
     is_whole = bool(end) or len(head.start) < HEAD_BYTES
     if text[:1] == b"{" and is_whole and (why := why_no_json(first)) is not None:
-        return f"has no object on its first lines that can be read; of the first it is said: {why}"
+        return f"has no readable object on its first lines; the error of the first one: {why}"
     return None

@@ -1,11 +1,11 @@
-"""``llm``'s logs, a SQLite file. Both generations of its schema may stand in one file.
+"""``llm``'s logs, a SQLite file that may have both generations of its schema.
 
-* from 0.33: ``threads``, each a chain of ``messages`` back from ``tip_message_hash`` by ``parent_hash``, with their ``parts``. Threads
-  that were forked share rows, and each has them. ``turns`` say which model was called, and what it cost.
-* before: ``responses``, each with its prompt, of one of ``conversations`` or of none; ``tool_results`` went out with the prompt.
+* from 0.33: ``threads``, each a chain of ``messages`` back from ``tip_message_hash`` by ``parent_hash``, with their ``parts``.
+  Forked threads share rows, and each has them. ``turns`` have the model and its cost.
+* before: ``responses``, each with its prompt, of one of ``conversations`` or of none; ``tool_results`` were sent with the prompt.
 
-Texts that stand in ``fragments``, and ``attachments``, are put in where they were. A line of this format is a message with its
-parts, or a response with what hangs on it.
+Texts in ``fragments``, and ``attachments``, are inserted at their place. A line of this format is a message with its parts, or a
+response with its rows.
 
 Source: ``llm/migrations.py``, ``llm/logs.py`` and ``llm/parts.py`` of llm 0.36.
 """
@@ -20,51 +20,25 @@ from functools import partial
 from typing import Any
 
 from transcript_store.formats._arranging import FORMS
-from transcript_store.formats._document import (
-    TOO_DEEP,
-    Json,
-    count_member,
-    first_text,
-    is_too_deep,
-    labels,
-    obj,
-    parse_object,
-    text_member,
-)
+from transcript_store.formats._blocks import Block, Call, Media, Result, Text, Thinking
+from transcript_store.formats._document import TOO_DEEP, is_too_deep, parse_object
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import (
-    Block,
-    Call,
-    Losses,
-    Media,
-    NeutralMessage,
-    Result,
-    Role,
-    Text,
-    Thinking,
-    arguments_of,
-    objects,
-)
+from transcript_store.formats._members import Json, counts_of, first_text, obj, objects, present, text_in, text_member
+from transcript_store.formats._neutral import Losses, NeutralMessage, Role, arguments_of
 from transcript_store.formats._neutral_lines import NeutralLine, neutral_records
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead, Tables
-from transcript_store.formats._rows import row_line, rows_of, sql_time, sql_value
+from transcript_store.formats._rows import column_names, row_line, rows_of, sql_time, sql_value
 
-_RESPONSE = (
-    *("id", "conversation_id", "model", "resolved_model", "system", "prompt", "response", "reasoning"),
-    *("options_json", "input_tokens", "output_tokens", "token_details", "datetime_utc"),
+_COST = "input_tokens output_tokens token_details datetime_utc"
+_RESPONSE = column_names(
+    f"id conversation_id model resolved_model system prompt response reasoning options_json {_COST}"
 )
-_TURN = (
-    "id",
-    "thread_id",
-    "tip_message_hash",
-    "model",
-    "resolved_model",
-    "input_tokens",
-    "output_tokens",
-    "token_details",
-    "datetime_utc",
-)
-_THREAD = ("id", "name", "tip_message_hash", "forked_from", "datetime_utc")
+_TURN = column_names(f"id thread_id tip_message_hash model resolved_model {_COST}")
+_THREAD = column_names("id name tip_message_hash forked_from datetime_utc")
+_PART = column_names("message_hash position type tool_name text payload")
+_CALL = column_names("response_id id name arguments tool_call_id")
+_RESULT = column_names("response_id id name output tool_call_id exception")
 
 
 class LlmLogs:
@@ -80,7 +54,7 @@ class LlmLogs:
     def plans(self, source: Tables) -> Iterable[SessionPlan]:
         stored = _Stored(source)
         yield from (_thread(stored, row) for row in rows_of(source, "threads", _THREAD, ("id",)))
-        # Whose response each is, for all of them; what they say, a conversation at a time.
+        # The conversation of each response first; their content, a conversation at a time.
         sessions: dict[str, list[Any]] = defaultdict(list)
         for row in rows_of(source, "responses", ("id", "conversation_id"), ("datetime_utc", "id")):
             sessions[str(row["id"] if row["conversation_id"] is None else row["conversation_id"])].append(row["id"])
@@ -91,9 +65,9 @@ class LlmLogs:
 
 
 class _Stored:
-    """What the rows of a session refer to, looked up when it is read: the program has an index for what is looked for here.
+    """Looks up the rows that a session refers to, by the program's own indexes.
 
-    Only of what it has no index for the keys are held.
+    Where the program has no index, this holds the keys alone.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -117,63 +91,45 @@ class _Stored:
         found = self.having("messages", ("hash", "parent_hash", "role"), hash=number)
         return found[-1] if found else None
 
-    def parts(self, number: Any) -> list[Json]:
-        columns = ("message_hash", "position", "type", "tool_name", "text", "payload")
-        return self.having("parts", columns, "position", message_hash=number)
-
     def turn(self, tip: Any) -> Json | None:
         """The last turn that ended with this message."""
         numbers = self._turns.get(tip, ())
         return next((row for number in numbers[-1:] for row in self.having("turns", _TURN, id=number)), None)
 
     def calls(self, response: Any) -> list[Json]:
-        columns = ("response_id", "id", "name", "arguments", "tool_call_id")
-        return [
-            row for number in self._calls.get(response, ()) for row in self.having("tool_calls", columns, id=number)
-        ]
+        return [row for key in self._calls.get(response, ()) for row in self.having("tool_calls", _CALL, id=key)]
 
     def results(self, response: Any) -> list[Json]:
-        columns = ("response_id", "id", "name", "output", "tool_call_id", "exception")
-        numbers = self._results.get(response, ())
-        return [row for number in numbers for row in self.having("tool_results", columns, id=number)]
+        return [row for key in self._results.get(response, ()) for row in self.having("tool_results", _RESULT, id=key)]
 
     def fragments(self, table: str, response: Any) -> list[Json]:
         """Of ``prompt_fragments`` or ``system_fragments``: which ones."""
         return self.having(table, ("response_id", "fragment_id", "order"), "order", response_id=response)
-
-    def shown(self, response: Any) -> list[Json]:
-        columns = ("response_id", "attachment_id", "order")
-        return self.having("prompt_attachments", columns, "order", response_id=response)
 
     def fragment(self, number: object) -> str:
         found = self.having("fragments", ("content",), id=number) if isinstance(number, (int, str)) else ()
         return next((text_member(row["content"]) or "" for row in found), "")
 
     def media(self, name: object) -> Media | None:
-        columns = ("type", "path", "url", "content")
-        found = self.having("attachments", columns, id=name) if isinstance(name, (int, str)) else []
+        known = column_names("type path url content")
+        found = self.having("attachments", known, id=name) if isinstance(name, (int, str)) else []
         if not found:
             return None
         row = found[-1]
         data = base64.b64encode(row["content"]).decode() if isinstance(row["content"], bytes) else None
-        # A path says where the file lies on that machine: nobody else finds it there, and it is no address to be sent.
-        own = {"path": row["path"]}
-        return Media(
-            text_member(row["type"]) or "image/*", data, text_member(row["url"]), own=own, provider=LlmLogs.name
-        )
+        # The path is on the user's machine, so it is not an address that could be sent.
+        own, kind = {"path": row["path"]}, text_member(row["type"]) or "image/*"
+        return Media(kind, data, text_member(row["url"]), own=own, provider=LlmLogs.name)
 
 
 def _thread(stored: _Stored, thread: Json) -> SessionPlan:
     chain, findings = _chain(stored, thread["tip_message_hash"])
     turns = [turn for row in chain if (turn := stored.turn(row["hash"])) is not None]
     times = [sql_time(turn["datetime_utc"]) for turn in _next(stored, chain)]
-    steps = [
-        _message_step(stored, number, row, at, findings)
-        for number, (row, at) in enumerate(zip(chain, times, strict=True), 1)
-    ]
-    return _plan(
-        str(thread["id"]), text_member(thread["name"]), text_member(thread["forked_from"]), turns, steps, findings
-    )
+    timed = enumerate(zip(chain, times, strict=True), 1)
+    steps = [_message_step(stored, number, row, at, findings) for number, (row, at) in timed]
+    name, parent = text_member(thread["name"]), text_member(thread["forked_from"])
+    return _plan(str(thread["id"]), name, parent, turns, steps, findings)
 
 
 def _chain(stored: _Stored, tip: Any) -> tuple[list[Json], list[ImportFinding]]:
@@ -184,9 +140,8 @@ def _chain(stored: _Stored, tip: Any) -> tuple[list[Json], list[ImportFinding]]:
         row = None if tip in seen else stored.message(tip)
         if row is None:
             what = "comes again: the chain is a circle" if tip in seen else "is not there"
-            return chain[::-1], [
-                ImportFinding("broken-chain", f"the message {tip}, which another names as its parent, {what}")
-            ]
+            message = f"the message {tip}, which another names as its parent, {what}"
+            return chain[::-1], [ImportFinding("broken-chain", message)]
         seen.add(tip)
         chain.append(row)
         tip = row["parent_hash"]
@@ -194,7 +149,7 @@ def _chain(stored: _Stored, tip: Any) -> tuple[list[Json], list[ImportFinding]]:
 
 
 def _next(stored: _Stored, chain: list[Json]) -> list[Json]:
-    """For each message the turn that it was part of: the first that ends with it or behind it."""
+    """The turn of each message: the first one that ends with it or later."""
     found: list[Json] = []
     turn: Json = {"datetime_utc": None}
     for row in reversed(chain):
@@ -206,7 +161,7 @@ def _next(stored: _Stored, chain: list[Json]) -> list[Json]:
 def _message_step(
     stored: _Stored, number: int, row: Json, at: str | None, findings: list[ImportFinding]
 ) -> NeutralLine:
-    parts = stored.parts(row["hash"])
+    parts = stored.having("parts", _PART, "position", message_hash=row["hash"])
     findings += _unreadable(parts, number)
     turn = stored.turn(row["hash"]) or {}
     line = row_line(number, {**row, "parts": parts, **({"turn": turn} if turn else {})})
@@ -217,7 +172,7 @@ def _message_step(
 
 
 def _unreadable(parts: list[Json], number: int) -> Iterator[ImportFinding]:
-    """The parts of a message whose payload says nothing: such a part is its text alone, or it is left out of the message."""
+    """Findings about parts whose payload cannot be read: only their text is sent."""
     for part in parts:
         if _json(part["payload"]) is None:
             where = f"the payload of the part {part['position']} of the message {part['message_hash']}"
@@ -236,10 +191,7 @@ def _part(stored: _Stored, part: Json) -> Iterator[Block]:
         if said := text_member(part["text"]):
             yield Thinking(said) if part["type"] == "reasoning" else Text(said)
         return
-    name, number = (
-        first_text(payload.get("name"), part["tool_name"]) or "",
-        text_member(payload.get("tool_call_id")) or "",
-    )
+    name, number = first_text(payload.get("name"), part["tool_name"]) or "", text_in(payload, "tool_call_id")
     said = text_member(part["text"]) or _joined(stored, payload)
     if part["type"] == "text":
         yield Text(said)
@@ -255,25 +207,19 @@ def _part(stored: _Stored, part: Json) -> Iterator[Block]:
 
 
 def _joined(stored: _Stored, payload: Json) -> str:
-    """A text of which pieces stand in fragments."""
+    """A text whose pieces are in fragments."""
     pieces = objects(payload.get("text_ref"))
     return "".join(text_member(piece.get("literal")) or stored.fragment(piece.get("fragment")) for piece in pieces)
 
 
 def _result(number: str, name: str, row: Json, media: list[Media]) -> Result:
-    said = text_member(row.get("output")) or ""
-    return Result(
-        number,
-        name,
-        (Text(said), *media) if said else tuple(media),
-        failed=text_member(row.get("exception")) is not None,
-    )
+    said = [Text(row["output"])] if text_member(row.get("output")) else []
+    return Result(number, name, (*said, *media), failed=text_member(row.get("exception")) is not None)
 
 
 def _conversation(stored: _Stored, session: str, name: str | None, rows: list[Json]) -> SessionPlan:
-    return _plan(
-        session, name, None, rows, [_response_step(stored, number, row) for number, row in enumerate(rows, 1)], []
-    )
+    steps = [_response_step(stored, number, row) for number, row in enumerate(rows, 1)]
+    return _plan(session, name, None, rows, steps, [])
 
 
 def _response_step(stored: _Stored, number: int, row: Json) -> NeutralLine:
@@ -281,33 +227,26 @@ def _response_step(stored: _Stored, number: int, row: Json) -> NeutralLine:
     calls, results, fragments = stored.calls(key), stored.results(key), stored.fragments("prompt_fragments", key)
     hangs = {"tool_calls": calls, "tool_results": results, "fragments": fragments}
     line = row_line(number, {**row, **{kind: found for kind, found in hangs.items() if found}})
-    asked: list[Block] = [
-        _result(text_member(r["tool_call_id"]) or "", text_member(r["name"]) or "", r, []) for r in results
-    ]
+    asked: list[Block] = [_result(text_in(one, "tool_call_id"), text_in(one, "name"), one, []) for one in results]
     pieces = [stored.fragment(each["fragment_id"]) for each in fragments]
-    asked.append(Text("\n".join(piece for piece in (*pieces, text_member(row["prompt"]) or "") if piece)))
-    shown = [stored.media(each["attachment_id"]) for each in stored.shown(key)]
-    asked += [media for media in shown if media is not None]
-    said: list[Block] = [Thinking(text_member(row["reasoning"]) or ""), Text(text_member(row["response"]) or "")]
-    said += [
-        Call(
-            text_member(c["tool_call_id"]) or "", text_member(c["name"]) or "", arguments_of(sql_value(c["arguments"]))
-        )
-        for c in calls
-    ]
+    asked.append(Text("\n".join(piece for piece in (*pieces, text_in(row, "prompt")) if piece)))
+    named = column_names("response_id attachment_id order")
+    for each in stored.having("prompt_attachments", named, "order", response_id=key):
+        asked += [media] if (media := stored.media(each["attachment_id"])) is not None else []
+    said: list[Block] = [Thinking(text_in(row, "reasoning")), Text(text_in(row, "response"))]
+    for call in calls:
+        given = arguments_of(sql_value(call["arguments"]))
+        said.append(Call(text_in(call, "tool_call_id"), text_in(call, "name"), given))
     system = [stored.fragment(each["fragment_id"]) for each in stored.fragments("system_fragments", key)]
-    prompt = "\n".join(piece for piece in (*system, text_member(row["system"]) or "") if piece)
+    prompt = "\n".join(piece for piece in (*system, text_in(row, "system")) if piece)
     said_by: list[tuple[Role, list[Block]]] = [("system", [Text(prompt)]), ("user", asked), ("assistant", said)]
     return _said(line, said_by, _about(row), sql_time(row["datetime_utc"]))
 
 
 def _said(line: SourceLine, said: list[tuple[Role, list[Block]]], about: Json, at: str | None) -> NeutralLine:
-    """What is sent again with each request, the system prompt, stands on its line, and is said by nobody."""
-    return NeutralLine(
-        [line],
-        [(NeutralMessage(role, tuple(blocks)), about if role == "assistant" else {}) for role, blocks in said],
-        at,
-    )
+    """The line with its messages. The system prompt, which each request repeats, is on it and is not a message."""
+    turns = [(NeutralMessage(role, tuple(blocks)), about if role == "assistant" else {}) for role, blocks in said]
+    return NeutralLine([line], turns, at)
 
 
 def _plan(
@@ -318,32 +257,15 @@ def _plan(
     steps: list[NeutralLine],
     findings: list[ImportFinding],
 ) -> SessionPlan:
-    model = next(
-        (found for turn in reversed(turns) if (found := first_text(turn["resolved_model"], turn["model"]))), None
-    )
+    model = first_text(*(named for turn in reversed(turns) for named in (turn["resolved_model"], turn["model"])))
     provider = provider_of_model(model or "")
     losses = Losses()
     said = sum(entry.message is not None for entry in _entries(steps, provider, losses))
-    prompts = (
-        block.text
-        for step in steps
-        for turn, _ in step.said
-        if turn.role == "system"
-        for block in turn.blocks
-        if isinstance(block, Text)
-    )
-    return SessionPlan(
-        format=LlmLogs.name,
-        session=session,
-        lines=len(steps),
-        generations=(partial(_entries, steps, provider),),
-        provider=provider if said else None,
-        model=model,
-        system_prompt=next((prompt for prompt in prompts if prompt), None),
-        labels=labels(title=name, forked_from=parent),
-        findings=tuple(findings),
-        losses=losses.found(),
-    )
+    systems = (turn.blocks for step in steps for turn, _ in step.said if turn.role == "system")
+    prompts = (block.text for blocks in systems for block in blocks if isinstance(block, Text))
+    facts = facts_of(session=session, model=model, system_prompt=first_text(*prompts), title=name, forked_from=parent)
+    records = partial(_entries, steps, provider)
+    return facts.plan(LlmLogs.name, len(steps), records, provider if said else None, losses, findings=findings)
 
 
 def _entries(steps: list[NeutralLine], provider: str, losses: Losses | None = None) -> Iterator[PlannedRecord]:
@@ -352,18 +274,17 @@ def _entries(steps: list[NeutralLine], provider: str, losses: Losses | None = No
 
 
 def provider_of_model(model: str) -> str:
-    """Whose form a model speaks, by its name. ``llm`` knows a hundred plugins; most servers speak chat completions."""
+    """The form of a model, by its name. ``llm`` has a hundred plugins; most servers use chat completions."""
     return next((provider for provider in ("claude", "gemini") if provider in model.lower()), "openai")
 
 
 def _about(row: Json) -> Json:
-    usage = {name: row[name] for name in ("input_tokens", "output_tokens") if count_member(row.get(name)) is not None}
-    about = {"model": first_text(row.get("resolved_model"), row.get("model")), "usage": usage}
-    return {name: value for name, value in about.items() if value}
+    usage = counts_of(row, {"input_tokens": "input_tokens", "output_tokens": "output_tokens"})
+    return present(model=first_text(row.get("resolved_model"), row.get("model")), usage=usage)
 
 
 def _json(value: object) -> Json | None:
-    """What a column says; empty if nothing stands there, and None if it is no object that can be read."""
+    """The object in a column; empty for an empty column, None if it cannot be read."""
     if value is None or value == "":
         return {}
     if isinstance(value, (str, bytes)):

@@ -1,6 +1,6 @@
-"""Messages with the blocks of Claude's API, as programs keep them whichever provider answered: Cline, Roo, Factory Droid, Cursor.
+"""Messages with the blocks of Claude's API, which programs keep for every provider: Cline, Roo, Factory Droid, Cursor.
 
-A conversation has the form of the provider who replied last. Thinking of others is lost to it, and counted.
+A conversation has the form of the provider of its last reply. Thinking of others is lost to it, and counted.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from transcript_store.formats._arranging import FORMS
-from transcript_store.formats._document import Json, count_member
+from transcript_store.formats._blocks import Block, Call, Media, Result, Text, Thinking
 from transcript_store.formats._forms import Claude
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import Block, Call, Losses, Media, NeutralMessage, Result, Text, Thinking
+from transcript_store.formats._members import Json, count_member
+from transcript_store.formats._neutral import Losses, NeutralMessage
 from transcript_store.formats._neutral_lines import NeutralLine, drafts_of, form_by_name
-from transcript_store.formats._plan import ImportFinding, Loss, Source
-from transcript_store.formats._replay import Draft, Entries, Steps, replayed
+from transcript_store.formats._plan import Source
+from transcript_store.formats._replay import Draft, Replay, Steps, replayed
 from transcript_store.messages import as_text, cost_in, provider_family
 
 _CLAUDE = Claude()
@@ -28,11 +29,11 @@ _MEMBERS: dict[str, frozenset[str]] = {
     "image": frozenset({"type", "source", "cache_control"}),
     "document": frozenset({"type", "source", "title", "context", "citations", "cache_control"}),
 }
-"""Of a block of each type, what the API knows. A block with other members is written anew."""
+"""The members that the API knows, by the type of block. A block with others is written again without them."""
 
 
 def named_provider(provider: str | None, model: str | None) -> str:
-    """Whose form a conversation has whose last reply names its provider, or its model alone, so."""
+    """The form of a conversation, by the provider of its last reply, or by the model alone."""
     said, name = (provider or "").lower(), (model or "").lower()
     maker = "anthropic" if "claude" in name else "google" if name.startswith("gemini") else ""
     if not said or "vertex" in said:
@@ -47,9 +48,9 @@ def named_provider(provider: str | None, model: str | None) -> str:
 def turn_in(
     message: Json, provider: str, shown: Callable[[Any], tuple[str, bool] | None] = lambda _: None
 ) -> NeutralMessage:
-    """What a message says, for whichever form. ``provider`` is who wrote it, if it is a reply.
+    """The message in neutral form. ``provider`` wrote it, if it is a reply.
 
-    ``shown`` makes the text of a result whose content is the program's own, and says whether the call failed; None for any other.
+    ``shown`` returns the text of a result in the program's own form, and True if the call failed; None for any other content.
     """
     turn = _CLAUDE.turn_of(message)
     family = provider_family(provider)
@@ -62,13 +63,8 @@ def _block(block: Block, family: str, shown: Callable[[Any], tuple[str, bool] | 
     match block:
         case Thinking():
             signature = block.signature if family == "claude" else ""
-            return Thinking(
-                block.text,
-                signature,
-                redacted=block.redacted,
-                own=own if known and family == "claude" else None,
-                provider=family,
-            )
+            its = own if known and family == "claude" else None
+            return Thinking(block.text, signature, redacted=block.redacted, own=its, provider=family)
         case Result() if own is not None:
             content = own.get("content")
             if (said := shown(content)) is not None:
@@ -87,7 +83,7 @@ def _block(block: Block, family: str, shown: Callable[[Any], tuple[str, bool] | 
 
 
 def _is_content(content: object) -> bool:
-    """Whether it is what a result may have: a text, or blocks of the API."""
+    """True for the content of a result: a text, or blocks of the API."""
     return isinstance(content, str) or (
         isinstance(content, list)
         and all(isinstance(one, dict) and one.get("type") in ("text", "image", "document") for one in content)
@@ -95,10 +91,10 @@ def _is_content(content: object) -> bool:
 
 
 def usage_of(counts: Iterable[object], about: Json) -> Json:
-    """The counts of a reply as Claude's API has them: of input that was read from the cache, or written to it, apart.
+    """The counts of a reply as Claude's API has them, with cached input apart.
 
-    ``counts`` are the input with these, as most programs count it, the output, and what was read and written. ``about`` may have what the
-    reply cost.
+    ``counts``: input including cached input, as most programs count it; output; read from the cache; written to it. ``about`` may
+    have the cost.
     """
     taken, said, read, written = counts
     named = {"cache_read_input_tokens": read, "cache_creation_input_tokens": written}
@@ -114,9 +110,9 @@ def usage_of(counts: Iterable[object], about: Json) -> Json:
 def said_drafts(
     turn: NeutralMessage, provider: str, about: Json, at: str | None, line: SourceLine | None, losses: Losses
 ) -> list[Draft]:
-    """A turn as messages of a provider; the line is the first one's. An event if the form has no place for anything in it.
+    """A turn as messages of a provider; the first one has the line. An event if the form holds none of its blocks.
 
-    Thinking that the form has no place for stands in ``extra.thinking``.
+    Thinking that the form does not hold is in ``extra.thinking``.
     """
     form = FORMS[provider_family(provider)]
     lost = (block for block in turn.blocks if isinstance(block, Thinking) and not form.holds(block, turn.role))
@@ -126,10 +122,7 @@ def said_drafts(
     return drafts_of(said, form, losses) or [Draft(at=at)]
 
 
-def walked(
-    source: Source, walk: Callable[[Losses], Steps]
-) -> tuple[tuple[Entries, ...], tuple[ImportFinding, ...], tuple[Loss, ...]]:
-    """The generations of a walk through a source, what was found meanwhile, and what is lost to them."""
+def walked(source: Source, walk: Callable[[Losses], Steps]) -> tuple[Replay, Losses]:
+    """The records of a walk, and its losses."""
     losses = Losses()
-    said = replayed(source, walk(losses), lambda: walk(Losses()))
-    return said.generations, said.findings, losses.found()
+    return replayed(source, walk(losses), lambda: walk(Losses())), losses

@@ -1,7 +1,7 @@
-"""Lines that say something in neutral form → records in the form of the session's provider: for programs that speak to several.
+"""Lines in neutral form → records in the form of the session's provider, for programs that use several.
 
-A reader turns each line into neutral messages, and decides by the last reply whose form the session has. What that form has no place
-for is counted as a loss; of a file that it has no place for the name is said, so that it is known that there was one.
+A reader turns each line into neutral messages, and takes the form of the last reply. Blocks that this form cannot hold are counted
+as losses; a file that it cannot hold leaves its name.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from transcript_store.formats._document import Json, obj, text_member
+from transcript_store.formats._blocks import Block, Media, Result, Text, Thinking
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import Block, Form, Losses, Media, NeutralMessage, Result, Role, Text, Thinking
+from transcript_store.formats._members import Json, obj, text_member
+from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Role
 from transcript_store.formats._plan import PlannedRecord
 from transcript_store.formats._replay import Draft
 from transcript_store.formats._trees import left_entry
@@ -23,24 +24,24 @@ _OF_OPENAI = frozenset({"openai", "openai-codex", "azure", "azure-openai-respons
 
 @dataclass(slots=True)
 class NeutralLine:
-    """A line of a source, and what it says to a model: several messages, if it holds a reply with its results."""
+    """A line of a source with its messages: several if it holds a reply with results."""
 
     lines: list[SourceLine]
-    """The line, or the lines that it takes to say it. None if another record accounts for them: of what an earlier generation had."""
+    """Its lines. Empty if an earlier generation accounts for them."""
     said: list[tuple[NeutralMessage, Json]] = field(default_factory=list)
     """Each with what belongs to it and is not sent."""
     at: str | None = None
     is_left: bool = False
-    """Whether it stands on a branch that the conversation left."""
+    """True if it is on a branch that the conversation left."""
 
     def carried(self) -> NeutralLine:
-        """What a later generation has of it."""
+        """The line for a later generation, which does not account for it again."""
         return NeutralLine([], self.said, self.at)
 
 
 @lru_cache(maxsize=64)  # a session has few models, and thousands of replies
 def form_by_name(api: str, provider: str, model: str) -> str:
-    """Whose form a conversation with such replies has: by the API if it is named, else by the provider's name."""
+    """The form of a conversation, by the API of its replies if one is named, else by the provider's name."""
     api, provider, model = api.lower(), provider.lower(), model.lower()
     is_claude = "claude" in model or "anthropic" in model
     if "anthropic" in (api or provider) or ("bedrock" in (api or provider) and is_claude):
@@ -51,7 +52,7 @@ def form_by_name(api: str, provider: str, model: str) -> str:
 
 
 def neutral_records(lines: Iterable[NeutralLine], form: Form, losses: Losses) -> Iterator[PlannedRecord]:
-    """The records of these lines: at least one for each, an event if the form holds nothing of what it says."""
+    """The records of these lines: at least one each, an event if the form holds nothing of it."""
     for one in lines:
         for draft in drafts_of(one, form, losses):
             yield left_entry(draft.entry()) if one.is_left else draft.entry()
@@ -64,7 +65,7 @@ def drafts_of(one: NeutralLine, form: Form, losses: Losses) -> list[Draft]:
         held = tuple(block for each in turn.blocks for block in held_blocks(each, turn.role, form, losses))
         if held:
             made = form.messages_of(NeutralMessage(turn.role, held))
-            # Results come first, a message each, where a message has no member that says of one that its call failed.
+            # A form that cannot mark failures puts results first, a message each: the mark goes into ``extra``.
             failed = [] if form.marks_failures else [block.failed for block in held if isinstance(block, Result)]
             for place, message in enumerate(made):
                 has_failed = place < len(failed) and failed[place]
@@ -76,7 +77,7 @@ def drafts_of(one: NeutralLine, form: Form, losses: Losses) -> list[Draft]:
 
 
 def held_blocks(block: Block, role: Role, form: Form, losses: Losses) -> Iterator[Block]:
-    """What the form has a place for, or what says that there was something."""
+    """The block if the form holds it, or a text that mentions it."""
     if isinstance(block, Result):
         shown = (one for each in block.content for one in held_blocks(each, "user", form, losses))
         yield replace(block, content=tuple(one for one in shown if isinstance(one, (Text, Media))))

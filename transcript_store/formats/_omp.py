@@ -1,20 +1,19 @@
-"""omp (Oh My Pi), a fork of pi: pi's entries behind a first line ``title`` of a fixed length, which is rewritten in place.
+"""omp (Oh My Pi), a fork of pi: pi's entries after a first line ``title`` of a fixed length, which is rewritten in place.
 
-What differs from pi, as 18.2.3 wrote it:
+Differences from pi, in files of 18.2.3:
 
-* the title: the first line's, or the last ``title_change``; the header keeps the one that the session began with;
-* a session's ``parentSession`` is an id where it was forked, and the path of the parent's file in a sub-agent's file;
-* ``session_init`` has the system prompt, ``model_change`` one name for provider and model, ``developer`` is the program in the
+* the title: the first line's, or the last ``title_change``; the header keeps the first one;
+* a session's ``parentSession`` is an id in a fork, and the path of the parent's file in a sub-agent's file;
+* ``session_init`` has the system prompt, ``model_change`` one name for provider and model; ``developer`` is the program in the
   user's name;
-* the result of a file that was read again later is replaced in the file by a sentence. So the file does not only grow: what was imported
-  before is an earlier generation then.
+* a sentence replaces the result of a file that was read again later. So the file does not only grow: an earlier import becomes an
+  earlier generation.
 """
 
 from __future__ import annotations
 
-from transcript_store.formats._document import Json, labels
-from transcript_store.formats._neutral import text_in
-from transcript_store.formats._pi import Pi, SessionFacts, is_omp
+from transcript_store.formats._members import Json, labels, text_in
+from transcript_store.formats._pi import Pi, PiFacts, is_omp
 from transcript_store.formats._plan import SourceHead
 
 
@@ -27,20 +26,16 @@ class Omp(Pi):
     def recognizes(self, head: SourceHead) -> bool:
         return any(map(is_omp, head.objects))
 
-    def learn(self, facts: SessionFacts, value: Json) -> None:
+    def learn(self, facts: PiFacts, value: Json) -> None:
         match value.get("type"):
             case "title":
                 facts.chosen_title = text_in(value, "title")
             case "title_change" | "session":
-                facts.title = text_in(value, "title") or facts.title
+                facts.last(title=value.get("title"))
             case "session_init":
-                facts.system_prompt = text_in(value, "systemPrompt") or facts.system_prompt
+                facts.last(system_prompt=value.get("systemPrompt"))
 
     def labels_of(self, header: Json) -> dict[str, str]:
         parent = text_in(header, "parentSession").replace("\\", "/")
         name = parent.rpartition("/")[2].removesuffix(".jsonl").rpartition("_")[2]
-        return labels(
-            cwd=header.get("cwd"),
-            part_of=name if "/" in parent else None,
-            forked_from=None if "/" in parent else parent,
-        )
+        return labels(cwd=header.get("cwd"), **({"part_of": name} if "/" in parent else {"forked_from": parent}))

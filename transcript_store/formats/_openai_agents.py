@@ -7,12 +7,13 @@ Source: ``agents/memory/sqlite_session.py`` and ``extensions/memory/encrypt_sess
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 from transcript_store.formats._document import TOO_DEEP, is_too_deep, read_object
+from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead, Tables
 from transcript_store.formats._responses_items import Items
 from transcript_store.formats._rows import rows_of, sql_time, text_line
@@ -39,16 +40,9 @@ class OpenAIAgents:
     def _plan(self, session: str, rows: list[Row]) -> SessionPlan:
         items = Items()
         said = sum(entry.message is not None for entry in _entries(rows, items))
-        generation: Callable[[], Iterator[PlannedRecord]] = partial(_entries, rows)
-        return SessionPlan(
-            format=self.name,
-            session=session,
-            lines=len(rows),
-            generations=(generation,),
-            provider="openai" if said else None,
-            findings=tuple(_findings(rows)),
-            losses=items.losses.found(),
-        )
+        records, findings = partial(_entries, rows), _findings(rows)
+        facts, provider = SessionFacts(session), "openai" if said else None
+        return facts.plan(self.name, len(rows), records, provider, items.losses, findings=findings)
 
 
 def _entries(rows: list[Row], items: Items | None = None) -> Iterator[PlannedRecord]:
@@ -70,11 +64,9 @@ def _findings(rows: list[Row]) -> Iterator[ImportFinding]:
         value, odd = read_object(kept)
         yield from (ImportFinding(kind, f"{where} has {message}", number) for kind, message in odd)
         if value is None:
-            yield (
-                ImportFinding("too-deep", f"{where} is {TOO_DEEP}", number)
-                if is_too_deep(kept)
-                else ImportFinding("not-json", f"{where} holds no JSON object", number)
-            )
+            deep = is_too_deep(kept)
+            message = f"{where} is {TOO_DEEP}" if deep else f"{where} holds no JSON object"
+            yield ImportFinding("too-deep" if deep else "not-json", message, number)
         elif "__enc__" in value:
             message = f"{where} is encrypted with a key of its application: it cannot be read"
             yield ImportFinding("encrypted", message, number)

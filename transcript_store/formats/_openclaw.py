@@ -1,13 +1,12 @@
 """OpenClaw's database since 2026.8: the lines of pi's sessions as rows of ``transcript_events``, in the order of ``seq``.
 
-A row has the line in ``event_json``. Since 2026.9.6 a line of 1 KiB or more stands packed with zstandard in ``event_zstd`` instead.
+A row has the line in ``event_json``. Since 2026.9.6 ``event_zstd`` has a line of 1 KiB or more, packed with zstandard.
 The columns are those of schema 23, from OpenClaw's tests and from programs of others that read it; no file that the program wrote was
 at hand. What it moved to ``session_transcript_archives`` is not read.
 """
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -21,7 +20,7 @@ from transcript_store.formats._rows import rows_of, sql_value, unpacked_zstd
 _TABLE = "transcript_events"
 _COLUMNS = ("session_id", "seq", "event_json", "event_zstd")
 _LONGEST_BYTES = 16 << 20
-"""Of what a row unpacks to. OpenClaw packs nothing above 4 MiB."""
+"""The limit of an unpacked row. OpenClaw packs nothing above 4 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class SessionLines:
 
 
 def is_openclaw(head: SourceHead) -> bool:
-    """Whether a database has OpenClaw's sessions."""
+    """True if a database has OpenClaw's sessions."""
     return {"session_id", "seq", "event_json"} <= set(head.tables.get(_TABLE, ()))
 
 
@@ -55,13 +54,13 @@ def sessions_of(tables: Tables) -> Iterator[SessionLines]:
             line, why_not = _line(row)
             lines.append(line + b"\n")
             if why_not is not None:
-                told = f"the row {row['seq']} of {_TABLE} {why_not}"
-                findings.append(ImportFinding("unreadable-row", told, number))
+                why = f"the row {row['seq']} of {_TABLE} {why_not}"
+                findings.append(ImportFinding("unreadable-row", why, number))
         yield SessionLines(f"{tables.name}: {session}", b"".join(lines), tuple(findings))
 
 
 def _line(row: dict[str, Any]) -> tuple[bytes, str | None]:
-    """The line of a row, or one that keeps what stands there, and why it could not be read: nothing is dropped (F6)."""
+    """The line of a row; for an unreadable row a line that keeps its value, and the reason: nothing is dropped (F6)."""
     said, packed, why_not = row["event_json"], row["event_zstd"], "holds no line"
     if said is None and isinstance(packed, bytes):
         said, why_not = unpacked_zstd(packed, _LONGEST_BYTES)
@@ -69,9 +68,5 @@ def _line(row: dict[str, Any]) -> tuple[bytes, str | None]:
     raw = said.encode(errors="surrogatepass") if isinstance(said, str) else said
     if isinstance(raw, bytes) and raw.strip() and b"\n" not in raw:
         return raw, None
-    kept = (
-        {"base64": base64.b64encode(raw).decode()}
-        if isinstance(raw, bytes)
-        else sql_value(packed if said is None else said)
-    )
+    kept = sql_value(raw if isinstance(raw, bytes) or said is not None else packed)
     return orjson.dumps({"type": "unreadable_row", "seq": str(sql_value(row["seq"])), "row": kept}), why_not

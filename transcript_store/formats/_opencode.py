@@ -1,15 +1,15 @@
-"""OpenCode, and Kilo and MiMoCode, which descend from it: one database with all sessions, or a JSON file for each message and part.
+"""OpenCode, and its descendants Kilo and MiMoCode: one database with all sessions, or a JSON file for each message and part.
 
-* version 1: ``session``, ``message``, ``part``; a call and its result are one part, and what the program updates later it updates in
-  place. Before 1.2 the same objects were files below ``storage/``, which are read as these tables.
-* version 2: ``session_v2`` alone tells it (``session_message`` stands empty in late databases of version 1). A session that was taken
-  over keeps what the migration dropped in the tables of version 1, under the same ids: both are read, version 1 first.
+* version 1: ``session``, ``message``, ``part``; a call and its result are one part, which the program updates in place. Before 1.2
+  the same objects were files below ``storage/``, which are read as these tables.
+* version 2: only ``session_v2`` identifies it (late databases of version 1 have an empty ``session_message``). A migrated session
+  keeps what the migration dropped in the tables of version 1, under the same ids: both are read, version 1 first.
 * ``export``: ``{"info", "messages": [{"info", "parts"}]}``, which ``import`` takes too.
 
-A line is a message with its parts. ``summary`` of a user's message (whole patches, which the program writes much later) and the note
-that an old result is not sent any more are left out of it: they would make the message another one.
+A line is a message with its parts. It leaves out ``summary`` of a user's message (patches, which the program writes much later) and
+the note that an old result is no longer sent: both would change the line.
 
-Source: OpenCode 1.18.33 and Kilo 7.7.7, as they were run; of version 2 OpenCode's ``packages/schema/src/session-message.ts`` and
+Source: OpenCode 1.18.33 and Kilo 7.7.7, which were run; of version 2 OpenCode's ``packages/schema/src/session-message.ts`` and
 getagentseal/codeburn#1293.
 """
 
@@ -23,25 +23,18 @@ from functools import partial
 from typing import Any
 
 from transcript_store.formats._arranging import FORMS
-from transcript_store.formats._document import (
-    Json,
-    count_member,
-    first_text,
-    labels,
-    obj,
-    text_member,
-    time_member,
-    time_of_member,
-)
-from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Text
+from transcript_store.formats._blocks import Text
+from transcript_store.formats._facts import facts_of
+from transcript_store.formats._members import Json, count_member, first_text, obj, text_member
+from transcript_store.formats._neutral import Form, Losses, NeutralMessage
 from transcript_store.formats._neutral_lines import NeutralLine, neutral_records
 from transcript_store.formats._opencode_parts import about_stored_reply, asked_in, form_of, provider_in, replied_in
 from transcript_store.formats._opencode_stored import StoredMessage, StoredSession, exported_session, stored_sessions
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, SourceHead
-from transcript_store.formats._replay import Allowance
-from transcript_store.formats._rows import NOTHING, json_column, rows_of
-from transcript_store.formats._scaffolding import marked
-from transcript_store.formats._trees import left_finding
+from transcript_store.formats._replay import Allowance, Replay
+from transcript_store.formats._rows import NOTHING, is_file_source, json_column, rows_of
+from transcript_store.formats._scaffolding import marked, marked_summary
+from transcript_store.formats._times import time_in_ms, time_of_member
 from transcript_store.messages import provider_family
 
 _UNTITLED = re.compile(r"(New|Child) session - \d{4}-\d\d-\d\dT")
@@ -59,8 +52,7 @@ class OpenCode:
         return _written_by(head) == self.name
 
     def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
-        is_document = source.size or not hasattr(source, "columns")
-        for session in exported_session(source) if is_document else stored_sessions(source, skip):
+        for session in exported_session(source) if is_file_source(source) else stored_sessions(source, skip):
             yield self._plan(session)
 
     def session_stamps(self, source: Any) -> dict[str, str]:
@@ -102,31 +94,26 @@ class OpenCode:
         generations, left = _generations(session)
         records = (record for lines in generations for record in neutral_records(lines, form, losses))
         speaks = sum(record.message is not None for record in records) > 0
-        title, updated = text_member(about.get("title")) or "", _time(about.get("time_updated"))
-        return SessionPlan(
-            format=self.name,
+        title, updated = text_member(about.get("title")) or "", time_in_ms(about.get("time_updated"))
+        facts = facts_of(
             session=str(about["id"]),
-            lines=len(session.messages) + len(session.before),
-            generations=tuple(partial(_records, lines, form) for lines in generations),
-            version=text_member(about.get("version")),
-            provider=provider if speaks else None,
+            version=about.get("version"),
             model=next((found for one in replies if (found := about_stored_reply(one.data).get("model"))), None),
-            labels=labels(
-                title=None if _UNTITLED.match(title) else title,
-                cwd=about.get("directory"),
-                part_of=about.get("parent_id"),
-                forked_from=about.get("fork_session_id"),
-                archived=_time(about.get("time_archived")),
-            ),
-            findings=(*session.findings, *left_finding(left)),
-            losses=losses.found(),
-            is_exported=about.get("slug") == exported_slug([one.id for one in session.messages]),
-            edition=(edited, "") if (edited := time_of_member(updated)) else None,
+            title=None if _UNTITLED.match(title) else title,
+            cwd=about.get("directory"),
+            part_of=about.get("parent_id"),
+            forked_from=about.get("fork_session_id"),
+            archived=time_in_ms(about.get("time_archived")),
         )
+        said = Replay(tuple(partial(_records, lines, form) for lines in generations), tuple(session.findings))
+        more: Json = {"is_exported": about.get("slug") == exported_slug([one.id for one in session.messages])}
+        more["edition"] = (edited, "") if (edited := time_of_member(updated)) else None
+        count = len(session.messages) + len(session.before)
+        return facts.plan(self.name, count, said, provider if speaks else None, losses, left=left, **more)
 
 
 class Kilo(OpenCode):
-    """Reads the sessions of Kilo, whose version 7 writes OpenCode's tables."""
+    """Reads the sessions of Kilo, which writes OpenCode's tables from version 7 on."""
 
     name = "kilo"
 
@@ -153,21 +140,17 @@ def exported_slug(messages: list[str]) -> str:
     return f"transcript-store-{hashlib.sha256('/'.join(messages).encode()).hexdigest()[:16]}"
 
 
-def _time(milliseconds: object) -> str | None:
-    return time_member(milliseconds, per_second=1000)
-
-
 def _records(lines: list[NeutralLine], form: Form) -> Iterator[PlannedRecord]:
     return neutral_records(lines, form, Losses())
 
 
 def _generations(session: StoredSession) -> tuple[list[list[NeutralLine]], int]:
-    """The lines, cut where a compaction begins, and how many messages were taken back and are still there."""
+    """The lines, split at compactions, and the number of messages that were taken back and still exist."""
     revert = session.about.get("revert")
     reverted = obj(revert if isinstance(revert, dict) else json_column(revert)[0]).get("messageID")
     summarized = {one.data.get("parentID") for one in session.messages if _is_summary(one)}
     places = {one.id: place for place, one in enumerate(session.messages)}
-    allowance, is_left, left = Allowance(_Nothing()), False, 0
+    allowance, is_left, left = Allowance(), False, 0  # the size of a database is not that of a session
     found: list[list[NeutralLine]] = [[NeutralLine([line]) for line in session.before]]
     so_far: list[NeutralLine] = []
     kept: list[NeutralLine] = []
@@ -187,19 +170,10 @@ def _generations(session: StoredSession) -> tuple[list[list[NeutralLine]], int]:
                 kept = []
         found[-1].append(one)
         so_far.append(one)
-        if kept and (_is_summary(message) or message.kind == "compaction"):  # it stands behind the summary
+        if kept and (_is_summary(message) or message.kind == "compaction"):  # it follows the summary
             found[-1] += kept
             kept = []
     return found if found[0] or len(found) == 1 else found[1:], left
-
-
-class _Nothing:
-    """The size of a database is not that of a session."""
-
-    name, size = "", 0
-
-    def read(self, _offset: int, _size: int) -> bytes:
-        return b""
 
 
 def _is_summary(message: StoredMessage) -> bool:
@@ -208,7 +182,7 @@ def _is_summary(message: StoredMessage) -> bool:
 
 
 def _said(message: StoredMessage, *, is_orphan: bool) -> NeutralLine:
-    """What a message says to a model; nothing if it only says something of the session."""
+    """The messages of a row; none if it is only about the session."""
     data, parts, said = message.data, message.parts, text_member(message.data.get("text"))
     found: list[tuple[NeutralMessage, Json]] = []
     if is_orphan:
@@ -225,10 +199,10 @@ def _said(message: StoredMessage, *, is_orphan: bool) -> NeutralLine:
         output = first_text(data.get("output"), *obj(data.get("output")).values()) or ""
         found = [(NeutralMessage("user", (Text(f"Ran `{command}`\n{output}"),)), marked(f"! {command}"))]
     elif message.kind == "compaction" and data.get("status") in (None, "completed"):
-        pieces = (text_member(data.get("summary")), text_member(data.get("recent")))
+        pieces = text_member(data.get("summary")), text_member(data.get("recent"))
         blocks = tuple(Text(piece) for piece in pieces if piece) if pieces[0] else ()
-        found = [(NeutralMessage("user", blocks), {"compaction": True, **marked("", is_said=True)})]
+        found = [(NeutralMessage("user", blocks), marked_summary())]
     elif message.kind in ("synthetic", "skill", "system") and said:
         found = [(NeutralMessage("user", (Text(said),)), marked("", is_said=message.kind != "system"))]
-    at = _time(obj(data.get("time")).get("created", message.created))
+    at = time_in_ms(obj(data.get("time")).get("created", message.created))
     return NeutralLine([message.line], [one for one in found if one[0].blocks], at)

@@ -1,6 +1,7 @@
-"""OpenCode's parts → blocks of neutral form: those of version 1 (a row of ``part``) and those of version 2 (an item of ``content``).
+"""OpenCode's parts → blocks of neutral form: those of version 1 (a row of ``part``) and those of version 2 (an item of
+``content``).
 
-A tool's part holds its call and its result: ``state`` says how far it came. Names that differ are read side by side: ``callID`` and
+A tool's part has its call and its result; ``state`` tells its progress. Names that differ are read side by side: ``callID`` and
 ``id``, ``output`` and ``content``, ``metadata`` and ``native``.
 """
 
@@ -9,19 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from transcript_store.formats._document import Json, count_member, first_text, obj, present, text_member
-from transcript_store.formats._neutral import (
-    Block,
-    Call,
-    Media,
-    NeutralMessage,
-    Result,
-    Text,
-    Thinking,
-    arguments_of,
-    media_at,
+from transcript_store.formats._blocks import Block, Call, Media, Result, Text, Thinking
+from transcript_store.formats._members import (
+    Json,
+    count_member,
+    first_text,
+    obj,
     objects,
+    present,
+    text_in,
+    text_member,
 )
+from transcript_store.formats._neutral import NeutralMessage, arguments_of, media_at
 from transcript_store.formats._neutral_lines import form_by_name
 from transcript_store.messages import as_text, cost_in
 
@@ -29,13 +29,13 @@ ASKED = "What did we do so far?"
 """What OpenCode itself sends in the place of a part ``compaction``, before the summary (1.18)."""
 _UNDER_WAY = ("pending", "running", "streaming")
 _READ_OUT = ("text/plain", "application/x-directory")
-"""A file of these kinds stands beside its content, which is a text of its own."""
+"""The content of a file of these kinds is a text part of its own."""
 
 
 def form_of(data: Json, parts: Iterable[Json]) -> str:
-    """Whose form a reply has: what its provider signed says so for certain, the provider's name for most."""
+    """The form of a reply: a signature proves it, else the provider's name decides."""
     for part in parts:
-        signed = obj(part.get("metadata")) or obj(part.get("native")) or obj(part.get("state"))
+        signed = _signed(part)
         if "anthropic" in signed:
             return "claude"
         if "google" in signed or "vertex" in signed:
@@ -45,13 +45,18 @@ def form_of(data: Json, parts: Iterable[Json]) -> str:
     return form_by_name("", provider_in(data), named)
 
 
+def _signed(part: Json) -> Json:
+    """The member with the provider's signature."""
+    return obj(part.get("metadata")) or obj(part.get("native")) or obj(part.get("state"))
+
+
 def provider_in(data: Json) -> str:
     """The name that the user gave the provider of a reply."""
     return first_text(data.get("providerID"), obj(data.get("model")).get("providerID")) or ""
 
 
 def asked_in(parts: list[Json]) -> tuple[NeutralMessage, str | None]:
-    """What a user's message says, and what of it the user typed; None if that is all of it."""
+    """The user's message, and the part that the user typed; None for all of it."""
     blocks: list[Block] = []
     typed: list[str] = []
     added = False
@@ -71,7 +76,7 @@ def asked_in(parts: list[Json]) -> tuple[NeutralMessage, str | None]:
 
 
 def replied_in(parts: list[Json], form: str) -> Iterator[NeutralMessage]:
-    """What a reply says, and the results of its calls: one reply for each step, for early versions have several in a message."""
+    """The reply and its results: one reply per step, because early versions store several in a message."""
     said: list[Block] = []
     results: list[Block] = []
     for part in [*parts, {"type": "step-start"}]:
@@ -114,27 +119,20 @@ def about_stored_reply(data: Json) -> Json:
 
 
 def _thinking(part: Json, form: str) -> Thinking:
-    said, signed = (
-        text_member(part.get("text")) or "",
-        obj(part.get("metadata")) or obj(part.get("native")) or obj(part.get("state")),
-    )
+    said, signed = text_in(part, "text"), _signed(part)
     claude, google = obj(signed.get("anthropic")), obj(signed.get("google")) or obj(signed.get("vertex"))
     if hidden := text_member(claude.get("redactedData")):
         return Thinking("", hidden, redacted=True, provider="claude")
     if signature := text_member(google.get("thoughtSignature")):
         own = {"text": said, "thought": True, "thoughtSignature": signature}
         return Thinking(said, signature, own=own, provider="gemini")
-    return Thinking(
-        said, text_member(claude.get("signature")) or "", provider="openai" if form.startswith("openai") else form
-    )
+    return Thinking(said, text_in(claude, "signature"), provider="openai" if form.startswith("openai") else form)
 
 
 def _tool(part: Json) -> tuple[Call, Result | None]:
     state = obj(part.get("state"))
-    number, name = (
-        first_text(part.get("callID"), part.get("id")) or "",
-        first_text(part.get("tool"), part.get("name")) or "",
-    )
+    number = first_text(part.get("callID"), part.get("id")) or ""
+    name = first_text(part.get("tool"), part.get("name")) or ""
     given = arguments_of(state.get("input"))
     call, status = Call(number, name, given), state.get("status")
     if status in _UNDER_WAY or status is None:
@@ -156,7 +154,7 @@ def _tool(part: Json) -> tuple[Call, Result | None]:
 
 
 def _media(part: Json) -> Media:
-    """A file that came along. Its path on that machine says nothing to anybody else: it is no address."""
+    """An attached file. Its path is on the user's machine, so it is not an address."""
     kind = first_text(part.get("mime"), part.get("mediaType")) or "image/*"
     if data := text_member(part.get("data")):
         return Media(kind, data)

@@ -1,4 +1,4 @@
-"""Where OpenCode's messages stand: in the rows of both versions, or in an exported document. ``_opencode`` says what they mean."""
+"""OpenCode's messages in the rows of both versions, or in an exported document. ``_opencode`` interprets them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from transcript_store.formats._document import LONGEST_BYTES, Json, Span, obj, pieces_within, read_all, text_member
+from transcript_store.formats._document import LONGEST_BYTES, Span, pieces_within, read_all
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import objects
+from transcript_store.formats._members import Json, obj, objects, text_member
 from transcript_store.formats._plan import ImportFinding
-from transcript_store.formats._rows import json_column, row_line, rows_of, sql_value
+from transcript_store.formats._rows import column_names, json_column, row_line, rows_of, sql_value
 from transcript_store.messages import as_text
 
-_SESSION = (
-    *("id", "parent_id", "fork_session_id", "directory", "title", "version", "revert", "slug"),
-    *("time_created", "time_updated", "time_archived"),
+_SESSION = column_names(
+    "id parent_id fork_session_id directory title version revert slug time_created time_updated time_archived"
 )
 _FORK = re.compile(r" \(fork #\d+\)\Z")
 
@@ -40,7 +39,7 @@ class StoredSession:
     about: Json
     messages: list[StoredMessage] = field(default_factory=list)
     before: list[SourceLine] = field(default_factory=list)
-    """Of a document: what stands before its messages."""
+    """The part of a document before its messages."""
     findings: list[ImportFinding] = field(default_factory=list)
 
 
@@ -74,34 +73,29 @@ def _messages(
     tables: Any, session: object, findings: list[ImportFinding], most: int | None = None
 ) -> Iterator[StoredMessage]:
     """The messages of a session: those of version 1, then those of version 2 that are not among them."""
-    columns = ("id", "time_created", "data")
-    where = {"session_id": session}
-    first = sorted(
-        rows_of(tables, "message", columns, ("time_created", "id"), where), key=lambda row: _ascending(row["id"])
-    )
+    known, where = ("id", "time_created", "data"), {"session_id": session}
+    first = sorted(rows_of(tables, "message", known, ("time_created", "id"), where), key=_ascending)
     has_session = "session_id" in tables.columns("part")
     parts: dict[object, list[Json]] = defaultdict(list)
-    for row in (
-        rows_of(tables, "part", ("id", "message_id", "data"), ("id",), where) if has_session and most is None else ()
-    ):
-        parts[row["message_id"]].append(row)
+    if has_session and most is None:
+        for row in rows_of(tables, "part", ("id", "message_id", "data"), ("id",), where):
+            parts[row["message_id"]].append(row)
     number = 0
     for number, row in enumerate(islice(first, most), 1):
         if not has_session:
             parts[row["id"]] = list(rows_of(tables, "part", ("id", "data"), ("id",), {"message_id": row["id"]}))
-        yield _message(
-            number, row, None, sorted(parts.pop(row["id"], ()), key=lambda row: _ascending(row["id"])), findings
-        )
-    known = {row["id"] for row in first}
+        yield _message(number, row, None, sorted(parts.pop(row["id"], ()), key=_ascending), findings)
+    seen = {row["id"] for row in first}
     if tables.columns("session_v2"):
-        for row in rows_of(tables, "session_message", (*columns, "type"), ("seq",), where):
-            if row["id"] not in known:
+        for row in rows_of(tables, "session_message", (*known, "type"), ("seq",), where):
+            if row["id"] not in seen:
                 number += 1
                 yield _message(number, row, str(row["type"]), (), findings)
 
 
-def _ascending(key: object) -> str:
-    """The program's ids ascend with time; those of files that others wrote stay as they stand."""
+def _ascending(row: Json) -> str:
+    """By the id: the program's ids ascend with time. Rows with other ids keep their order."""
+    key = row["id"]
     return key if isinstance(key, str) and re.match(r"(msg|prt)_[0-9a-f]{12}", key) else ""
 
 
@@ -120,31 +114,27 @@ def _message(
     if kind is None:
         data["role"] = kind = text_member(data.get("role")) or "unreadable"
         kept["parts"] = found
+        # The program adds the patches to a prompt long after it: they would change a line that is on record.
         if kind == "user" and kept["data"] is not row["data"]:
             kept["data"] = {name: member for name, member in kept["data"].items() if name != "summary"}
     parts = [one for one in found if isinstance(one, dict)] or _of_second_version(kind, data)
     try:
         line = row_line(number, kept)
     except RecursionError:  # nested nearly as deep as JSON may be
-        line, parts, kind = (
-            row_line(number, {"id": row["id"], "data": as_text(sql_value(row["data"]))}),
-            [],
-            "unreadable",
-        )
+        line, parts = row_line(number, {"id": row["id"], "data": as_text(sql_value(row["data"]))}), []
+        kind = "unreadable"
     return StoredMessage(str(row["id"]), kind, data, parts, line, row["time_created"])
 
 
 def _of_second_version(kind: str, data: Json) -> list[Json]:
     if kind == "user" and text_member(data.get("text")):
-        return [
-            {"type": "text", "text": data["text"]},
-            *({**one, "type": "file"} for one in objects(data.get("files"))),
-        ]
+        files = ({**one, "type": "file"} for one in objects(data.get("files")))
+        return [{"type": "text", "text": data["text"]}, *files]
     return objects(data.get("content"))
 
 
 def _without_note(part: Json) -> Json:
-    """The part without the mark that its old result is not sent any more: it is set on what was said long ago."""
+    """The part without the note that its old result is no longer sent: the program sets it long after the message."""
     time = obj(obj(part.get("state")).get("time"))
     if "compacted" not in time:
         return part
@@ -153,7 +143,7 @@ def _without_note(part: Json) -> Json:
 
 
 def exported_session(source: Any) -> Iterator[StoredSession]:
-    """The session of a document: its first line is what stands before the messages."""
+    """The session of a document; its first line is everything before the messages."""
     raw = read_all(source, Span(0, min(source.size, LONGEST_BYTES)))
     if not raw:
         return
@@ -161,23 +151,15 @@ def exported_session(source: Any) -> Iterator[StoredSession]:
     document = document or {}
     messages, pieces = objects(document.get("messages")), pieces_within(raw, "messages")
     info, times = obj(document.get("info")), obj(obj(document.get("info")).get("time"))
-    names = {
-        "parentID": "parent_id",
-        "directory": "directory",
-        "title": "title",
-        "version": "version",
-        "revert": "revert",
-    }
-    about = {ours: info[theirs] for theirs, ours in names.items() if theirs in info}
+    about: Json = {name: info[name] for name in ("directory", "title", "version", "revert") if name in info}
+    about |= {"parent_id": info["parentID"]} if "parentID" in info else {}
     about |= {f"time_{name}": times[name] for name in ("updated", "archived") if name in times}
     number = text_member(info.get("id")) or hashlib.sha256(raw[:65536]).hexdigest()
-    session = StoredSession(
-        {**about, "id": number}, findings=[ImportFinding(*why_not, 1, 0)] if why_not is not None else []
-    )
+    session = StoredSession({**about, "id": number})
+    session.findings += [ImportFinding(*why_not, 1, 0)] if why_not is not None else []
     if source.size > LONGEST_BYTES:
-        session.findings.append(
-            ImportFinding("too-long", f"a document longer than {LONGEST_BYTES:,} bytes was left out", 1, 0)
-        )
+        message = f"a document longer than {LONGEST_BYTES:,} bytes was left out"
+        session.findings.append(ImportFinding("too-long", message, 1, 0))
         session.before = [SourceLine(1, 0, b"", None)]
     elif len(pieces) != 1 + len(messages):
         session.before = [SourceLine(1, 0, raw, None)]

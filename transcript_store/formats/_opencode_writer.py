@@ -9,26 +9,14 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
 
 from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.formats._arranging import form_family
-from transcript_store.formats._document import Json, obj
-from transcript_store.formats._neutral import (
-    Block,
-    Call,
-    Losses,
-    Media,
-    NeutralMessage,
-    Other,
-    Result,
-    Role,
-    Text,
-    Thinking,
-    text_in,
-)
+from transcript_store.formats._blocks import Block, Call, Media, Other, Result, Text, Thinking
+from transcript_store.formats._members import Json, obj, text_in
+from transcript_store.formats._neutral import Losses, NeutralMessage, Role
 from transcript_store.formats._opencode import exported_slug
-from transcript_store.formats._outgoing import OutgoingRecord, arranged_records
+from transcript_store.formats._outgoing import ProgramForm, arranged_records
 from transcript_store.formats._plan import WrittenSession
 from transcript_store.messages import tokens_in
 
@@ -37,16 +25,10 @@ _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _LONGEST_TITLE = 200
 
 
-class PartsForm:
-    """What OpenCode's parts have a place for. Whose thinking it is its metadata says, so it is kept whoever thought it."""
+class PartsForm(ProgramForm):
+    """The form of OpenCode's parts. Their metadata names the provider of thinking, so all thinking is kept."""
 
     name = "opencode"
-    alternates = False
-    marks_failures = True
-    id_length = 64
-
-    def turn_of(self, message: dict[str, Any]) -> NeutralMessage:
-        raise NotImplementedError("_opencode_parts reads them: they stand in rows")
 
     def holds(self, block: Block, role: Role) -> bool:
         if isinstance(block, Thinking):
@@ -54,9 +36,6 @@ class PartsForm:
         if isinstance(block, Media):
             return role == "user" and block.data_url is not None and block.data is not None
         return not isinstance(block, Other)
-
-    def messages_of(self, turn: NeutralMessage) -> Sequence[dict[str, Any]]:
-        raise NotImplementedError("a call and its result are one part, though two turns say them")
 
 
 class OpenCodeWriter:
@@ -70,12 +49,10 @@ class OpenCodeWriter:
     ) -> WrittenSession:
         """See :class:`formats.Writer`."""
         losses = Losses()
-        said, arranged = arranged_records(records, metadata, PartsForm(), losses)
-        if not arranged.turns:
-            raise ValueError("the conversation has no message that could be sent")
-        document = _Document(session, self.agent, cwd, metadata, said[0].at if said else now)
-        for turn, origins in zip(arranged.turns, arranged.origins, strict=True):
-            document.add(turn, said[origins[0]] if origins else None)
+        turns = arranged_records(records, metadata, PartsForm(), losses, now)
+        document = _Document(session, self.agent, cwd, metadata, turns[0][2])
+        for turn in turns:
+            document.add(*turn)
         title = metadata.labels.get("title") or " ".join(document.prompt.split())[:_LONGEST_TITLE] or "Imported"
         times = {"created": document.began, "updated": document.at}
         info = {"id": document.id, "slug": document.slug, "projectID": "global", "directory": cwd, "title": title}
@@ -110,14 +87,14 @@ class _Document:
         """By which an import knows the session again, and leaves it alone as long as nothing is added to it."""
         return exported_slug([message["info"]["id"] for message in self.messages])
 
-    def add(self, turn: NeutralMessage, origin: OutgoingRecord | None) -> None:
-        self.at = max(self.at, self.at if origin is None else _milliseconds(origin.at))
+    def add(self, turn: NeutralMessage, extra: Json, at: str) -> None:
+        self.at = max(self.at, _milliseconds(at))
         for block in turn.blocks:
             if isinstance(block, Result) and (part := self._calls.pop(block.id, None)) is not None:
                 part["state"] = self._state(part, block)
         blocks = [block for block in turn.blocks if not isinstance(block, Result)]
         if blocks and turn.role == "assistant":
-            self._reply(blocks, origin)
+            self._reply(blocks, extra)
         elif blocks:
             self._prompt(blocks)
 
@@ -125,20 +102,14 @@ class _Document:
         self._asked = number = self._id("msg")
         self.prompt = self.prompt or next((block.text for block in blocks if isinstance(block, Text)), "")
         model = {"providerID": self._provider(), "modelID": self._metadata.model or "unknown"}
-        info = {
-            "id": number,
-            "sessionID": self.id,
-            "role": "user",
-            "time": {"created": self.at},
-            "agent": self._agent,
-            "model": model,
-        }
+        info = {"id": number, "sessionID": self.id, "role": "user", "time": {"created": self.at}}
+        info |= {"agent": self._agent, "model": model}
         self.messages.append({"info": info, "parts": [self._part(number, block) for block in blocks]})
 
-    def _reply(self, blocks: Sequence[Block], origin: OutgoingRecord | None) -> None:
-        number, extra = self._id("msg"), {} if origin is None else origin.extra
-        tokens = tokens_in(obj(extra.get("usage")))
+    def _reply(self, blocks: Sequence[Block], extra: Json) -> None:
+        number, tokens = self._id("msg"), tokens_in(obj(extra.get("usage")))
         calls = any(isinstance(block, Call) for block in blocks)
+        counts = {"input": tokens.input or 0, "output": tokens.output or 0, "reasoning": 0}
         info = {
             "id": number,
             "sessionID": self.id,
@@ -148,12 +119,7 @@ class _Document:
             "agent": self._agent,
             "path": {"cwd": self._cwd, "root": self._cwd},
             "cost": 0,
-            "tokens": {
-                "input": tokens.input or 0,
-                "output": tokens.output or 0,
-                "reasoning": 0,
-                "cache": {"read": 0, "write": 0},
-            },
+            "tokens": {**counts, "cache": {"read": 0, "write": 0}},
             "modelID": text_in(extra, "model") or self._metadata.model or "unknown",
             "providerID": self._provider(),
             "time": {"created": self.at, "completed": self.at},

@@ -1,14 +1,15 @@
-"""OpenHands: ``conversations/<id>/events/event-NNNNN-<uuid>.json``, an event a file, which ``sources`` gives as a line each.
+"""OpenHands: ``conversations/<id>/events/event-NNNNN-<uuid>.json``, an event per file, which ``sources`` returns as lines.
 
-* ``MessageEvent``: what the user or the agent says. ``extended_content`` is what the program added to a prompt.
+* ``MessageEvent``: a message of the user or the agent. ``extended_content`` is the program's addition to a prompt.
 * ``ActionEvent``: a call. Those of one reply have its ``llm_response_id``, and only the first has the thought.
-* ``ObservationEvent``, ``AgentErrorEvent``, ``UserRejectObservation``: the result of the call ``tool_call_id``, in the order of completion.
-* ``Condensation``: the events that are forgotten, and a summary of them: a new generation.
+* ``ObservationEvent``, ``AgentErrorEvent``, ``UserRejectObservation``: the result of the call ``tool_call_id``, in the order of
+  completion.
+* ``Condensation``: the ids of forgotten events, and a summary of them: a new generation.
 
-The final answer is the argument of the call ``finish``, and its result; no other event has it. ``base_state.json`` beside the events has
-the id, the folder, the model of today, and the tokens of each reply.
+The final answer is only in the call ``finish`` and its result. ``base_state.json`` beside the events has the id, the folder, the
+current model, and the tokens of each reply.
 
-Source: openhands-sdk 1.21.0, as the CLI 1.16.0 wrote it; condensations by its source alone.
+Source: openhands-sdk 1.21.0, in files of the CLI 1.16.0; condensations from its source alone.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from transcript_store.formats._dialogue import PROVIDER, Dialogue, thinking
-from transcript_store.formats._document import Json, count_member, labels, obj, text_member
+from transcript_store.formats._blocks import Block, Call, Media, Result, Text
+from transcript_store.formats._dialogue import Dialogue, thinking
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._neutral import Block, Call, Media, Result, Text, arguments_of, objects, text_in
+from transcript_store.formats._members import Json, count_member, counts_of, obj, objects, text_in, text_member
+from transcript_store.formats._neutral import arguments_of, media_at
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps, replayed
 from transcript_store.formats._rows import object_beside
-from transcript_store.formats._scaffolding import marked
+from transcript_store.formats._scaffolding import marked, marked_summary
 
 _KINDS = frozenset({"SystemPromptEvent", "MessageEvent", "ActionEvent", "ObservationEvent", "AgentErrorEvent"})
 _ANSWERS = ("ObservationEvent", "AgentErrorEvent", "UserRejectObservation")
@@ -45,26 +48,18 @@ class OpenHands:
         said = replayed(source, session.walk(lines), lambda: _Events(state).walk(SourceLines(source)))
         if not lines.count:
             return
-        yield SessionPlan(
-            format=self.name,
+        facts = facts_of(
             session=text_member(state.get("id")) or session.first,
-            lines=lines.count,
-            generations=said.generations,
-            provider=PROVIDER if session.dialogue.speaks else None,
-            model=text_member(obj(obj(state.get("agent")).get("llm")).get("model")),
-            system_prompt=session.prompt or None,
-            labels=labels(
-                cwd=obj(state.get("workspace")).get("working_dir"),
-                part_of=object_beside(source, "../../base_state.json").get("id"),
-            ),
-            findings=(*lines.findings, *said.findings),
-            losses=session.dialogue.losses.found(),
-            tail=lines.tail,
+            model=obj(obj(state.get("agent")).get("llm")).get("model"),
+            system_prompt=session.prompt,
+            cwd=obj(state.get("workspace")).get("working_dir"),
+            part_of=object_beside(source, "../../base_state.json").get("id"),
         )
+        yield facts.plan(self.name, lines, said, session.dialogue.provider, session.dialogue.losses)
 
 
 class _Events:
-    """What is known of a conversation as its events are read, and what of it is in force."""
+    """The state of a conversation while its events are read."""
 
     def __init__(self, state: Json) -> None:
         metrics = obj(obj(obj(state.get("stats")).get("usage_to_metrics")).get("agent"))
@@ -114,9 +109,8 @@ class _Events:
 
     def _reply(self, line: SourceLine, value: Json, blocks: list[Block], at: str | None) -> None:
         response = text_member(value.get("llm_response_id"))
-        usage = self._usage.get(response or "")
-        extra = {"response_id": response, "usage": usage}
-        self.dialogue.reply(blocks, line, at, {name: one for name, one in extra.items() if one}, key=response)
+        about = {"response_id": response, "usage": self._usage.get(response or "")}
+        self.dialogue.reply(blocks, line, at, about, key=response)
 
     def _condense(self, line: SourceLine, value: Json, at: str | None) -> Steps:
         yield from self._said()
@@ -128,13 +122,9 @@ class _Events:
         yield Restart(carried=lambda: [draft.carried() for draft in before])
         self._context = before
         summary = text_member(value.get("summary"))
-        self.dialogue.user(
-            [Text(summary)] if summary else [], line, at, {**marked("", is_said=True), "compaction": True}
-        )
+        self.dialogue.user([Text(summary)] if summary else [], line, at, marked_summary())
         yield from self._said()
-        for draft in after:
-            kept = Draft(draft.message, draft.extra, draft.at)
-            yield kept
+        yield from (Draft(draft.message, draft.extra, draft.at) for draft in after)
         self._context += after
 
 
@@ -160,31 +150,20 @@ def _blocks(content: Any) -> list[Block]:
         if text_in(one, "text"):
             found.append(Text(one["text"]))
         urls = one.get("image_urls")
-        found += [_image(url) for url in (urls if isinstance(urls, list) else ()) if isinstance(url, str)]
+        urls = urls if isinstance(urls, list) else ()
+        found += [media_at(url, own={}, provider="") for url in urls if isinstance(url, str)]
     return found
-
-
-def _image(url: str) -> Media:
-    head, comma, data = url.partition(";base64,")
-    is_data = bool(comma) and head.startswith("data:")
-    return Media(head.removeprefix("data:"), data) if is_data else Media("image/*", url=url)
 
 
 def _result(value: Json) -> Result:
     observation = obj(value.get("observation"))
-    said = _blocks(observation.get("content"))
-    if not said:
-        said = [Text(text_in(value, "error", "rejection_reason"))]
+    said = _blocks(observation.get("content")) or [Text(text_in(value, "error", "rejection_reason"))]
     failed = value.get("kind") != "ObservationEvent" or observation.get("is_error") is True
     content = tuple(block for block in said if isinstance(block, (Text, Media)))
     return Result(_id(value), text_in(value, "tool_name"), content, failed=failed)
 
 
 def _counts(usage: Json) -> Json:
-    counts = {
-        name: usage[name]
-        for name in ("prompt_tokens", "completion_tokens")
-        if count_member(usage.get(name)) is not None
-    }
+    counts = counts_of(usage, {"prompt_tokens": "prompt_tokens", "completion_tokens": "completion_tokens"})
     cached = count_member(usage.get("cache_read_tokens"))
     return {**counts, **({"prompt_tokens_details": {"cached_tokens": cached}} if cached else {})}

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from transcript_store.formats._document import Json
+from transcript_store.formats._members import Json
 
 WHOLE, SET, PUSH, DELETE = range(4)
 _DEEPEST = 64
 
 
 def is_operation(value: Json) -> bool:
-    """Whether it is one of the four, by its members."""
+    """True if it is one of the four, by its members."""
     kind, path = value.get("kind"), value.get("k")
     if type(kind) is not int or not WHOLE <= kind <= DELETE:
         return False

@@ -1,19 +1,21 @@
-"""What a writer of another program's sessions needs of a conversation: messages in that program's form, each with its time."""
+"""Shared by the writers of other programs' sessions: the messages of a conversation in a program's form, each with its time."""
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from transcript_store.conversation import ConversationMetadata, Record
-from transcript_store.formats._arranging import Arranged, arranged_for, messages_of, to_neutral
-from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Result
+from transcript_store.formats._arranging import arranged_for, messages_of, to_neutral
+from transcript_store.formats._blocks import Block, Result
+from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Role
 from transcript_store.formats._plan import Loss
 
-_ITS_OWN = "what a program said of its surroundings stays here: the other program says its own"
+_MadeT = TypeVar("_MadeT")
+_ITS_OWN = "what a program wrote about its surroundings stays here: the other program writes its own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +23,26 @@ class OutgoingConversation:
     """A conversation in a provider's form."""
 
     messages: tuple[tuple[dict[str, Any], str], ...]
-    """Each with the time of the record that it was made of; of the one before, if it was made up."""
+    """Each with the time of its record; an added one has the time of the message before."""
     losses: tuple[Loss, ...]
+
+
+class ProgramForm:
+    """Base class for the form of a program that is only written. Override ``messages_of`` if a turn is a list of messages there."""
+
+    name: str
+    alternates = False
+    marks_failures = True
+    id_length = 64
+
+    def turn_of(self, message: dict[str, Any]) -> NeutralMessage:
+        raise NotImplementedError("the program's reader reads its files")
+
+    def holds(self, block: Block, role: Role) -> bool:
+        raise NotImplementedError
+
+    def messages_of(self, turn: NeutralMessage) -> Sequence[dict[str, Any]]:
+        raise NotImplementedError("a turn is not a list of messages there")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +57,7 @@ class OutgoingRecord:
 def outgoing_records(
     records: Iterable[Record], metadata: ConversationMetadata, losses: Losses, *, keeps_prompt: bool = False
 ) -> list[OutgoingRecord]:
-    """What is said in a conversation. What stays behind whoever it is handed to is counted."""
+    """The messages of a conversation. Everything else stays here, and is counted as a loss."""
     found: list[OutgoingRecord] = []
     for record in records:
         if record.message is None:
@@ -60,7 +80,7 @@ def outgoing_records(
 def handed(
     records: Iterable[Record], metadata: ConversationMetadata, form: str, now: str, *, keeps_prompt: bool = False
 ) -> OutgoingConversation:
-    """The records' messages as this form has them.
+    """The records' messages in this form.
 
     Raises:
         ValueError: there is no message.
@@ -68,19 +88,31 @@ def handed(
     losses = Losses()
     said = outgoing_records(records, metadata, losses, keeps_prompt=keeps_prompt)
     found = messages_of(turns_said(said, metadata.provider or "openai"), form)
-    if not found.messages:
-        raise ValueError("the conversation has no message that could be sent")
     losses.add(found.losses)
-    timed: list[tuple[dict[str, Any], str]] = []
-    at = said[0].at if said else now
-    for message, origin in zip(found.messages, found.origins, strict=True):
-        at = said[origin[0]].at if origin else at
-        timed.append((message, at))
-    return OutgoingConversation(tuple(timed), losses.found())
+    timed = timed_records(found.messages, found.origins, said, now)
+    return OutgoingConversation(tuple((message, at) for message, _, at in timed), losses.found())
+
+
+def timed_records(
+    made: Sequence[_MadeT], origins: Sequence[tuple[int, ...]], said: list[OutgoingRecord], now: str
+) -> list[tuple[_MadeT, dict[str, Any], str]]:
+    """Messages or turns, each with the extra and the time of its record. An added one has no extra and the time of the one before.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if not made:
+        raise ValueError("the conversation has no message that could be sent")
+    at, found = said[0].at if said else now, []
+    for one, origin in zip(made, origins, strict=True):
+        record = said[origin[0]] if origin else None
+        at = at if record is None else record.at
+        found.append((one, {} if record is None else record.extra, at))
+    return found
 
 
 def turns_said(said: list[OutgoingRecord], provider: str) -> list[NeutralMessage]:
-    """What is said, with what a record says beside a result that has no member for it: that the call failed."""
+    """The messages in neutral form. A failure that a record notes in ``extra`` is marked on its result."""
     turns = to_neutral((one.message for one in said), provider)
     return [_failed(turn) if one.extra.get("failed") is True else turn for one, turn in zip(said, turns, strict=True)]
 
@@ -91,9 +123,13 @@ def _failed(turn: NeutralMessage) -> NeutralMessage:
 
 
 def arranged_records(
-    records: Iterable[Record], metadata: ConversationMetadata, form: Form, losses: Losses
-) -> tuple[list[OutgoingRecord], Arranged]:
-    """What is said, and as turns of a program whose messages stand one behind the other, whoever speaks: no role for the system."""
+    records: Iterable[Record], metadata: ConversationMetadata, form: Form, losses: Losses, now: str
+) -> list[tuple[NeutralMessage, dict[str, Any], str]]:
+    """The turns for a program without a system role whose turns need not alternate, each with its extra and time.
+
+    Raises:
+        ValueError: there is no message.
+    """
     said = outgoing_records(records, metadata, losses)
     turns: list[NeutralMessage] = []
     for turn in turns_said(said, metadata.provider or ""):
@@ -102,7 +138,7 @@ def arranged_records(
         turns.append(NeutralMessage("user", turn.blocks) if turn.role == "system" else turn)
     arranged = arranged_for(turns, form, join=False)
     losses.add(arranged.losses)
-    return said, arranged
+    return timed_records(arranged.turns, arranged.origins, said, now)
 
 
 def json_line(value: object) -> bytes:
@@ -111,5 +147,5 @@ def json_line(value: object) -> bytes:
 
 
 def id_within(session: str, number: int) -> str:
-    """An id that is always the same for the same place of a session."""
+    """An id that depends only on the session and the number."""
     return str(uuid.uuid5(uuid.UUID(session), str(number)))

@@ -1,7 +1,7 @@
 r"""A line of a source, kept so that its bytes come out again (F3), without keeping the message in it twice.
 
-A packed line is its number and its object, in which everything that also stands in the message is a hole: ``{"\u0000": "/content/0"}``
-says where in the message to look. The line is rebuilt and compared before it is believed. A line that cannot be rebuilt (a
+A packed line is its number and its object, with a hole for everything that the message has: ``{"\u0000": "/content/0"}`` is a path in
+the message. The line is rebuilt and compared before the packed form is used. A line that cannot be rebuilt (a
 float spelled in another way, a key given twice, spaces) is kept as ``raw``, or as ``raw_base64`` if it is not UTF-8.
 """
 
@@ -29,7 +29,7 @@ _HOLE = "\x00"
 _HOLE_SPELLED = b"\\u0000"
 _NESTED = frozenset({dict, list})
 _WORTH = 24
-"""A text shorter than this costs less than the hole that would stand for it."""
+"""A text shorter than this is smaller than its hole."""
 
 _ASCII, _UNICODE, _COMPACT = (  # made once: ``json.dumps`` makes one for each call that is given options
     json.JSONEncoder(),
@@ -56,9 +56,8 @@ def pack_line(
 ) -> dict[str, Any]:
     """The line as a JSON object: ``{"n", "line", "spelling"?, "end"?}`` or ``{"n", "raw"}`` or ``{"n", "raw_base64"}``.
 
-    ``message`` shares its objects with ``value`` where it was made of them: a hole is where the very same object stands.
-    ``part`` says which piece of its line this is; it is noted from the second piece on. ``places`` are :func:`places_in` of the
-    message, where several lines are packed with it.
+    ``message`` shares its objects with ``value``: a hole replaces the same object, not an equal one. ``part`` numbers the pieces of
+    one line from 0. ``places`` are :func:`places_in` of the message, if several lines are packed with it.
     """
     packed: dict[str, Any] = {"n": number}
     if part:
@@ -73,7 +72,7 @@ def pack_line(
                     packed["end"] = end.decode()
                 return packed
         except (RecursionError, TypeError, ValueError):
-            pass  # too deep for Python, a lone surrogate, or a member that looks like a hole: the bytes say it
+            pass  # too deep for Python, a lone surrogate, or a member that looks like a hole: keep the bytes
     try:
         packed["raw"] = raw.decode()
     except UnicodeDecodeError:
@@ -82,7 +81,7 @@ def pack_line(
 
 
 def unpack_line(packed: Mapping[str, Any], message: Mapping[str, Any] | None = None) -> bytes:
-    """The line's bytes, from what ``pack_line`` made of it and the message that is on record.
+    """The bytes of a packed line, with the message on record.
 
     Raises:
         ValueError: it was not packed with this message.
@@ -96,7 +95,7 @@ def unpack_line(packed: Mapping[str, Any], message: Mapping[str, Any] | None = N
 
 
 def original_lines(packed: Iterable[tuple[Mapping[str, Any], Mapping[str, Any] | None]]) -> Iterator[bytes]:
-    """The bytes of a source, line by line, from all its packed lines, each with the message that is on record with it.
+    """The bytes of a source, line by line, from its packed lines and the messages on record.
 
     Raises:
         ValueError: one was not packed with this message.
@@ -106,7 +105,7 @@ def original_lines(packed: Iterable[tuple[Mapping[str, Any], Mapping[str, Any] |
 
 
 def _spelling(value: dict[str, Any], raw: bytes) -> int | None:
-    """Which spelling gives the line. Its first colon says which may: most programs put nothing behind it, Python a space."""
+    """The spelling that gives the line. The first colon limits the choice: most programs write nothing after it, Python a space."""
     colon = raw.find(b'":') + 2
     spaced = raw[colon : colon + 1] == b" "
     if not spaced and orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE) == raw:
@@ -123,12 +122,12 @@ def _spelling(value: dict[str, Any], raw: bytes) -> int | None:
 
 
 def places_in(message: Mapping[str, Any]) -> dict[int, str]:
-    """Where in the message each object and each text that is worth a hole stands, by its identity; the first place counts."""
+    """The path in the message of each object, and of each text that is worth a hole, by identity; the first path counts."""
     return _places(message, frozenset())
 
 
 def _places(message: Mapping[str, Any], whole: Container[int]) -> dict[int, str]:
-    """The same. What is ``whole`` becomes one hole, so nothing within it is looked for."""
+    """As :func:`places_in`. An object in ``whole`` becomes one hole, so its members are skipped."""
     places = {id(message): ""}
     _walk(message, "", places, whole)
     return places
@@ -149,10 +148,10 @@ def _walk(value: Any, pointer: str, places: dict[int, str], whole: Container[int
 def _with_holes(
     raw: bytes, value: dict[str, Any], message: Mapping[str, Any] | None, places: Mapping[int, str] | None
 ) -> dict[str, Any]:
-    """The line's object with a hole for all that stands in the message.
+    """The line's object with a hole for everything that the message has.
 
-    A hole stands for the very object that is found where it points to, so what is filled in again is ``value``: that
-    ``value`` is spelled as the line is the whole comparison. Raises ``ValueError`` for a member that looks like a hole.
+    A hole replaces the very object at its path, so filling restores ``value``; the comparison of ``value``'s spelling with the line
+    is sufficient. Raises ``ValueError`` for a member that looks like a hole.
     """
     if message is value:
         return {_HOLE: ""}
@@ -170,7 +169,7 @@ def _with_holes(
 
 
 def _with_one_member_holed(value: dict[str, Any], message: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The line of most programs: the message is a member, or all of it that is worth a hole is in one. None for any other."""
+    """The line of most programs: one member is the message, or has everything of it that is worth a hole. None for any other."""
     worth: dict[str, Any] | None = None
     for name, member in value.items():
         if member is message:
@@ -192,7 +191,7 @@ def _is_worth_a_hole(value: Any) -> bool:
 
 
 def _near(value: Mapping[str, Any]) -> set[int]:
-    """What stands near a line's root, where most formats have the message."""
+    """Objects near a line's root, where most formats have the message."""
     near = set(map(id, value.values()))
     near.update(id(member) for inner in value.values() if inner.__class__ is dict for member in inner.values())
     return near
@@ -242,14 +241,14 @@ def _at(message: Any, pointer: str) -> Any:
 
 # ---- redacted ----
 #
-# A plan without secrets: its messages, what is kept of its lines, and what it says of itself.
+# A plan without secrets: its messages, its packed lines, and its own facts.
 #
-# The same plan with the same redactor is always the same, so an import again meets what is on record. What a reader tells apart,
-# a session by its id and a line by its number, stays.
+# The same plan with the same redactor gives the same result, so a later import matches the record. Ids of sessions and numbers of
+# lines stay.
 
 
 def redacted_plan(plan: SessionPlan, redactor: SecretRedactor) -> SessionPlan:
-    """The plan as it may be stored. A line that is still being written is not kept: half a secret has no form."""
+    """The plan without secrets. The tail is dropped: half a secret has no recognizable form."""
 
     def clean(value: Any) -> Any:
         return redactor.redact(value).value
@@ -268,7 +267,7 @@ def redacted_plan(plan: SessionPlan, redactor: SecretRedactor) -> SessionPlan:
 
 
 def redacted_extra(extra: Mapping[str, Any], redactor: SecretRedactor) -> tuple[dict[str, Any], Mapping[str, int]]:
-    """A record's ``extra`` without secrets, also in what is kept of its lines; and how many of each kind there were."""
+    """A record's ``extra`` without secrets, including its packed lines; and the number of each kind."""
     counts: Counter[str] = Counter()
 
     def clean(value: Any) -> Any:
@@ -298,7 +297,7 @@ def redacted_record(
 
 
 def _most(*found: Mapping[str, int]) -> dict[str, int]:
-    """The counts of one record, from those of its parts: a secret of the message may stand in its line too, and is one."""
+    """The counts of one record, from those of its parts: a secret in the message and in its line counts once."""
     return {kind: max(counts.get(kind, 0) for counts in found) for kind in sorted({*chain(*found)})}
 
 
@@ -311,9 +310,9 @@ def _line(packed: Any, clean: Callable[[Any], Any]) -> Any:
 
 
 def redaction_of(redactor: SecretRedactor) -> dict[str, Any]:
-    """By what is seen whether two redactors take out the same. A pattern may be a secret itself: 32 bits of its hash tell nothing."""
+    """What identifies a redactor's patterns. A pattern may be a secret, so 32 bits of its hash are stored."""
     patterns = {hashlib.sha256(text.encode()).hexdigest()[:8] for text in redactor.patterns}
-    from transcript_store.redaction import KNOWN  # its patterns take a while, and most of what is read is not redacted
+    from transcript_store.redaction import KNOWN  # its patterns take a while to load, and most imports are not redacted
 
     return {"known": KNOWN, "patterns": sorted(patterns)}
 

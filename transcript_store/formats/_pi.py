@@ -1,14 +1,13 @@
 """pi's sessions, and OpenClaw's: JSON lines of entries that name their parents. The last entry is the leaf.
 
-The first line is the header (``session``). What follows was read from pi itself (0.73.1):
+The first line is the header (``session``). pi itself (0.73.1) shows:
 
-* Version 1 has no ids: its entries are in the order of their lines, and a compaction names the first entry that it kept by its
-  number. Version 2 has ``id`` and ``parentId``. Version 3 calls ``hookMessage`` ``custom``.
-* A ``compaction`` replaces what stood before it by a summary, and by what stood from ``firstKeptEntryId`` on.
-* Of a reply that failed or was stopped pi sends nothing to a model. What was written of it is text here. A command that the user kept
-  for himself is sent to no model.
+* Version 1 has no ids: its entries are in the order of their lines, and a compaction names its first kept entry by number. Version
+  2 has ``id`` and ``parentId``. Version 3 calls ``hookMessage`` ``custom``.
+* A ``compaction`` replaces the entries before it by a summary, and by those from ``firstKeptEntryId`` on.
+* pi does not send a reply that failed or was stopped. Its text is a message here. A user's private command is never sent.
 
-One session may have replies of several providers. It has the form of the provider who replied last. Thinking of others is lost.
+A session may have replies of several providers. It has the form of the last one. Thinking of others is lost.
 """
 
 from __future__ import annotations
@@ -25,38 +24,18 @@ from typing import Any
 
 from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.errors import InvalidMessageError
-from transcript_store.formats._arranging import FORMS, as_said, form_family
-from transcript_store.formats._document import labels
+from transcript_store.formats._arranging import FORMS, LOST_THINKING, as_said, form_family
+from transcript_store.formats._blocks import Block, Call, Media, Other, Result, Text, Thinking
+from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import KeptLines
-from transcript_store.formats._neutral import (
-    Block,
-    Call,
-    Form,
-    Losses,
-    Media,
-    NeutralMessage,
-    Other,
-    Result,
-    Role,
-    Text,
-    Thinking,
-    arguments_of,
-    objects,
-    text_in,
-)
+from transcript_store.formats._members import labels, obj, objects, text_in, text_member
+from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Role, arguments_of
 from transcript_store.formats._neutral_lines import form_by_name
 from transcript_store.formats._openclaw import is_openclaw, sessions_of
-from transcript_store.formats._outgoing import OutgoingRecord, arranged_records, json_line
+from transcript_store.formats._outgoing import ProgramForm, arranged_records, json_line
 from transcript_store.formats._packing import pack_line
-from transcript_store.formats._plan import (
-    ImportFinding,
-    Loss,
-    PlannedRecord,
-    SessionPlan,
-    Source,
-    SourceHead,
-    WrittenSession,
-)
+from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, Source, SourceHead, WrittenSession
+from transcript_store.formats._replay import Replay
 from transcript_store.formats._scaffolding import PI, marked
 from transcript_store.formats._trees import Segment, TreeMessage, left_finding, planned_records, way_through
 from transcript_store.messages import cost_in, parse_message, provider_family, tokens_in
@@ -77,14 +56,12 @@ _FORMS = {"claude": "claude", "gemini": "gemini", "openai": "openai", "openai-co
 
 
 def provider_of_replies(reply: dict[str, Any]) -> str:
-    """Whose form a conversation with such replies has: pi names the API, and in its first files the provider alone."""
+    """The form of a conversation with such a reply: pi names the API, its first files only the provider."""
     return form_by_name(text_in(reply, "api"), text_in(reply, "provider"), text_in(reply, "model"))
 
 
 def is_said(message: dict[str, Any]) -> bool:
-    """Whether somebody said it. A reply that failed or was stopped says what was written of it; a command that the user kept for
-    himself is said to nobody.
-    """
+    """True if a model receives it. A reply that failed or was stopped counts with its text; a private command does not."""
     role = message.get("role")
     if role == "assistant":
         return not _is_cut(message) or any(text_in(block, "text").strip() for block in objects(message.get("content")))
@@ -94,12 +71,12 @@ def is_said(message: dict[str, Any]) -> bool:
 
 
 def _is_cut(reply: dict[str, Any]) -> bool:
-    """Whether it failed, or the user stopped it."""
+    """True if it failed, or the user stopped it."""
     return reply.get("stopReason") in ("aborted", "error")
 
 
 def turn_in_pi(message: dict[str, Any]) -> NeutralMessage | None:
-    """What a message says; None if pi has no such role."""
+    """The message in neutral form; None for an unknown role."""
     content = message.get("content")
     match message.get("role"):
         case "user" | "developer" | "custom" | "hookMessage":
@@ -174,7 +151,7 @@ def _call(block: dict[str, Any], reply: dict[str, Any]) -> Call:
 
 
 def _id(given: str) -> str:
-    """An id that every provider takes; a call and its result get the same. The responses API's has its item's id behind a bar."""
+    """An id that every provider accepts, the same for a call and its result. The responses API's has the item's id after a bar."""
     return _ODD.sub("_", given.partition("|")[0])[:64]
 
 
@@ -189,11 +166,7 @@ def _ran(message: dict[str, Any]) -> str:
 
 # ---- pi ----
 
-_ENTRIES = frozenset(
-    {"message", "compaction", "model_change", "thinking_level_change", "branch_summary", "custom_message"}
-)
-
-
+_ENTRIES = ("message", "compaction", "model_change", "thinking_level_change", "branch_summary", "custom_message")
 _OF_CLAUDE = ("tool_use", "tool_result")
 _OF_OMP = ("title_change", "session_init", "model_usage")
 
@@ -206,12 +179,12 @@ class _Node:
     id: str
     parent: str
     says: bool
-    """Whether a model is sent it."""
+    """True if a model is sent it."""
     provider: str
     """Of a reply."""
     model: str
     thinks: bool
-    """Whether a reply has thinking."""
+    """True if a reply has thinking."""
     compacts: bool
     kept: str
     """The id of the first entry that a compaction kept."""
@@ -220,18 +193,16 @@ class _Node:
 
 
 @dataclass(slots=True)
-class SessionFacts:
-    """What the lines say of the session, beside its header."""
+class PiFacts(SessionFacts):
+    """Facts that other lines than the header have."""
 
-    title: str = ""
-    chosen_title: str = ""
-    """One that counts whatever other lines say."""
-    system_prompt: str = ""
+    chosen_title: str | None = None
+    """Overrides the title of any other line."""
 
 
 @dataclass(slots=True)
 class _FirstPass:
-    """What a first look at the lines finds."""
+    """The result of the first pass over the lines."""
 
     lines: KeptLines
     header: dict[str, Any] = field(default_factory=dict)
@@ -241,9 +212,9 @@ class _FirstPass:
     """The places of the entries, by their number."""
     models: dict[str, str] = field(default_factory=dict)
     first: str = ""
-    facts: SessionFacts = field(default_factory=SessionFacts)
+    facts: PiFacts = field(default_factory=PiFacts)
     chosen: dict[str, Any] = field(default_factory=dict)
-    """The last model that the user chose: before a reply it says whose form a conversation has."""
+    """The last model that the user chose: before the first reply it decides the form."""
     findings: list[ImportFinding] = field(default_factory=list)
 
 
@@ -274,37 +245,29 @@ class Pi:
         findings += left_finding(len(left))
         last = next((node for node in reversed(way) if node.says and node.provider), None)
         provider = last.provider if last is not None else provider_of_replies(look.chosen or look.header)
-        found = self.labels_of(look.header)
-        form = FORMS[provider_family(provider)]
-        yield SessionPlan(
-            format=self.name,
-            session=text_in(look.header, "id") or look.first,
-            lines=look.lines.count,
-            generations=planned_records(
-                look.lines, generations, range(len(look.lines)), partial(_made, look, form), left
-            ),
-            version=str(version) if isinstance(version := look.header.get("version"), int) else None,
-            provider=provider if any(generation.said for generation in generations) else None,
-            model=last.model if last is not None and last.model else None,
-            system_prompt=look.facts.system_prompt or None,
-            labels={"title": title, **found} if (title := look.facts.chosen_title or look.facts.title) else found,
-            findings=tuple(findings),
-            losses=_losses(look, way, form),
-            tail=look.lines.tail,
+        facts, form, version = look.facts, FORMS[provider_family(provider)], look.header.get("version")
+        facts.last(title=facts.chosen_title)
+        facts.first(session=text_in(look.header, "id") or look.first, **self.labels_of(look.header))
+        facts.first(
+            version=str(version) if isinstance(version, int) else None, model=None if last is None else last.model
         )
+        made = planned_records(look.lines, generations, range(len(look.lines)), partial(_made, look, form), left)
+        speaks = any(generation.said for generation in generations)
+        said, its, losses = Replay(made, tuple(findings)), provider if speaks else None, _losses(look, way, form)
+        yield facts.plan(self.name, look.lines.count, said, its, losses, tail=look.lines.tail)
 
-    def learn(self, facts: SessionFacts, value: dict[str, Any]) -> None:
-        """Note what a line says of the session."""
+    def learn(self, facts: PiFacts, value: dict[str, Any]) -> None:
+        """Note a line's facts of the session."""
         if value.get("type") == "session_info":
-            facts.title = text_in(value, "name")
+            facts.title = text_member(value.get("name"))
 
     def labels_of(self, header: dict[str, Any]) -> dict[str, str]:
-        """What the header says: where the session was held, and of which one it is a fork or a part."""
+        """The header's labels: the directory, and the session's origin or parent."""
         return labels(cwd=header.get("cwd"), forked_from=_parent_session(header))
 
 
 def _is_ours(value: dict[str, Any]) -> bool:
-    """Whether it is the header, or an entry: the header may be what a crash tore."""
+    """True for the header or an entry: a crash may tear the header."""
     kind = text_in(value, "type")
     if kind == "session":
         return isinstance(value.get("id"), str) and ("cwd" in value or "version" in value)
@@ -312,18 +275,13 @@ def _is_ours(value: dict[str, Any]) -> bool:
 
 
 def _is_anothers(value: dict[str, Any]) -> bool:
-    """Whether only a program writes it that took over the entries and not the messages: Factory Droid has Claude's blocks."""
-    message = value.get("message")
-    blocks = objects(message.get("content")) if isinstance(message, dict) else []
-    return (
-        is_omp(value)
-        or value.get("type") == "session_start"
-        or any(block.get("type") in _OF_CLAUDE for block in blocks)
-    )
+    """True if only a program writes it that took over the entries and not the messages: Factory Droid has Claude's blocks."""
+    has_blocks = any(block.get("type") in _OF_CLAUDE for block in objects(obj(value.get("message")).get("content")))
+    return has_blocks or is_omp(value) or value.get("type") == "session_start"
 
 
 def is_omp(value: dict[str, Any]) -> bool:
-    """Whether only omp writes it: the line of the title, a header with the title's source, an entry that pi does not have."""
+    """True if only omp writes it: the line of the title, a header with the title's source, an entry that pi does not have."""
     kind = value.get("type")
     if kind == "title":
         return "pad" in value
@@ -336,7 +294,7 @@ def is_omp(value: dict[str, Any]) -> bool:
     return kind in _OF_OMP and value.keys() >= {"id", "parentId", "timestamp"}
 
 
-def _look_at(lines: KeptLines, learn: Callable[[SessionFacts, dict[str, Any]], None]) -> _FirstPass:
+def _look_at(lines: KeptLines, learn: Callable[[PiFacts, dict[str, Any]], None]) -> _FirstPass:
     look = _FirstPass(lines)
     for place, line in enumerate(lines.read()):
         look.first = look.first or hashlib.sha256(line.raw).hexdigest()
@@ -355,12 +313,12 @@ def _look_at(lines: KeptLines, learn: Callable[[SessionFacts, dict[str, Any]], N
             node.parent = parent.id
         node.model = look.models.setdefault(node.model, node.model)
         if node.id in look.by_id:
-            told = "the id of an earlier entry: the last one counts"
-            look.findings.append(lines.finding("duplicate-id", told, place))
+            why = "the id of an earlier entry: the last one counts"
+            look.findings.append(lines.finding("duplicate-id", why, place))
         look.nodes.append(node)
         if node.id:
             look.by_id[node.id] = node
-    if look.by_id:  # in a tree, a line without an id is nobody's parent, and never the leaf
+    if look.by_id:  # in a tree, a line without an id is never a parent or the leaf
         look.nodes = [node for node in look.nodes if look.by_id.get(node.id) is node]
     return look
 
@@ -384,7 +342,7 @@ def _node(place: int, value: dict[str, Any]) -> _Node:
 
 
 def _is_said(value: dict[str, Any]) -> bool:
-    """Whether an entry says something to a model. What it says is only looked at when it is told."""
+    """True if a model receives the entry. Its content is checked later."""
     kind, message = value.get("type"), value.get("message")
     if kind == "message" and isinstance(message, dict):
         return is_said(message)
@@ -392,7 +350,7 @@ def _is_said(value: dict[str, Any]) -> bool:
 
 
 def _turn(value: dict[str, Any]) -> NeutralMessage | None:
-    """What an entry says to a model; None if it says nothing to it."""
+    """The message of an entry; None if it has none."""
     match value.get("type"):
         case "message" if isinstance(value.get("message"), dict):
             return turn_in_pi(value["message"])
@@ -406,7 +364,7 @@ def _turn(value: dict[str, Any]) -> NeutralMessage | None:
 
 
 def _generations_of(look: _FirstPass, way: list[_Node], findings: list[ImportFinding]) -> list[Segment[_Node]]:
-    """The way cut at its compactions: the summary, then what it kept, then what came after."""
+    """The path split at its compactions: the summary, the kept messages, then the rest."""
     found: list[Segment[_Node]] = [Segment(begins=0)]
     positions: dict[str | int, int] = {}  # on the way: by an entry's id, and by its place
     for at, node in enumerate(way):
@@ -425,13 +383,13 @@ def _generations_of(look: _FirstPass, way: list[_Node], findings: list[ImportFin
 def _first_kept(
     look: _FirstPass, positions: dict[str | int, int], compaction: _Node, findings: list[ImportFinding]
 ) -> int:
-    """Where on the way what a compaction kept begins; behind all that was if nothing was kept."""
+    """The index on the path of the first kept entry; past the end if nothing was kept."""
     number = compaction.kept_number
     place = look.numbers[number] if 0 <= number < len(look.numbers) else -1
     if (first := positions.get(compaction.kept or place)) is not None:
         return first
     if compaction.kept or number > 0:
-        lost = "what this compaction kept is not among what stood before it: nothing was taken over"
+        lost = "the lines that this compaction kept are not before it: nothing was taken over"
         findings.append(look.lines.finding("kept-missing", lost, compaction.place))
     return len(look.nodes)
 
@@ -484,17 +442,15 @@ def _about(reply: dict[str, Any]) -> dict[str, Any]:
     return about
 
 
-def _losses(look: _FirstPass, way: list[_Node], form: Form) -> tuple[Loss, ...]:
+def _losses(look: _FirstPass, way: list[_Node], form: Form) -> Losses:
     losses = Losses()
     for node in way:
         value = look.lines[node.place].value if node.thinks and node.says else None
         turn = None if value is None else _turn(value)
         for block in turn.blocks if turn is not None else ():
             if isinstance(block, Thinking) and not form.holds(block, "assistant"):
-                losses.note(
-                    "thinking", "thinking was left out: another provider thought it, or its signature is missing"
-                )
-    return losses.found()
+                losses.note("thinking", LOST_THINKING)
+    return losses
 
 
 def _parent_session(header: dict[str, Any]) -> str:
@@ -505,7 +461,7 @@ def _parent_session(header: dict[str, Any]) -> str:
 
 # ---- pi writer ----
 #
-# A conversation as a new session of pi, which ``pi --session`` goes on with: the third version of its files.
+# A conversation as a new session of pi, which ``pi --session`` continues: the third version of its files.
 
 _APIS = {
     "claude": ("anthropic-messages", "anthropic"),
@@ -516,16 +472,10 @@ _APIS = {
 _STOPS = ("stop", "length", "toolUse")
 
 
-class PiForm:
-    """What pi's messages have a place for. Whose thinking it is they say themselves, so it is kept whoever thought it."""
+class PiForm(ProgramForm):
+    """The form of pi's messages. They name the provider of thinking, so all thinking is kept."""
 
     name = "pi"
-    alternates = False
-    marks_failures = True
-    id_length = 64
-
-    def turn_of(self, message: dict[str, Any]) -> NeutralMessage:
-        raise NotImplementedError("_pi_blocks reads them: they stand in entries")
 
     def holds(self, block: Block, role: Role) -> bool:
         if isinstance(block, Thinking):
@@ -557,16 +507,11 @@ class PiWriter:
         self, records: Iterable[Record], metadata: ConversationMetadata, *, session: str, cwd: str, now: str
     ) -> WrittenSession:
         """See :class:`formats.Writer`."""
-        losses = Losses()
-        form = PiForm()
-        said, arranged = arranged_records(records, metadata, form, losses)
+        losses, form = Losses(), PiForm()
         lines: list[dict[str, Any]] = []
-        at = said[0].at if said else now
-        for turn, origins in zip(arranged.turns, arranged.origins, strict=True):
-            origin = said[origins[0]] if origins else None
-            at = at if origin is None else origin.at
+        for turn, extra, at in arranged_records(records, metadata, form, losses, now):
             for message in form.messages_of(turn):
-                about = _about_reply(turn, origin, metadata) if turn.role == "assistant" else {}
+                about = _about_reply(turn, extra, metadata) if turn.role == "assistant" else {}
                 moment = {"timestamp": int(datetime.fromisoformat(at).timestamp() * 1000)}
                 lines.append({"type": "message", "timestamp": at, "message": {**message, **about, **moment}})
         if not lines:
@@ -585,8 +530,7 @@ def _place(number: int) -> dict[str, Any]:
     return {"id": f"{number:08x}", "parentId": f"{number - 1:08x}" if number else None}
 
 
-def _about_reply(turn: NeutralMessage, origin: OutgoingRecord | None, metadata: ConversationMetadata) -> dict[str, Any]:
-    extra = {} if origin is None else origin.extra
+def _about_reply(turn: NeutralMessage, extra: dict[str, Any], metadata: ConversationMetadata) -> dict[str, Any]:
     family = form_family(metadata.provider or "")
     items = any(block.provider == "openai-responses" for block in turn.blocks)
     api, provider = _APIS["openai-responses" if items else family] if family in _APIS else _APIS["openai"]

@@ -1,7 +1,7 @@
 """What an import would store, before anything is stored: a session of a source as a plan.
 
-A format's reader turns bytes or rows into plans. A plan is data: no file is open behind it, no clock was asked, and nothing of
-this library's folders is known. ``importing`` compares it with what is on record and writes the difference.
+A reader turns bytes or rows into plans. A plan is data: it opens no file, uses no clock, and knows nothing of this library's folders.
+``importing`` compares it with the record and writes the difference.
 
 Every line of a source ends in exactly one place (F6). An entry's ``lines`` names the lines that it accounts for:
 
@@ -22,10 +22,10 @@ from transcript_store.conversation import ConversationMetadata, Record
 
 
 class Source(Protocol):
-    """A file of somebody else's, opened to read only; or a member of an archive.
+    """A foreign file, opened read-only; or a member of an archive.
 
-    One that is a file by itself, or a member of an archive, may have ``beside(path, longest=)`` too: what a small file beside it holds, or
-    None; and ``names_beside()``: the paths of the files of an export.
+    It may also have ``beside(path, longest=)``, the bytes of a small file beside it or None, and ``names_beside()``, the paths of
+    the files of an export.
     """
 
     @property
@@ -34,14 +34,14 @@ class Source(Protocol):
 
     @property
     def size(self) -> int:
-        """In bytes, as it was when the source was opened. What a writer adds meanwhile is for the next import."""
+        """In bytes, at the time of opening. Later bytes are for the next import."""
 
     def read(self, offset: int, size: int) -> bytes:
         """Up to ``size`` bytes from ``offset``; fewer only where the source ends."""
 
 
 class Tables(Protocol):
-    """A SQLite database of somebody else's, opened to read only: rows by the names of their columns, nothing else of SQL."""
+    """A foreign SQLite database, opened read-only: rows by the names of their columns, and no other SQL."""
 
     @property
     def name(self) -> str:
@@ -53,7 +53,7 @@ class Tables(Protocol):
     def rows(
         self, table: str, columns: Iterable[str], order: Iterable[str], where: Mapping[str, object] = ...
     ) -> Iterator[tuple[Any, ...]]:
-        """Each row's values for these columns, in the order of those: ints, floats, texts, bytes and None.
+        """The values of these columns for each row, in this order: ints, floats, texts, bytes and None.
 
         With ``where`` only the rows that have these values.
         """
@@ -61,22 +61,23 @@ class Tables(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ImportFinding:
-    """What is not as it should be in a source, and where; nothing of it is dropped in silence."""
+    """A fault of a source, and its place. Nothing is dropped without one."""
 
     kind: str
     """``torn``, ``nul``, ``not-json``, ``not-an-object``, ``glued``, ``too-long``, ``too-deep``, ``byte-order-mark``, or the
-    format's own."""
+    format's own.
+    """
     message: str
     """A sentence without the place."""
     line: int | None = None
-    """From 1; None for what is not of one line."""
+    """From 1; None if it is not about one line."""
     offset: int | None = None
     """Of the line's first byte."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What the other side cannot hold, counted: told before it is written."""
+    """Something that the other form cannot hold, with its count; reported before anything is written."""
 
     kind: str
     count: int
@@ -92,9 +93,9 @@ class PlannedRecord(NamedTuple):
     extra: dict[str, Any]
     """What belongs to it and is not sent: usage, model, stop reason under docs/chat.md's names; ``source``: its lines, packed."""
     at: str | None = None
-    """The source's own time: RFC 3339 text where it is a time, else whatever stands there. None where the source has none."""
+    """The source's time: RFC 3339 if it is a time, else its text; None if there is none."""
     lines: Sequence[int] = ()
-    """The lines of the source that it accounts for, from 1. Empty for what was taken over from an earlier generation."""
+    """The source lines that it accounts for, from 1. Empty if an earlier generation accounts for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +110,9 @@ class SessionPlan:
     generations: tuple[Callable[[], Iterable[PlannedRecord]], ...]
     """The last is the live one. Each may be asked for its entries more than once, and makes them as they are asked for."""
     version: str | None = None
-    """Of the format, or of the program that wrote it; None if neither is said."""
+    """The version of the format, or of the program that wrote it; None if unknown."""
     provider: str | None = None
-    """Whose form the messages have; None if there is no message."""
+    """The form of the messages; None if there is no message."""
     model: str | None = None
     system_prompt: str | None = None
     tools: tuple[dict[str, Any], ...] = ()
@@ -120,86 +121,89 @@ class SessionPlan:
     findings: tuple[ImportFinding, ...] = ()
     losses: tuple[Loss, ...] = ()
     is_part: bool = False
-    """Whether it is a view of lines that another plan of this source accounts for too: a sub-agent in its parent's file, a branch
-    that was left. The source's bytes are those of the other plan."""
+    """True if another plan of this source accounts for its lines too: a sub-agent in its parent's file, a branch that was left. The
+    source's bytes belong to the other plan.
+    """
     tail: bytes = b""
-    """What stands behind the last whole line: a line that is still being written. It is left for the next import."""
+    """The bytes after the last whole line: a line that is still being written, left for the next import."""
     redaction: Mapping[str, Any] | None = None
-    """What was taken out of it before it is stored. A reader leaves it None."""
+    """How it was redacted. A reader leaves it None."""
     edition: tuple[str, str] | None = None
-    """Of a source that always has the session whole, as an export of a site: when the session last changed, and when something
-    was last said in it, both RFC 3339 in UTC, or empty where the source does not say. Of two such sources the one with the
-    greater edition is the newer one, whatever its file is called. None for a file that a program appends to."""
+    """For a source that always has the whole session, such as an export: when the session changed and when its last message was
+    sent, both RFC 3339 in UTC or empty. The greater edition is the newer one. None for a file that a program appends to.
+    """
     is_exported: bool = False
-    """Whether it is what an export of this library wrote, and nothing was added to it: an import leaves it alone."""
+    """True if it is what an export of this library wrote, and nothing was added to it: an import leaves it alone."""
     revision: int = 1
-    """Of the reader, as the import notes it. A reader leaves it alone: its class says ``revision``."""
+    """The reader's, stored by the import. A reader class sets ``revision`` and leaves this alone."""
     former_session: str | None = None
-    """An id by which it may be on record, because an earlier version of the reader gave it, or too little of the source was there.
-    Such a conversation is gone on with if it is of this very source. Sessions of several sources may share it."""
+    """An id under which an earlier version of the reader may have stored it, or an import of a shorter source. Such a conversation
+    is continued if it has the same source. Sessions of several sources may share it.
+    """
 
 
 class SessionReader(Protocol):
     """Reads one format. Pure: the same source gives the same plans.
 
-    A reader whose plans change from one version to the next, for the same source, has a greater ``revision`` each time (an int; 1
-    where it has none). A session that an older revision read is planned again, and becomes a new generation if it differs.
+    Increase ``revision`` (an int, 1 by default) whenever plans change for the same source. A session that an older revision read is
+    planned again, and becomes a new generation if it differs.
     """
 
     @property
     def name(self) -> str:
-        """As ``--format`` says it: ``claude-code``."""
+        """The value of ``--format``: ``claude-code``."""
 
     def recognizes(self, head: SourceHead) -> bool:
-        """Whether a source that begins so is of this format: by what it holds, never by its name alone."""
+        """True for a source of this format, decided by its content and not by its name alone."""
 
     def plans(self, source: Any) -> Iterable[SessionPlan]:
-        """The sessions of a :class:`Source`, or of :class:`Tables`, in the order in which they stand in it.
+        """The sessions of a :class:`Source`, or of :class:`Tables`, in their order there.
 
-        Never raises for what the source holds: a finding says what could not be read. What ``source.read`` raises comes out.
+        Never raises for the content: a finding reports what cannot be read. Errors of ``source.read`` are passed on.
         """
 
 
 @runtime_checkable
 class StampingReader(Protocol):
-    """A reader of a database that says which sessions changed, so that one that grew is read by what is new."""
+    """A reader of a database that tells which sessions changed, so that only these are read again."""
 
     def session_stamps(self, source: Any) -> Mapping[str, str]:
-        """For each session in it a text that is another one as soon as something of the session changes. No message is read for it."""
+        """For each session a text that changes with anything in it. No message is read for it."""
 
     def session_times(self, source: Any) -> Iterable[tuple[float, float]]:
         """For each session in it when it began and when it last changed, in seconds since 1970."""
 
     def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
-        """As :meth:`SessionReader.plans`, without the sessions whose ids are in ``skip``."""
+        """As :meth:`SessionReader.plans`, without the sessions in ``skip``."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceHead:
-    """How a source begins: what a reader recognizes it by."""
+    """The start of a source, by which a reader recognizes it."""
 
     name: str
     start: bytes = b""
     """Its first bytes, at most 64 KiB."""
     objects: tuple[dict[str, Any], ...] = ()
-    """The JSON objects of its first lines, at most 20; fewer where lines are long or unreadable, but one if it begins with one."""
+    """The JSON objects of its first lines, at most 20; fewer if lines are long or unreadable, but the first object at least."""
     tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Of a SQLite database: each table's columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenSession:
-    """A conversation in the form of another program: what is to be written, and nothing is written yet."""
+    """A conversation in the form of another program, not written yet."""
 
     files: tuple[tuple[str, bytes], ...]
-    """Each file's path below the program's own folder (``projects/-home-me/<session>.jsonl``), with ``/``, and its bytes.
+    """Each file's path below the program's folder (``projects/-home-me/<session>.jsonl``), with ``/``, and its bytes.
 
-    The last one is what makes the session visible to the program. A file that is there already with these very bytes is left
-    as it is; with others, nothing is written.
+    The last one makes the session visible to the program. A file that exists with the same bytes is left alone; with other bytes,
+    nothing is written.
     """
     command: str
-    """What resumes it in a shell, in the directory ``cwd``; empty if nothing does. ``{file}`` in it stands for the path of the last file,
-    where the program takes it by a command."""
+    """The shell command that resumes it in the directory ``cwd``; empty if there is none. ``{file}`` in it is the path of the last
+    file.
+    """
     losses: tuple[Loss, ...] = ()
     session: str | None = None
     """The id that the session has there, where ids of that program have another form than the one that was given; else None."""
@@ -210,7 +214,7 @@ class SessionWriter(Protocol):
 
     @property
     def name(self) -> str:
-        """As ``--to`` says it: ``claude-code``. A reader of this name reads what is written."""
+        """The value of ``--to``: ``claude-code``. The reader of this name reads the result."""
 
     def write(
         self, records: Iterable[Record], metadata: ConversationMetadata, *, session: str, cwd: str, now: str
@@ -218,14 +222,14 @@ class SessionWriter(Protocol):
         """The conversation as files.
 
         Args:
-            records: messages and events in order, each with the time at which it was stored.
+            records: messages and events in order, each with the time when it was stored.
             metadata: provider, model, system prompt, tools and labels.
-            session: a new canonical UUID, for the session and for ids that are made of it.
-            cwd: the absolute path of the directory in which the session is to be resumed.
+            session: a new canonical UUID, for the session and the ids made from it.
+            cwd: the absolute path of the directory in which the session will be resumed.
             now: RFC 3339 in UTC, as the records' times are.
 
         Raises:
-            ValueError: this conversation cannot be said in that form at all; the sentence says why.
+            ValueError: this form cannot hold the conversation; the message gives the reason.
         """
 
 
@@ -244,11 +248,11 @@ class SessionFolder:
     folder: str
     """Below the home directory."""
     patterns: tuple[str, ...]
-    """Paths below the folder. ``*`` stands for a part of one name, and never begins with a dot."""
+    """Paths below the folder. ``*`` matches a part of one name, without a dot at the start."""
     variable: str | None = None
     """The environment variable that names another folder."""
     below_variable: str = ""
-    """What is added to the folder that the variable names."""
+    """Appended to the folder in the variable."""
     mac_folder: str | None = None
     """On macOS instead of ``folder``."""
     not_sessions: tuple[str, ...] = ()
@@ -257,9 +261,9 @@ class SessionFolder:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What a package adds: a reader, a writer, or both, and where the program keeps its sessions.
+    """What a package adds: a reader, a writer or both, and the program's session folders.
 
-    The name of the entry point is the name of the format. The reader, the writer and the session folders have it too.
+    The entry point's name is the format's name; the reader, the writer and the session folders have it too.
     """
 
     reader: SessionReader | None = None

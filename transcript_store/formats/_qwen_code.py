@@ -1,14 +1,14 @@
-"""Qwen Code: JSON lines that name their parents, as Claude Code's do, and have Gemini's contents as their messages.
+"""Qwen Code: JSON lines that name their parents, like Claude Code's, with Gemini's contents as messages.
 
-A line is ``{"uuid", "parentUuid", "sessionId", "timestamp", "type", "message"}``; the types ``user``, ``assistant`` and ``tool_result``
-say something. What follows was read from files that 0.24.4 wrote, and from its ``chatRecordingService``:
+A line is ``{"uuid", "parentUuid", "sessionId", "timestamp", "type", "message"}``; ``user``, ``assistant`` and ``tool_result`` are
+messages. Files of 0.24.4, and its ``chatRecordingService``, show:
 
-* Lines of one ``uuid`` are one message. A reply of thoughts alone (in the file of a sub-agent) begins the reply behind it, and the
-  results of one reply's calls, a line each, are one content: the API refuses them one by one.
-* A ``system`` line of the subtype ``chat_compression`` has what the model is sent from there on. ``custom_title`` names the session;
-  telemetry repeats calls and results, and says nothing.
-* What follows a rewind names the parent of the turn that it takes back: that turn is a branch that was left.
-* A fork has all lines again with ``forkedFrom``; a sub-agent has a file of its own, and ``isSidechain``.
+* Lines of one ``uuid`` are one message. A reply of thoughts alone (in a sub-agent's file) starts the next reply. The results of one
+  reply's calls, a line each, are one content: the API refuses them one by one.
+* A ``system`` line of the subtype ``chat_compression`` has the new context. ``custom_title`` names the session; telemetry only
+  repeats calls and results.
+* After a rewind the next line names the parent of the turn that was taken back: that turn is a branch that was left.
+* A fork repeats all lines with ``forkedFrom``; a sub-agent has another file, and ``isSidechain``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from functools import partial
 from typing import Any
 
 from transcript_store.formats._chain import Link, chain_of
-from transcript_store.formats._document import Json, count_member, labels, obj, text_member
+from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import KeptLines
-from transcript_store.formats._neutral import objects
+from transcript_store.formats._members import Json, count_member, obj, objects, text_member
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft
 from transcript_store.formats._rows import file_of, object_beside
@@ -46,33 +46,20 @@ class QwenCode:
 
     def plans(self, source: Source) -> Iterable[SessionPlan]:
         about = _QwenAbout()
+        facts = about.facts
         chain = chain_of(source, about.link_of)
         if not chain.lines.count:
             return
         beside = object_beside(source, f"{file_of(source).removesuffix('.jsonl')}.meta.json") if about.agent else {}
         titles = [about.titles[link.id] for link in chain.way if link.id in about.titles]
-        session = about.session or chain.first
-        generations = chain.generations(partial(_entries, chain.lines, about.prompts), _JOINED)
-        found = labels(
-            title=next(reversed(titles), text_member(beside.get("description"))),
-            cwd=about.cwd,
-            git_branch=about.branch,
-            forked_from=about.forked_from,
-            part_of=session if about.agent else None,
-        )
+        said = chain.generations(partial(_entries, chain.lines, about.prompts), _JOINED)
         models = [about.models[link.id] for link in chain.way if link.id in about.models]
-        yield SessionPlan(
-            format=self.name,
-            session=f"{session}/agent-{about.agent}" if about.agent else session,
-            lines=chain.lines.count,
-            generations=generations,
-            version=about.version,
-            provider="gemini" if any(link.says for link in (*chain.way, *chain.links)) else None,
-            model=models[-1] if models else None,
-            labels=found,
-            findings=(*chain.lines.findings, *chain.findings),
-            tail=chain.lines.tail,
-        )
+        facts.first(session=chain.first, title=next(reversed(titles), beside.get("description")))
+        facts.last(model=models[-1] if models else None)
+        if about.agent:
+            facts.session, facts.part_of = f"{facts.session}/agent-{about.agent}", facts.session
+        speaks = any(link.says for link in (*chain.way, *chain.links))
+        yield facts.plan(self.name, chain.lines, said, "gemini" if speaks else None)
 
 
 def _is_ours(value: Json) -> bool:
@@ -83,29 +70,23 @@ def _is_ours(value: Json) -> bool:
 
 
 class _QwenAbout:
-    """What is known of the session when all of it was read."""
+    """Facts of the session, complete after the last line."""
 
     def __init__(self) -> None:
-        self.session: str | None = None
+        self.facts = SessionFacts()
         self.agent: str | None = None
-        self.cwd: str | None = None
-        self.branch: str | None = None
-        self.version: str | None = None
-        self.forked_from: str | None = None
         self.titles: dict[str, str] = {}
         """By the uuid of the line."""
         self.prompts: set[int] = set()
-        """The hashes of what the user said: a compaction may keep it."""
+        """Hashes of the user's prompts, which a compaction may keep."""
         self.models: dict[str, str] = {}
 
     def link_of(self, place: int, value: Json) -> Link | None:
         if not isinstance(value.get("type"), str) or not isinstance(value.get("uuid"), str):
             return None
-        self.session = self.session or text_member(value.get("sessionId"))
-        self.cwd = self.cwd or text_member(value.get("cwd"))
-        self.branch = text_member(value.get("gitBranch")) or self.branch
-        self.version = text_member(value.get("version")) or self.version
-        self.forked_from = self.forked_from or text_member(obj(value.get("forkedFrom")).get("sessionId"))
+        copied = obj(value.get("forkedFrom")).get("sessionId")
+        self.facts.first(session=value.get("sessionId"), cwd=value.get("cwd"), forked_from=copied)
+        self.facts.last(git_branch=value.get("gitBranch"), version=value.get("version"))
         if value.get("isSidechain") is True:
             self.agent = self.agent or text_member(value.get("agentId"))
         known_as = value["uuid"]
@@ -128,7 +109,7 @@ class _QwenAbout:
 
 
 def _said(value: Json) -> list[Json]:
-    """The contents that a line says, with their very objects; several for what a compaction left."""
+    """The contents of a line, as its own objects; several for a compaction."""
     if value.get("subtype") == "chat_compression":
         history = objects(obj(value.get("systemPayload")).get("compressedHistory"))
         return [content for content in history if _is_content(content)]
@@ -183,7 +164,7 @@ def _about(values: list[Json], message: Json) -> Iterator[tuple[str, Any]]:
 
 
 def _typed(message: Json, shown: str | None) -> Json:
-    """The mark of what the program put around what the user typed. ``shown`` is what it shows of it, where it says that."""
+    """The mark of the text around what the user typed. ``shown`` is the prompt as the program shows it, if it does."""
     texts = texts_in(message["parts"])
     if message["role"] != "user" or (shown is not None and texts == [shown]):
         return {}
@@ -191,7 +172,7 @@ def _typed(message: Json, shown: str | None) -> Json:
 
 
 def _usage(usage: Json) -> Json:
-    """The counts of a reply. Gemini counts thoughts apart from what was said; other providers' replies have them in both."""
+    """The counts of a reply. Gemini counts thoughts apart from output; other providers' replies include them."""
     found: Json = {name: value for name, value in usage.items() if count_member(value) is not None}
     asked, said, thought = (found.get(f"{name}TokenCount", 0) for name in ("prompt", "candidates", "thoughts"))
     if thought and said >= thought and found.get("totalTokenCount") == asked + said:

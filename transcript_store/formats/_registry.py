@@ -38,49 +38,14 @@ from transcript_store.formats._zed import Zed
 __all__ = ["READERS", "WRITERS", "generic_sessions"]
 
 READERS: tuple[SessionReader, ...] = (
-    ClaudeCode(),
-    Codex(),
-    GeminiCli(),
-    Kimi(),
-    Copilot(),
-    Pi(),
-    QwenCode(),
-    Cline(),
-    Droid(),
-    Cursor(),
-    Hermes(),
-    Goose(),
-    Kiro(),
-    Omp(),
-    OpenHands(),
-    MistralVibe(),
-    Continue(),
-    Aider(),
-    VsCodeChat(),
-    AcpUpdates(),
-    GrokHistory(),
-    Antigravity(),
-    Gptme(),
-    Crush(),
-    Zed(),
-    OpenAIAgents(),
-    LlmLogs(),
-    Kilo(),
-    MiMoCode(),
-    OpenCode(),
-    ClaudeAi(),
-    ChatGpt(),
-    JsonLines(),
-)
+    ClaudeCode(), Codex(), GeminiCli(), Kimi(), Copilot(), Pi(), QwenCode(), Cline(), Droid(), Cursor(), Hermes(),
+    Goose(), Kiro(), Omp(), OpenHands(), MistralVibe(), Continue(), Aider(), VsCodeChat(), AcpUpdates(),
+    GrokHistory(), Antigravity(), Gptme(), Crush(), Zed(), OpenAIAgents(), LlmLogs(), Kilo(), MiMoCode(), OpenCode(),
+    ClaudeAi(), ChatGpt(), JsonLines(),
+)  # fmt: skip
 """In the order in which they are asked: the generic one last."""
 
 WRITERS: tuple[SessionWriter, ...] = (
-    ClaudeCodeWriter(),
-    CodexWriter(),
-    GeminiCliWriter(),
-    PiWriter(),
-    OpenCodeWriter(),
-    KiloWriter(),
-    CopilotWriter(),
-)
+    ClaudeCodeWriter(), CodexWriter(), GeminiCliWriter(), PiWriter(), OpenCodeWriter(), KiloWriter(), CopilotWriter(),
+)  # fmt: skip
 """The programs to which a conversation can be handed on."""

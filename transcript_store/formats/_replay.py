@@ -1,7 +1,7 @@
-"""A log that is read from its first line to its last, and begins anew where a conversation was compacted or taken back.
+"""A log that is read from its first line to its last, and restarts where a conversation was compacted or taken back.
 
-A format's reader walks its lines and says entries as it goes, and ``Restart`` where what stood before no longer holds. So a
-generation is read by walking to its beginning: nothing of a source is held but what the live context needs.
+A reader yields records line by line, and ``Restart`` where the earlier ones stop counting. To read a generation, it walks to its
+start: only the live context is kept in memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from transcript_store.formats._plan import ImportFinding, PlannedRecord, Source
 
 @dataclass(slots=True)
 class Draft:
-    """An entry whose lines are not packed yet. It may still be changed: a line further on may belong to it."""
+    """A record whose lines are not packed yet. It may still change: a later line may belong to it."""
 
     message: dict[str, Any] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Draft:
         return PlannedRecord(self.message, {**self.extra, "source": {"lines": packed}}, self.at, numbers)
 
     def carried(self) -> PlannedRecord:
-        """What a later generation has of it: without its lines, for those are accounted for."""
+        """The record for a later generation: without lines, because an earlier one accounts for them."""
         return PlannedRecord(self.message, dict(self.extra), self.at)
 
 
@@ -50,7 +50,7 @@ class Restart(NamedTuple):
     """A new generation."""
 
     carried: Callable[[], Iterable[PlannedRecord]] = tuple
-    """What it takes over. Asked for before the step behind it, or not at all."""
+    """The records that it takes over. Called before the next step, or not at all."""
     taken_back: int = 0
     """How many messages the user took back."""
 
@@ -60,43 +60,43 @@ Entries = Callable[[], Iterable[PlannedRecord]]
 
 
 class Allowance:
-    """How often a session may begin anew, and how much its generations may take over from one another.
+    """Limits the number of generations, and the bytes that they take over.
 
-    Each generation is a file of the archive, and synced. Each takes over what it keeps of the one before, so a file of nothing but
-    turns that are taken back would become far larger than it is.
+    Each generation is a file of the archive, with a sync. Each takes over what it keeps of the one before, so a file full of turns
+    that were taken back would grow far beyond its size.
     """
 
     TIMES = 1000
     BYTES, OF_THE_SOURCE = 64 << 20, 8
     """This much, or so many times the source."""
     RECORD = 200
-    """What a record takes beside its message, in bytes."""
+    """The bytes of a record beside its message."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source | None = None) -> None:
         self._times = self.TIMES
-        self._bytes = max(self.BYTES, self.OF_THE_SOURCE * source.size)
+        self._bytes = max(self.BYTES, self.OF_THE_SOURCE * (0 if source is None else source.size))
 
     def takes(self, sizes: Iterable[int]) -> bool:
-        """Whether it may begin anew once more, and take over messages of these sizes in bytes."""
+        """True if another generation may start that takes over messages of these sizes in bytes."""
         self._times -= 1
         self._bytes -= sum(self.RECORD + size for size in sizes)
         return self._times > 0 and self._bytes >= 0
 
 
 class Replay(NamedTuple):
-    """What a walk says."""
+    """The result of a walk."""
 
     generations: tuple[Entries, ...]
     findings: tuple[ImportFinding, ...]
 
 
 def replayed(source: Source, first: Steps, again: Callable[[], Steps]) -> Replay:
-    """The entries of each generation of a walk. ``first`` is gone through at once, for it says how many there are.
+    """The records of each generation of a walk. ``first`` is consumed at once, to count them.
 
-    ``again`` begins the walk anew when they are asked for: one after the other, they take one walk together. To hold the entries
-    of the first takes as long, for Python's collector looks through all that is held.
+    ``again`` starts another walk when records are requested; generations requested in order share one walk. Keeping the records of
+    the first walk would be as slow, because Python's collector traverses them.
 
-    Behind the allowance, all generations but the last are one: what was said in them, in order.
+    Beyond the allowance, all generations but the last become one with all their records.
     """
     allowance = Allowance(source)
     last, joined, taken_back = 0, 0, 0
@@ -112,17 +112,15 @@ def replayed(source: Source, first: Steps, again: Callable[[], Steps]) -> Replay
     findings = taken_back_finding(taken_back)
     if len(generations) == last + 1:
         return Replay(generations, findings)
-    message = (
-        f"it begins anew {last:,} times: what was said between the {joined:,}th time and the last is one generation"
-    )
+    message = f"it restarts {last:,} times: everything between restart {joined:,} and the last one is one generation"
     return Replay(generations, (ImportFinding("many-generations", message), *findings))
 
 
 def taken_back_finding(count: int) -> tuple[ImportFinding, ...]:
-    """What is told of messages that the user took back, in a log that begins anew there."""
+    """The finding about messages that the user took back."""
     said = "1 message was" if count == 1 else f"{count:,} messages were"
-    told = f"{said} taken back: kept in an earlier generation, which `show --generation` shows"
-    return (ImportFinding("left-branch", told),) if count else ()
+    why = f"{said} taken back: kept in an earlier generation, which `show --generation` shows"
+    return (ImportFinding("left-branch", why),) if count else ()
 
 
 def _size(entry: PlannedRecord) -> int:
@@ -133,15 +131,15 @@ def _size(entry: PlannedRecord) -> int:
 
 
 class _Walk:
-    """A walk that is gone on with where the generation before ended."""
+    """A walk that continues where the previous generation ended."""
 
     def __init__(self, walk: Callable[[], Steps]) -> None:
         self._walk = walk
         self._begun: tuple[int, Restart, Steps] | None = None
-        """The place at whose beginning it stands, how that begins, and what comes behind."""
+        """The index of the generation that it has reached, its restart, and the steps after it."""
 
     def generation(self, places: range) -> Iterator[PlannedRecord]:
-        """What begins at the first of these places, and what was said until the last of them ended."""
+        """The records of these generations: what the first one takes over, and all records up to the end of the last."""
         begun, self._begun = self._begun, None
         if begun is not None and begun[0] == places.start:
             at, begins, steps = begun

@@ -1,7 +1,7 @@
-"""OpenAI's Responses items → the messages of chat completions, which our client speaks.
+"""OpenAI's Responses items → messages of chat completions, which our client uses.
 
-What the assistant says until somebody else speaks is one reply: reasoning, text and calls are an item each, and a reply of chat
-completions has them all. Reasoning is encrypted for Responses alone. It is kept with the lines of its reply, and not sent.
+Reasoning, text and calls are an item each; those up to the next speaker are one reply. Reasoning is encrypted for Responses alone:
+it is kept with the lines of its reply, and not sent.
 """
 
 from __future__ import annotations
@@ -9,26 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from transcript_store.formats._document import Json
+from transcript_store.formats._blocks import Block, Other, Result, Thinking
 from transcript_store.formats._forms import ChatCompletions, Responses
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import (
-    Block,
-    Losses,
-    NeutralMessage,
-    Other,
-    Result,
-    Role,
-    Thinking,
-    text_in,
-)
+from transcript_store.formats._members import Json, text_in
+from transcript_store.formats._neutral import Losses, NeutralMessage, Role
 from transcript_store.formats._replay import Draft
 
 _ITEM, _CHAT = Responses(), ChatCompletions()
 
 
 class Items:
-    """Joins items to messages, in order. ``drafts`` has what was joined; whoever takes them out empties it."""
+    """Joins items to messages, in order. ``drafts`` has the messages so far; the caller may remove them."""
 
     def __init__(self, losses: Losses | None = None) -> None:
         self.drafts: list[Draft] = []
@@ -38,7 +30,7 @@ class Items:
 
     @property
     def open(self) -> bool:
-        """Whether a reply is under way."""
+        """True if a reply is under way."""
         return self._reply is not None
 
     def event(self, line: SourceLine, at: str | None = None, extra: Json | None = None) -> None:
@@ -48,7 +40,7 @@ class Items:
     def item(
         self, item: dict[str, Any], line: SourceLine | None, at: str | None = None, extra: Json | None = None
     ) -> Draft | None:
-        """The reply that this item is part of; None if it is of nobody's reply."""
+        """The reply that this item is part of; None for any other message."""
         lines, extra = [] if line is None else [line], dict(extra or {})
         turn = _ITEM.turn_of(item)
         if all(isinstance(block, Other) for block in turn.blocks):
@@ -70,7 +62,7 @@ class Items:
         return self._reply
 
     def close(self) -> None:
-        """The reply that is open has ended: what comes is of another."""
+        """End the open reply."""
         if self._reply is not None:
             self._reply.message = next(iter(self._messages("assistant", tuple(self._said))), None)
             self._reply, self._said = None, []

@@ -1,4 +1,4 @@
-"""A row of somebody's database as a line: what a format of rows keeps of its source, and gives back as JSON lines."""
+"""A row of a foreign database as a line: what a format of rows keeps of its source, and returns as JSON lines."""
 
 from __future__ import annotations
 
@@ -14,9 +14,21 @@ from typing import Any
 
 import orjson
 
-from transcript_store.formats._document import TOO_DEEP, Json, is_too_deep, parse_object, read_object
+from transcript_store.formats._document import TOO_DEEP, is_too_deep, parse_object, read_object
 from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._members import Json
 from transcript_store.formats._plan import Tables
+
+
+def column_names(names: str) -> tuple[str, ...]:
+    """The names of columns, from a text that has blanks between them."""
+    return tuple(names.split())
+
+
+def is_file_source(source: Any) -> bool:
+    """True for a :class:`Source`; False for :class:`Tables`."""
+    return bool(source.size) or not hasattr(source, "columns")
+
 
 NOTHING: Mapping[str, object] = MappingProxyType({})
 
@@ -36,9 +48,9 @@ def rows_of(
 def sessions_in(
     tables: Tables, columns: tuple[str, ...], order: tuple[str, ...], skip: Container[str]
 ) -> Iterator[dict[str, Any]]:
-    """The rows of ``sessions``, and one for each session of which only ``messages`` are there: somebody deleted it.
+    """The rows of ``sessions``, and one for each deleted session whose ``messages`` remain.
 
-    One row is held at a time, and the ids of all: a session may have its prompt there.
+    Holds one row at a time, and all ids: a row may include a prompt.
     """
     ids = dict.fromkeys(row["id"] for row in rows_of(tables, "sessions", ("id",), order))
     ids.update(
@@ -86,16 +98,14 @@ def row_line(number: int, row: dict[str, Any]) -> SourceLine:
 
 
 def text_line(number: int, text: object) -> SourceLine:
-    """The line of a row whose one column holds all of it, as a JSON text."""
+    """The line of a row whose one column has all of it, as JSON text."""
     said = text if isinstance(text, (str, bytes)) else json.dumps(sql_value(text))
     raw = said if isinstance(said, bytes) else said.encode(errors="surrogatepass")
     return SourceLine(number, 0, raw + b"\n", parse_object(raw))
 
 
 def json_column(value: object) -> tuple[dict[str, Any] | None, tuple[str, str] | None]:
-    """The object that a column of JSON holds, and in which way it is no strict JSON; None, and why it cannot be read: a finding's kind
-    and message.
-    """
+    """The object in a JSON column, and how its text breaks JSON's grammar; or None, and the reason as a finding's kind and message."""
     raw = value if isinstance(value, bytes) else str(value).encode(errors="surrogatepass")
     found, odd = read_object(raw)
     if found is not None or value is None:
@@ -119,7 +129,7 @@ def sql_value(value: Any) -> Any:
 
 
 def sql_time(value: object) -> str | None:
-    """A time that SQLite or Python wrote: with a ``T``, and of UTC unless it says another offset."""
+    """A time of SQLite or Python: with a ``T``, and UTC unless it has an offset."""
     if not isinstance(value, str) or not value:
         return None if value is None else str(sql_value(value))
     whole = value.replace(" ", "T", 1)
@@ -128,7 +138,7 @@ def sql_time(value: object) -> str | None:
 
 
 def unpacked_zstd(packed: bytes, longest: int) -> tuple[bytes | None, str]:
-    """What a column packed with zstandard holds; None, and why, if it cannot be unpacked: the end of a sentence on the row."""
+    """The content of a column packed with zstandard; or None, and the reason as the end of a sentence about the row."""
     try:
         import zstandard
     except ImportError:
@@ -147,9 +157,9 @@ def unpacked_zstd(packed: bytes, longest: int) -> tuple[bytes | None, str]:
 
 
 def text_beside(source: Any, path: str) -> bytes:
-    """What a file beside a source holds; empty if there is none, or if the source is no file by itself.
+    """The bytes of a file beside a source; empty if there is none, or if the source is not a file.
 
-    ``path`` is relative to the folder of the source, with ``/``.
+    ``path`` is relative to the source's folder, with ``/``.
     """
     read = getattr(source, "beside", None)
     return (read(path) if read is not None else None) or b""

@@ -1,10 +1,10 @@
-"""Scaffolding: what a program wrote in the user's name, and what of a message the user typed.
+"""Scaffolding: text that a program wrote in the user's name, and the part of a message that the user typed.
 
 Every reader marks it in a record's ``extra.scaffolding``, and :func:`transcript_store.messages.typed_of` reads the mark:
 
-* ``true``: all of the message is what a program says of its surroundings. It is not handed on to another program;
-* ``{"typed": text}``: the user typed this text alone. It is empty where the program wrote all of it as a part of the conversation:
-  a summary, what a command stands for, news of a task.
+* ``true``: all of the message is about the program's surroundings. It is not exported to another program;
+* ``{"typed": text}``: the user typed only this text. It is empty if the program wrote a message of the conversation: a summary, the
+  text of a command, news of a task.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from transcript_store.formats._document import Json, obj, text_member
+from transcript_store.formats._members import Json, obj, text_member
 
 _TAG = r"([A-Za-z][\w-]*(?: [a-z]+)?)"
 _OPENED = re.compile(rf"<{_TAG}(?:\s[^<>]*)?>")
@@ -23,26 +23,26 @@ _CLOSED = re.compile(rf"</{_TAG}>\Z")
 _BLANKS = re.compile(r"\s+")
 _LONGEST_TAG = 100
 _MOST_NESTED = 64
-"""Tags of one name that are looked at for the end of an element: hostile text takes time by its length."""
+"""The limit of tags of one name in the search for an element's end: hostile text would take quadratic time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scaffolding:
-    """How one program marks what it writes in the user's name."""
+    """How one program marks its text in the user's name."""
 
     tags: frozenset[str] = frozenset()
-    """Elements before or behind what the user typed."""
+    """Elements before or after the typed text."""
     openings: tuple[str, ...] = ()
-    """What begins so is the program's up to its end."""
+    """A text that starts with one of these is the program's to its end."""
     headings: tuple[tuple[str, str], ...] = ()
-    """What begins with the first is the program's up to the second."""
+    """A text that starts with the first is the program's up to the second."""
     attached: tuple[str, str] | None = None
-    """The lines that begin and end the files which the program put behind what the user typed; they may be several texts."""
+    """The lines around files that the program appended to the typed text; they may be several texts."""
     typed_within: Callable[[dict[str, str]], str] | None = None
-    """What the user typed of the elements in front, by their names."""
+    """Returns the typed text within the elements in front, by their names."""
 
     def typed(self, said: str) -> str:
-        """What the user typed of a text; the very text if that is all of it."""
+        """The typed part of a text; the same text if that is all of it."""
         rest = said.strip()
         for begins, ends in self.headings:
             if rest.startswith(begins):
@@ -69,12 +69,12 @@ class Scaffolding:
         return said if rest == said.strip() else "\n\n".join(filter(None, (typed, rest)))
 
     def command_in(self, texts: Iterable[str]) -> str:
-        """The command that the user typed, in the texts of a message that the program says it wrote; empty if there is none."""
+        """The command that the user typed, in a message that the program marks as its own; empty if there is none."""
         typed = (self.typed(said) for said in texts if said.lstrip().startswith("<"))
         return next((said for said in typed if said.startswith(("/", "! "))), "")
 
     def typed_of(self, texts: Iterable[str]) -> str | None:
-        """What the user typed of the texts of a message; None if that is all of them."""
+        """The typed part of a message's texts; None for all of them."""
         given = [said for said in texts if said.strip()]
         typed = [self.typed(said) for said in self._without_files(given)]
         return None if typed == given else "\n\n".join(filter(None, typed))
@@ -94,7 +94,7 @@ class Scaffolding:
 
 
 def _closed(said: str, opened: re.Match[str]) -> tuple[tuple[int, int], int]:
-    """What an element holds, from where to where, and where it ends. It may hold elements of its own name."""
+    """The content of an element as a range, and the end of the element. It may contain elements of its name."""
     name, begin, depth = opened[1], opened.end(), 1
     for tag in islice(re.compile(rf"<(/?){re.escape(name)}(?:\s[^<>]*)?>").finditer(said, begin), _MOST_NESTED):
         depth += -1 if tag[1] else 1
@@ -105,7 +105,7 @@ def _closed(said: str, opened: re.Match[str]) -> tuple[tuple[int, int], int]:
 
 
 def _opened(said: str, name: str, begin: int, end: int) -> int:
-    """Where the element begins that ends at ``end``; -1 if it begins nowhere from ``begin`` on."""
+    """The start of the element that ends at ``end``; -1 if it does not start after ``begin``."""
     depth, place = 0, end
     for _ in range(_MOST_NESTED):
         opens, closes = said.rfind(f"<{name}", begin, place), said.rfind(f"</{name}>", begin, place)
@@ -133,12 +133,21 @@ def marked(typed: str | None, *, is_said: bool = False) -> Json:
     return {"scaffolding": {"typed": typed} if typed or is_said else True}
 
 
+def marked_summary() -> Json:
+    """The mark of a compaction's summary: the program wrote it, and it is a part of the conversation."""
+    return {"compaction": True, **marked("", is_said=True)}
+
+
 def texts_in(content: Any) -> list[str]:
     """The texts of a message's content: a text, or parts that have one."""
     members = content if isinstance(content, list) else [content]
     return [
         said for one in members if (said := one if isinstance(one, str) else text_member(obj(one).get("text")) or "")
     ]
+
+
+def _tags(names: str) -> frozenset[str]:
+    return frozenset(names.split())
 
 
 def _typed_at_claude_code(found: dict[str, str]) -> str:
@@ -148,15 +157,13 @@ def _typed_at_claude_code(found: dict[str, str]) -> str:
 
 
 CLAUDE_CODE = Scaffolding(
-    frozenset(
-        {
-            *("local-command-caveat", "local-command-stdout", "local-command-stderr", "bash-input", "bash-stdout"),
-            *("bash-stderr", "command-name", "command-message", "command-args", "command-contents", "system-reminder"),
-            *("task-notification", "ide_opened_file", "ide_selection", "ide_diagnostics", "new-diagnostics"),
-            *("user-prompt-submit-hook", "session-start-hook", "user-memory-input", "teammate-message", "channel"),
-            *("cross-session-message", "fork-boilerplate", "tick", "uploaded_files", "mcp-resource-update"),
-            *("mcp-polling-update", "background-task-input", "background-task-output", "agent-notification"),
-        }
+    _tags(
+        "local-command-caveat local-command-stdout local-command-stderr bash-input bash-stdout bash-stderr "
+        "command-name command-message command-args command-contents system-reminder task-notification "
+        "ide_opened_file ide_selection ide_diagnostics new-diagnostics user-prompt-submit-hook "
+        "session-start-hook user-memory-input teammate-message channel cross-session-message fork-boilerplate tick "
+        "uploaded_files mcp-resource-update mcp-polling-update background-task-input background-task-output "
+        "agent-notification"
     ),
     (
         "Caveat: The messages below were generated by the user while running local commands.",
@@ -167,15 +174,14 @@ CLAUDE_CODE = Scaffolding(
     typed_within=_typed_at_claude_code,
 )
 CODEX = Scaffolding(
-    frozenset(
-        {
-            *("environment_context", "user_instructions", "permissions instructions", "skills_instructions"),
-            *("turn_aborted", "collaboration_mode", "model_switch", "subagent_notification", "user_shell_command"),
-            *("apps_instructions", "plugins_instructions", "INSTRUCTIONS", "skill", "user_action", "personality_spec"),
-            *("goal_context", "hook_prompt", "multi_agent_mode", "token_budget", "realtime_conversation"),
-            *("codex_internal_context", "app-context", "recommended_plugins", "environments_instructions"),
-        }
-    ),
+    _tags(
+        "environment_context user_instructions skills_instructions turn_aborted collaboration_mode "
+        "model_switch subagent_notification user_shell_command apps_instructions plugins_instructions "
+        "INSTRUCTIONS skill user_action personality_spec goal_context hook_prompt multi_agent_mode "
+        "token_budget realtime_conversation codex_internal_context app-context recommended_plugins "
+        "environments_instructions"
+    )
+    | {"permissions instructions"},
     (
         "Another language model started to solve this problem and produced a summary",
         "Warning: The maximum number of unified exec",
@@ -183,11 +189,9 @@ CODEX = Scaffolding(
     (("# AGENTS.md instructions", "</INSTRUCTIONS>"), ("# Context from my IDE setup:", "## My request for Codex:")),
 )
 GEMINI_CLI = Scaffolding(
-    frozenset(
-        {
-            *("session_context", "hook_context", "loaded_context", "state_snapshot", "environment_context"),
-            *("background_task_notification", "system_note", "system-reminder", "untrusted_context", "project_context"),
-        }
+    _tags(
+        "session_context hook_context loaded_context state_snapshot environment_context "
+        "background_task_notification system_note system-reminder untrusted_context project_context"
     ),
     ("This is the Gemini CLI. We are setting up the context for our chat.", "System: Please continue."),
     attached=("--- Content from referenced files ---", "--- End of content ---"),

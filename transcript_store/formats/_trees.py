@@ -20,22 +20,22 @@ from transcript_store.messages import left_of
 
 # ---- left ----
 #
-# What was said on a branch that the conversation left: events that keep it, so that it can be shown, found and exported.
+# Messages on a branch that the conversation left: events keep them, so that they can be shown, found and exported.
 #
 # Such an event has ``extra.left_branch``: the ``message`` in its provider's form, and what belongs to it beside (model, usage,
 # scaffolding).
 
 
 def left_finding(count: int) -> list[ImportFinding]:
-    """What is told of messages on branches that were left."""
+    """The finding about messages on branches that the conversation left."""
     if not count:
         return []
-    said = "1 message stands on a branch" if count == 1 else f"{count:,} messages stand on branches"
+    said = "1 message is on a branch" if count == 1 else f"{count:,} messages are on branches"
     return [ImportFinding("left-branch", f"{said} that the conversation left: kept beside it, and shown by --branches")]
 
 
 def left_entry(entry: PlannedRecord) -> PlannedRecord:
-    """A message on a branch that was left: an event that keeps what was said, and its lines as they are."""
+    """The event for a message on a branch that was left: it keeps the message, and its lines unchanged."""
     if entry.message is None:
         return entry
     source = entry.extra.get("source", {})
@@ -50,7 +50,7 @@ def left_entry(entry: PlannedRecord) -> PlannedRecord:
 
 
 def left_draft(draft: Draft) -> Draft:
-    """The same of a message that is not packed yet."""
+    """As :func:`left_entry`, for a message that is not packed yet."""
     if draft.message is None:
         return draft
     return Draft(None, {"left_branch": {**draft.extra, "message": draft.message}}, draft.at, draft.lines)
@@ -93,23 +93,23 @@ class TreeMessage(Generic[NodeT]):
 
 @dataclass(slots=True)
 class Segment(Generic[NodeT]):
-    """What stands between two compactions."""
+    """The messages between two compactions."""
 
     begins: int
     """Events from this place on are its own. Never less than in the generation before."""
     said: list[TreeMessage[NodeT]] = field(default_factory=list)
     taken_over: list[TreeMessage[NodeT]] = field(default_factory=list)
-    """What it keeps of earlier generations; their lines were counted there."""
+    """The messages kept from earlier generations, which account for their lines."""
     taken_at: int = 0
-    """How many of the messages stand before what was taken over."""
+    """The number of messages before those taken over."""
 
 
 def way_to(
     leaf: NodeT, by_id: Mapping[str, NodeT], before: Sequence[NodeT], lines: KeptLines, findings: list[ImportFinding]
 ) -> list[NodeT]:
-    """From the root to a leaf. Where a parent is missing, the line before takes its place, and a finding says so.
+    """The path from the root to a leaf. If a parent is missing, the line before replaces it, and a finding reports that.
 
-    ``before`` are the lines that may: in the order of the source.
+    ``before`` are the candidates, in the order of the source.
     """
     way: list[NodeT] = []
     seen: set[int] = set()
@@ -125,11 +125,11 @@ def way_to(
             while at >= 0 and before[at].place in seen:
                 at -= 1
             parent = before[at] if at >= 0 else None
-            told = "it follows the line before it" if parent is not None else "the conversation begins here"
-            findings.append(lines.finding("dangling-parent", f"its parent is not in this file: {told}", node.place))
+            why = "it follows the line before it" if parent is not None else "the conversation starts here"
+            findings.append(lines.finding("dangling-parent", f"its parent is not in this file: {why}", node.place))
         elif parent.place in seen:
-            told = "its parent is one of its descendants: the conversation begins here"
-            findings.append(lines.finding("cycle", told, node.place))
+            why = "its parent is one of its descendants: the conversation starts here"
+            findings.append(lines.finding("cycle", why, node.place))
             parent = None
         node = parent
     return way[::-1]
@@ -138,12 +138,12 @@ def way_to(
 def way_through(
     nodes: Sequence[NodeT], by_id: Mapping[str, NodeT], leaf: NodeT, lines: KeptLines, findings: list[ImportFinding]
 ) -> list[NodeT]:
-    """From the root to a leaf among these nodes. Where none of them has a parent here, all of them, as they stand."""
+    """The path from the root to a leaf among these nodes; all of them in order if none has a parent here."""
     ids = {node.id for node in nodes if node.id}
     if any(node.parent in ids for node in nodes):
         return way_to(leaf, by_id, nodes, lines, findings)
-    told = "its parent is not in this file, and no line here has one that is: the order of the lines counts"
-    findings += [lines.finding("dangling-parent", told, node.place) for node in nodes if node.parent]
+    why = "its parent is not in this file, and no line here has one that is: the order of the lines counts"
+    findings += [lines.finding("dangling-parent", why, node.place) for node in nodes if node.parent]
     return list(nodes)
 
 
@@ -154,11 +154,10 @@ def planned_records(
     made: Callable[[TreeMessage[NodeT], bool], Iterable[PlannedRecord]],
     left: Mapping[int, NodeT],
 ) -> tuple[Callable[[], Iterator[PlannedRecord]], ...]:
-    """The entries of each generation: messages in the order in which they were said, events where they stand in the source.
+    """The records of each generation: messages in the order of the conversation, events in the order of the source.
 
-    ``places`` are those that the plan accounts for, in order. ``made`` makes a message, or what is left of it, and is told
-    whether it was taken over: then it names no line. ``left`` are messages on branches that were left, by their places: they are events
-    that keep what was said.
+    ``places`` are those that the plan accounts for, in order. ``made`` makes a message, and gets True if it was taken over: then it
+    has no lines. ``left`` has the messages of branches that were left, by place: they become events.
     """
     used = {node.place for generation in generations for said in generation.said for node in said.nodes}
     events = array("q", (place for place in places if place not in used))

@@ -1,22 +1,25 @@
-"""Mistral Vibe: ``messages.jsonl`` of version 2, a message of chat completions a line; and the folder of version 3 (``_vibe_unified``).
+"""Mistral Vibe: ``messages.jsonl`` of version 2, a message of chat completions per line; and the folder of version 3
+(``_vibe_unified``).
 
-A line of version 2 has ``injected`` (whether the program wrote it), and all but a tool's have a ``message_id``. A session that is continued
-is copied, with the ids of its messages, into a folder with another id. So it is known by the id of its first message: the copy is the
-same session, which grew. Times, model, title and folder stand in ``meta.json`` beside it.
+A line of version 2 has ``injected`` (True if the program wrote it), and all but results have a ``message_id``. Resuming copies a
+session, with its message ids, into a folder with another id. So the id of the first message identifies it: the copy is the same
+session, which grew. Times, model, title and folder are in ``meta.json`` beside it.
 
-Source: what 2.11.1 and 3.0.3 wrote.
+Source: files of 2.11.1 and 3.0.3.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from transcript_store.formats._dialogue import PROVIDER
-from transcript_store.formats._document import Json, first_text, labels, obj, text_member
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLines
-from transcript_store.formats._plan import SessionPlan, Source, SourceHead
+from transcript_store.formats._members import Json, first_text, obj, text_member
+from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft, replayed
 from transcript_store.formats._rows import lines_beside, object_beside
 from transcript_store.formats._scaffolding import marked
@@ -48,48 +51,30 @@ class MistralVibe:
             return
         about = object_beside(source, "meta.json")
         parent = object_beside(source, "../.session-index.json") if is_new else {}
-        of = labels(
+        config, environment = obj(about.get("config")), obj(about.get("environment"))
+        facts = facts_of(
+            model=first_text(config.get("model_name"), config.get("active_model")),
             title=about.get("title"),
-            cwd=first_text(obj(about.get("environment")).get("working_directory"), about.get("origin_directory")),
+            cwd=first_text(environment.get("working_directory"), about.get("origin_directory")),
             git_branch=about.get("git_branch"),
             part_of=_parent(source),
             archived=about.get("archived_at"),
         )
-        config = obj(about.get("config"))
-        model = first_text(config.get("model_name"), config.get("active_model"))
         if is_new:
             session = UnifiedSession(lambda: SourceLines(source))
             said = replayed(source, session.walk(), session.walk)
-            yield SessionPlan(
-                format=self.name,
-                session=session.id or first,
-                lines=lines.count,
-                generations=said.generations,
-                provider=PROVIDER if session.speaks else None,
-                model=model,
-                labels={**of, **session.relation(about, parent)},
-                findings=(*lines.findings, *said.findings),
-                losses=session.losses.found(),
-                tail=lines.tail,
-                edition=("", ""),
-            )
+            facts.last(session=session.id or first, **session.relation(about, parent))
+            dialogue = session.dialogue
+            yield facts.plan(self.name, lines, said, dialogue.provider, dialogue.losses, edition=("", ""))
             return
         times = text_member(about.get("start_time")), text_member(about.get("end_time"))
-        yield SessionPlan(
-            format=self.name,
-            session=first,
-            lines=lines.count,
-            generations=(lambda: (draft.entry() for draft in _drafts(source, times, last)),),
-            provider=PROVIDER if speaks else None,
-            model=model,
-            labels=of,
-            findings=tuple(lines.findings),
-            tail=lines.tail,
-        )
+        facts.session = first
+        records = partial(_records, source, times, last)
+        yield facts.plan(self.name, lines, records, PROVIDER if speaks else None)
 
 
 def is_of_vibe(value: Json) -> bool:
-    """Whether it is a line of one of the versions."""
+    """True if it is a line of one of the versions."""
     return _is_second(value) or is_unified(value)
 
 
@@ -98,18 +83,18 @@ def _is_second(value: Json) -> bool:
     return value.get("role") in _ROLES and isinstance(value.get("injected"), bool) and has_id
 
 
-def _drafts(source: Source, times: tuple[str | None, str | None], last: int) -> Iterator[Draft]:
+def _records(source: Source, times: tuple[str | None, str | None], last: int) -> Iterator[PlannedRecord]:
     begins, ends = times
     for line in SourceLines(source):
         value = line.value or {}
         if not line.raw:
             continue
         if not _is_second(value):
-            yield Draft(lines=[line])
+            yield Draft(lines=[line]).entry()
             continue
         at, begins = begins, None
         message = {name: value[name] for name in _MEMBERS if name in value}
-        yield Draft(message, _beside(value), at or (ends if line.number == last else None), [line])
+        yield Draft(message, _beside(value), at or (ends if line.number == last else None), [line]).entry()
 
 
 def _beside(value: Json) -> Json:

@@ -1,18 +1,18 @@
-"""Mistral Vibe 3: what the projection shows of a turn, and what the checkpoint has of it, as messages. See ``_vibe_unified``."""
+"""Mistral Vibe 3: the entries of the projection and of the checkpoint as messages. See ``_vibe_unified``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from transcript_store.formats._blocks import Block, Call, Result, Text
 from transcript_store.formats._dialogue import Dialogue, thinking
-from transcript_store.formats._document import Json, obj, time_member
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import Block, Call, Result, Text, arguments_of, objects, text_in
+from transcript_store.formats._members import Json, obj, objects, text_in, text_member
+from transcript_store.formats._neutral import arguments_of
 from transcript_store.formats._replay import Draft
+from transcript_store.formats._times import time_in_ms
 from transcript_store.messages import as_text
-
-_MILLISECONDS = 1000
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class SeenEntry:
     @property
     def at(self) -> str | None:
         created = self.value.get("createdAt")
-        return time_member(created, per_second=_MILLISECONDS) if isinstance(created, int) else None
+        return time_in_ms(created) if isinstance(created, int) else None
 
     @property
     def is_prompt(self) -> bool:
@@ -42,7 +42,7 @@ def text_of(content: object) -> str:
 
 
 def blocks_in(content: object) -> list[Block]:
-    """What some content says."""
+    """The blocks of some content."""
     found: list[Block] = []
     for one in objects(content):
         match one.get("type"):
@@ -58,7 +58,7 @@ def blocks_in(content: object) -> list[Block]:
 
 
 def replay(dialogue: Dialogue, replies: list[SourceLine], times: list[str | None]) -> None:
-    """What the checkpoint has of a turn behind its prompt."""
+    """Add the messages of a turn after its prompt, from the checkpoint."""
     at: Iterator[str | None] = iter(times)
     for line in replies:
         message = obj((line.value or {}).get("message"))
@@ -73,16 +73,16 @@ def replay(dialogue: Dialogue, replies: list[SourceLine], times: list[str | None
 
 
 def show_entry(dialogue: Dialogue, seen: SeenEntry) -> None:
-    """What the person saw."""
+    """Add a turn as the person saw it."""
     value, kind = seen.value, seen.value.get("type")
     first = next(iter(seen.lines), None)
     if kind == "message" and value.get("role") == "user":
         draft: Draft = dialogue.user(blocks_in(value.get("content")), first, seen.at)
     elif kind in ("message", "reasoning"):
         said = [thinking(text_in(value, "text"))] if kind == "reasoning" else blocks_in(value.get("content"))
-        stopped = obj(value.get("outcome")).get("cause")
-        extra = {"stop_reason": stopped} if isinstance(stopped, str) else {}
-        draft = dialogue.reply(said, first, seen.at, extra)
+        draft = dialogue.reply(
+            said, first, seen.at, {"stop_reason": text_member(obj(value.get("outcome")).get("cause"))}
+        )
     elif kind == "effect":
         detail, state = obj(value.get("detail")), obj(value.get("state"))
         number, name = text_in(value, "id"), text_in(detail, "toolName") or text_in(value, "title")

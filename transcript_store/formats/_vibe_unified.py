@@ -1,12 +1,12 @@
-"""Mistral Vibe 3: a session is a folder that keeps two histories, which ``sources`` gives as lines, one after the other.
+"""Mistral Vibe 3: a session is a folder with two histories, which ``sources`` returns as lines, one after the other.
 
-* The projection is what the person saw: entries ``message``, ``reasoning``, ``effect`` (a call and what came of it) and ``checkpoint``
-  (a compaction), with times, and with the text of a reply that was stopped.
-* The checkpoint is what the model is sent: ``{"message", "source", "turn_index"}``, with the ids of calls, and with calls of tools that do
-  not exist. It has no times, and since a compaction only what that left.
-* The journal has what happened since both were written, with entries of the projection. A turn that was killed stands there alone.
+* The projection is the person's view: entries ``message``, ``reasoning``, ``effect`` (a call and its result) and ``checkpoint`` (a
+  compaction), with times, and with the text of stopped replies.
+* The checkpoint is the model's context: ``{"message", "source", "turn_index"}``, with the ids of calls, and with calls of unknown
+  tools. It has no times, and after a compaction only the new context.
+* The journal has later events, with entries of the projection. A killed turn is only there.
 
-A turn is what the checkpoint has of it, at the times of the projection; a turn that it does not have is what the person saw.
+A turn has the checkpoint's messages at the projection's times; a turn that the checkpoint lacks has the projection's.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from transcript_store.formats._dialogue import Dialogue
-from transcript_store.formats._document import Json, labels, obj, text_member
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import Losses, objects, text_in
+from transcript_store.formats._members import Json, labels, obj, objects, text_in, text_member
 from transcript_store.formats._replay import Restart, Steps
-from transcript_store.formats._scaffolding import marked
+from transcript_store.formats._scaffolding import marked_summary
 from transcript_store.formats._vibe_entries import SeenEntry, blocks_in, replay, show_entry, text_of
 
 _ENTRIES = frozenset({"message", "reasoning", "effect", "checkpoint"})
 
 
 def is_unified(value: Json) -> bool:
-    """Whether it is a line of version 3."""
+    """True if it is a line of version 3."""
     if "recovery_journal_record_version" in value or "checkpoint_version" in value:
         return True
     is_message = isinstance(value.get("message"), dict) and isinstance(value.get("turn_index"), int)
@@ -33,13 +32,13 @@ def is_unified(value: Json) -> bool:
 
 
 class UnifiedSession:
-    """A session of version 3. What is known of it is known when it was walked through."""
+    """A session of version 3. Its members are complete after a walk."""
 
     def __init__(self, lines: Callable[[], Iterable[SourceLine]]) -> None:
         self._lines = lines
-        self.losses = Losses()
         self.id: str | None = None
-        self.speaks = False
+        self.dialogue = Dialogue()
+        """Of the last walk."""
 
     def relation(self, about: Json, index: Json) -> dict[str, str]:
         """Of which session it is a part, or a fork."""
@@ -49,7 +48,7 @@ class UnifiedSession:
         return labels(**{"forked_from" if kind in (None, "root") else "part_of": parent})
 
     def walk(self) -> Steps:
-        """What was said, step by step."""
+        """The records, step by step."""
         entries: dict[str, SeenEntry] = {}
         sent: list[SourceLine] = []
         others: list[SourceLine] = []
@@ -62,12 +61,11 @@ class UnifiedSession:
             elif line.raw:
                 others.append(line)
                 self._journal(entries, value)
-        dialogue = Dialogue(self.losses)
+        self.dialogue = dialogue = Dialogue()
         yield from self._both(dialogue, list(entries.values()), sent)
         for line in others:
             dialogue.event(line)
         yield from dialogue.take()
-        self.speaks = dialogue.speaks
 
     def _see(self, entries: dict[str, SeenEntry], value: Json) -> SeenEntry:
         self.id = self.id or text_member(value.get("sessionId"))
@@ -85,10 +83,8 @@ class UnifiedSession:
         if payload.get("method") == "turn/start" and asked.get("message"):
             self.id = self.id or text_member(asked.get("sessionId"))
             turn = text_in(payload, "client_command_id")
-            entries.setdefault(
-                f"user-{turn}-1",
-                SeenEntry({"type": "message", "role": "user", "content": asked["message"], "turnId": turn}),
-            )
+            seen = SeenEntry({"type": "message", "role": "user", "content": asked["message"], "turnId": turn})
+            entries.setdefault(f"user-{turn}-1", seen)
 
     def _both(self, dialogue: Dialogue, entries: list[SeenEntry], sent: list[SourceLine]) -> Steps:
         last = max((place for place, one in enumerate(entries) if one.is_compaction), default=-1)
@@ -121,7 +117,7 @@ class UnifiedSession:
 
     def _compacted(self, dialogue: Dialogue, sent: list[SourceLine]) -> None:
         for line in sent:
-            extra = {**marked("", is_said=True), "compaction": True} if _is_injected(line) else {}
+            extra = marked_summary() if _is_injected(line) else {}
             dialogue.user(blocks_in(obj((line.value or {}).get("message")).get("content")), line, None, extra)
 
 

@@ -1,8 +1,8 @@
 """Copilot chat in Visual Studio Code: ``chatSessions/<id>.json``, one document, or ``<id>.jsonl``, a log of operations on it.
 
-Each of ``requests`` is a prompt and what was shown of the reply: text, thinking, calls (``toolInvocationSerialized``), references.
-What the model was sent stands in ``result.metadata``: ``toolCallRounds`` with the arguments of calls, and ``toolCallResults``.
-What an operation takes away from ``requests``, because the user went back or asked anew, is an earlier generation.
+Each of ``requests`` has a prompt and the reply as it was shown: text, thinking, calls (``toolInvocationSerialized``), references.
+``result.metadata`` has the model's view: ``toolCallRounds`` with the arguments of calls, and ``toolCallResults``. Requests that an
+operation removes, because the user went back or asked again, are an earlier generation.
 
 Source: chatModel.ts, chatSessionStore.ts and chatSessionOperationLog.ts of microsoft/vscode. It was not run.
 """
@@ -14,27 +14,30 @@ from itertools import repeat
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from transcript_store.formats._dialogue import PROVIDER, Dialogue
-from transcript_store.formats._document import (
+from transcript_store.formats._blocks import Result, Text
+from transcript_store.formats._dialogue import Dialogue
+from transcript_store.formats._document import parse_object
+from transcript_store.formats._document_lines import lines_of_document
+from transcript_store.formats._facts import facts_of
+from transcript_store.formats._lines import SourceLine, SourceLines
+from transcript_store.formats._members import (
     Json,
     count_member,
+    counts_of,
     first_text,
-    labels,
     obj,
-    parse_object,
+    objects,
+    present,
+    text_in,
     text_member,
-    time_member,
 )
-from transcript_store.formats._document_lines import lines_of_document
-from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._neutral import Result, Text, objects, text_in
 from transcript_store.formats._operations import PUSH, WHOLE, applied, is_operation, operation_path
 from transcript_store.formats._plan import ImportFinding, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Allowance, Draft, Restart, Steps, replayed
 from transcript_store.formats._rows import object_beside
+from transcript_store.formats._times import time_in_ms
 from transcript_store.formats._vscode_parts import images_in, reply_blocks
 
-_MILLISECONDS = 1000
 _USUAL_BYTES = 2000
 _STOPPED = {2: "cancelled", 3: "error"}
 _STARTS = (b'"requesterUsername"', b'"responderUsername"', b'"initialLocation"')
@@ -61,20 +64,15 @@ class VsCodeChat:
         if not chat.lines:
             return
         state = chat.state
-        yield SessionPlan(
-            format=self.name,
-            session=text_member(state.get("sessionId")) or chat.first,
-            lines=chat.lines,
-            generations=said.generations,
-            version=str(state["version"]) if count_member(state.get("version")) is not None else None,
-            provider=PROVIDER if chat.dialogue.speaks else None,
-            model=chat.model,
-            labels=labels(title=state.get("customTitle"), cwd=_folder(source, state)),
-            findings=(*findings, *(lines.findings if is_log else ()), *said.findings),
-            losses=chat.dialogue.losses.found(),
-            tail=lines.tail if is_log else b"",
-            edition=("", ""),
-        )
+        facts = facts_of(session=text_member(state.get("sessionId")) or chat.first, model=chat.model)
+        facts.first(title=state.get("customTitle"), cwd=_folder(source, state))
+        facts.first(version=str(state["version"]) if count_member(state.get("version")) is not None else None)
+        more: Json = {
+            "findings": [*findings, *(lines.findings if is_log else ())],
+            "tail": lines.tail if is_log else b"",
+        }
+        dialogue = chat.dialogue
+        yield facts.plan(self.name, chat.lines, said, dialogue.provider, dialogue.losses, edition=("", ""), **more)
 
 
 def _folder(source: Source, state: Json) -> str | None:
@@ -122,30 +120,27 @@ class _Chat:
         path, requests = operation_path(value), objects(self.state.get("requests"))
         kept = value.get("i") if value.get("kind") == PUSH and path == ["requests"] else len(requests)
         if type(kept) is int and 0 <= kept < len(requests) and self._may_begin(kept):
-            yield from self._requests_out(0)  # the user went back: what was said until then is a generation
+            yield from self._requests_out(0)  # the user went back: the messages so far are a generation
             before = list(requests[:kept])
             yield Restart(taken_back=len(requests) - kept)
             self.state = {**self.state, "requests": before}
             self._of = {}
         after = applied(self.state, value)
         if after is None:
-            self._findings.append(
-                ImportFinding("bad-operation", "it fits nothing that stands before it", line.number, line.offset)
-            )
+            message = "it does not fit the operations before it"
+            self._findings.append(ImportFinding("bad-operation", message, line.number, line.offset))
             self._others.append(line)
             return
         first = after is not self.state and not self.state
         self.state = after
-        place = (
-            path[1] if path[:1] == ["requests"] and len(path) > 1 else len(requests) if path == ["requests"] else None
-        )
+        place = next(iter(path[1:]), len(requests)) if path[:1] == ["requests"] else None
         if type(place) is int and not first and 0 <= place < len(objects(after.get("requests"))):
             self._of.setdefault(place, []).append(line)
         else:
             self._others.append(line)
 
     def _may_begin(self, kept: int) -> bool:
-        """Whether there may be another generation, which takes over so many requests of a usual size."""
+        """True if there may be another generation, which takes over so many requests of a usual size."""
         self._is_allowed = self._is_allowed and self._allowance.takes(repeat(_USUAL_BYTES, kept))
         return self._is_allowed
 
@@ -168,31 +163,26 @@ class _Chat:
         model, state = text_member(request.get("modelId")), obj(request.get("modelState"))
         self.model = model or self.model
         ended = _time(state.get("completedAt")) or at
-        extra: Json = {"model": model} if model else {}
         reply: Draft | None = None
         for piece in reply_blocks(request):
             if isinstance(piece, Result):
                 self.dialogue.result(piece, None, ended)
             else:
-                reply = self.dialogue.reply([piece], None, ended, extra)
+                reply = self.dialogue.reply([piece], None, ended, {"model": model})
         if reply is not None:
             reply.extra |= _about(request, state)
 
 
 def _about(request: Json, state: Json) -> Json:
-    names = {"promptTokens": "prompt_tokens", "completionTokens": "completion_tokens"}
-    usage = {ours: request[own] for own, ours in names.items() if count_member(request.get(own)) is not None}
     value = state.get("value")
     stopped = "cancelled" if request.get("isCanceled") is True else _STOPPED.get(value) if type(value) is int else None
-    error = text_member(obj(obj(request.get("result")).get("errorDetails")).get("message"))
-    about = {
-        "response_id": text_member(request.get("responseId")),
-        "usage": usage,
-        "stop_reason": stopped,
-        "error": error,
-    }
-    return {name: found for name, found in about.items() if found}
+    return present(
+        response_id=text_member(request.get("responseId")),
+        usage=counts_of(request, {"promptTokens": "prompt_tokens", "completionTokens": "completion_tokens"}),
+        stop_reason=stopped,
+        error=text_member(obj(obj(request.get("result")).get("errorDetails")).get("message")),
+    )
 
 
 def _time(value: Any) -> str | None:
-    return time_member(value, per_second=_MILLISECONDS) if count_member(value) else None
+    return time_in_ms(value) if count_member(value) else None

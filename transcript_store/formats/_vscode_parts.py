@@ -1,32 +1,26 @@
-"""What a request of Copilot chat in Visual Studio Code shows: text, thinking, calls with their arguments and results, pictures."""
+"""The requests of Copilot chat as blocks: text, thinking, calls with their arguments and results, pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from transcript_store.formats._blocks import Block, Call, Media, Result, Text
 from transcript_store.formats._dialogue import thinking
-from transcript_store.formats._document import Json, first_text, obj, text_member
-from transcript_store.formats._neutral import Block, Call, Media, Result, Text, arguments_of, media_at, objects, text_in
+from transcript_store.formats._members import Json, first_text, obj, objects, text_in
+from transcript_store.formats._neutral import arguments_of, media_at
 
 
 def reply_blocks(request: Json) -> Iterator[Block]:
-    """What was shown of a reply, with the arguments and the results that the model was sent."""
+    """The blocks of a reply as it was shown, with the arguments and results that the model received."""
     metadata = obj(obj(request.get("result")).get("metadata"))
-    calls = {
-        text_in(call, "id"): call
-        for one in objects(metadata.get("toolCallRounds"))
-        for call in objects(one.get("toolCalls"))
-    }
+    rounds = objects(metadata.get("toolCallRounds"))
+    calls = {text_in(call, "id"): call for one in rounds for call in objects(one.get("toolCalls"))}
     results = obj(metadata.get("toolCallResults"))
     for part in objects(request.get("response")):
         kind = part.get("kind")
         if kind == "thinking":
             value = part.get("value")
-            said = (
-                "".join(filter(lambda one: isinstance(one, str), value))
-                if isinstance(value, list)
-                else text_member(value)
-            )
+            said = "".join(one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str))
             yield from [thinking(said)] if said else []
         elif kind == "toolInvocationSerialized":
             yield from _invocation(part, calls.get(text_in(part, "toolCallId"), {}), results)
@@ -56,16 +50,13 @@ def _markdown(value: object) -> str:
 
 def _reference(part: Json) -> str:
     of = obj(part.get("inlineReference"))
-    path = (
-        text_in(of, "path")
-        or text_in(obj(of.get("uri")), "path")
-        or text_in(obj(obj(of.get("location")).get("uri")), "path")
-    )
+    places = of, obj(of.get("uri")), obj(obj(of.get("location")).get("uri"))
+    path = first_text(*(place.get("path") for place in places)) or ""
     return first_text(part.get("name"), of.get("name"), path.rpartition("/")[2]) or "reference"
 
 
 def images_in(variables: list[Json]) -> Iterator[Media | Text]:
-    """The pictures of a prompt; the name of one whose bytes are not there."""
+    """The pictures of a prompt; the name of one without bytes."""
     for one in variables:
         if one.get("kind") == "image":
             value, kind = one.get("value"), text_in(one, "mimeType") or "image/png"

@@ -15,18 +15,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from transcript_store.formats._dialogue import PROVIDER, Dialogue, thinking
-from transcript_store.formats._document import Json, count_member, first_text, labels, obj, parse_object, text_member
+from transcript_store.formats._blocks import Block, Call, Media, Result, Text
+from transcript_store.formats._dialogue import Dialogue, thinking
+from transcript_store.formats._document import parse_object
+from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._neutral import Block, Call, Media, Result, Text, arguments_of, objects, text_in
+from transcript_store.formats._members import Json, counts_of, first_text, obj, objects, text_in, text_member
+from transcript_store.formats._neutral import arguments_of
 from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead, Tables
-from transcript_store.formats._replay import Draft
-from transcript_store.formats._rows import row_line, rows_of, unpacked_zstd
+from transcript_store.formats._replay import Draft, Replay
+from transcript_store.formats._rows import column_names, row_line, rows_of, unpacked_zstd
 from transcript_store.formats._scaffolding import marked
 
-_COLUMNS = ("id", "parent_id", "summary", "created_at", "updated_at", "folder_paths", "data_type", "data")
+_COLUMNS = column_names("id parent_id summary created_at updated_at folder_paths data_type data")
 _LONGEST_BYTES = 256 << 20
-_COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+_COUNTS = {
+    name: name
+    for name in column_names("input_tokens output_tokens cache_creation_input_tokens cache_read_input_tokens")
+}
 
 
 class Zed:
@@ -56,23 +62,16 @@ def _plan(session: str, row: Json) -> SessionPlan:
     dialogue, usage = Dialogue(), obj(thread.get("request_token_usage"))
     drafts = list(_drafts(dialogue, lines, usage, text_member(row["created_at"]), text_member(row["updated_at"])))
     model, folders = obj(thread.get("model")), text_member(row["folder_paths"]) or ""
-    return SessionPlan(
-        format=Zed.name,
+    facts = facts_of(
         session=session,
-        lines=len(lines),
-        generations=(lambda: [draft.entry() for draft in drafts],),
-        version=text_member(thread.get("version")),
-        provider=PROVIDER if dialogue.speaks else None,
-        model=text_member(model.get("model")),
-        labels=labels(
-            title=first_text(thread.get("title"), row["summary"]),
-            cwd=folders.splitlines()[0] if folders.startswith("/") else None,
-            part_of=row["parent_id"],
-        ),
-        findings=tuple(findings),
-        losses=dialogue.losses.found(),
-        edition=("", ""),
+        version=thread.get("version"),
+        model=model.get("model"),
+        title=first_text(thread.get("title"), row["summary"]),
+        cwd=folders.splitlines()[0] if folders.startswith("/") else None,
+        part_of=row["parent_id"],
     )
+    said = Replay((lambda: [draft.entry() for draft in drafts],), tuple(findings))
+    return facts.plan(Zed.name, lines, said, dialogue.provider, dialogue.losses, edition=("", ""))
 
 
 def _thread(row: Json) -> tuple[Json | None, str]:
@@ -97,10 +96,8 @@ def _drafts(
             asked = text_in(user, "id")
             _prompt(dialogue, line, user or obj(message), at)
         elif agent or role == "assistant":
-            counts = {
-                name: obj(usage.get(asked))[name] for name in _COUNTS if count_member(obj(usage.get(asked)).get(name))
-            }
-            _reply(dialogue, line, agent or obj(message), at, {"usage": counts} if counts else {})
+            counts = {name: count for name, count in counts_of(obj(usage.get(asked)), _COUNTS).items() if count}
+            _reply(dialogue, line, agent or obj(message), at, {"usage": counts})
             asked = ""
         else:
             dialogue.event(line, at=at)

@@ -6,7 +6,7 @@
     from transcript_store.importing import import_conversations
 
     library = ConversationLibrary("chats")
-    for report in import_conversations(["sessions"], library):  # or discover(): what is on this machine
+    for report in import_conversations(["sessions"], library):  # or discover(): this machine's sessions
         print(report.action, report.id, report.messages, report.findings, report.reason)
 
 docs/import.md has the promises F1 to F8.
@@ -73,46 +73,47 @@ def import_conversations(
     empty: bool = False,
     again: bool = False,
 ) -> Iterator[ImportReport]:
-    """Import sessions, and keep up with those that were imported before; a report a session, as soon as it is done.
+    """Import sessions, and update those that were imported before; one report per session, as soon as it is done.
 
-    Nothing is imported before somebody asks for the reports: iterate over them, to the end.
-    When a report has come, what it tells of is durable. Those of sources that ``cache`` knows come first. A session has the
-    same id in every library, so importing it twice, or from two processes, or from a copy of the file, is importing it once.
-    What grew since is added, what was rewritten becomes a new generation, and what was added here is never overwritten. A
-    source is opened to read only. The formats that installed packages add are asked too; one that cannot be used gives a report
-    (``refused_report``), and hinders nobody else.
+    Nothing is imported until you iterate over the reports, to the end. A reported session is durable. Sources that ``cache`` knows
+    come first.
+
+    A session has the same id in every library, so a second import, one from another process, or one of a copy of the file is the
+    same import. New records are appended, a rewritten source becomes a new generation, and records that were added here are never
+    overwritten. Sources are opened read-only.
+
+    Formats of installed packages take part; one that cannot be used gives a report (``refused``) and affects no other.
 
     Args:
-        sources: what :func:`discover` or :func:`find_sources` found, or paths of files and folders.
-        library: where the conversations go.
-        format: the name of the format to read, one of ours or one that an installed package adds; None to tell it from how each
-            source begins. The packages are imported unless it is one of ours.
-        diverged: what is done where the source changed and somebody went on with the conversation here: ``"report"`` leaves both
-            as they are, ``"fork"`` imports the source as another conversation, and keeps up with that.
-        dry_run: only say what would be done.
-        since: leave out files that did not change after this moment, an aware ``datetime``; no report comes for them.
-        cache: a folder in which is kept how sources and conversations looked, so that what looks the same is not read again; its
-            report has no findings. It is made if it is not there, and can be deleted at any time. None for no such folder.
-        redact: takes secrets out before anything is stored. A record from which some were taken counts them in ``extra.redacted``.
-            Later imports of these sessions need a redactor that takes out as much, or more.
-        jobs: how many processes may share the work. With more than one, 200 sources or more that have to be read are shared among
-            so many forked processes, on Linux, if the library is a directory and this process has no other thread. Otherwise it
-            is done in this process. What comes of it is the same, except that of two files with the same session either may be
-            the one that was first. A :class:`KeyProvider` of the library is asked by them: one that keeps a connection has to make
-            another after a fork.
-        empty: import sessions without a message too. Otherwise their reports say ``empty``, and they are no conversations. One
-            that is on record already is kept up with either way.
+        sources: results of :func:`discover` or :func:`find_sources`, or paths of files and folders.
+        library: the destination.
+        format: the name of the format, one of ours or of an installed package; None to recognize it by the start of each source.
+            Packages are imported unless it is one of ours.
+        diverged: if the source changed and a user continued the conversation here: ``"report"`` leaves both alone, ``"fork"``
+            imports the source as another conversation, and updates that from then on.
+        dry_run: report what would be done, and write nothing.
+        since: leave out files that did not change after this time, an aware ``datetime``; they have no report.
+        cache: a folder for the stamps of sources and conversations, so that unchanged ones are not read again; their reports have
+            no findings. It is created if missing, and may be deleted at any time. None for no cache.
+        redact: removes secrets before anything is stored. A record that had some counts them in ``extra.redacted``. Later imports
+            of these sessions need a redactor that removes as much, or more.
+        jobs: the number of processes. With more than one, 200 or more changed sources are shared among forked processes on Linux,
+            if the library is a directory and this process has no other thread; otherwise this process does the work. The result is
+            the same, except that of two files with one session either may be the first. A :class:`KeyProvider` of the library is
+            used by all of them: one that keeps a connection must make another after a fork.
+        empty: import sessions without a message too. Otherwise their reports say ``empty``, and they become no conversations. One
+            on record is updated either way.
         again: import sessions too whose conversations were deleted, pruned or shredded in this library, and those that an export
-            wrote and that did not grow since. Otherwise their reports say ``deleted`` and ``unchanged``. (One that was shredded has to be
-            deleted first.)
+            wrote and that did not grow since. Otherwise their reports say ``deleted`` and ``unchanged``. (Delete a shredded one
+            first.)
 
     Raises:
-        TypeError: an argument is of another type: one path instead of a list, a directory instead of a library; before anything is read.
+        TypeError: an argument has another type, such as one path instead of a list; before anything is read.
         ValueError: there is no such format, ``diverged`` is neither, ``since`` has no time zone, or ``jobs`` is less than 1; before
             anything is read.
-        UnusableFormatError: the format that was named is a package's, and cannot be used; before anything is read.
-        StorageError: while it is iterated; the system refused to write. What was reported before is whole; go on by
-            importing again.
+        UnusableFormatError: the named format of a package cannot be used; before anything is read.
+        StorageError: during the iteration; the system refused to write. Everything reported before is intact; import again to
+            continue.
         PoisonedError: the same, after a failed sync.
     """
     if isinstance(sources, str | bytes | os.PathLike):
@@ -178,7 +179,7 @@ def _run(
 
 
 def _is_empty(library: ConversationLibrary) -> bool:
-    """Whether it holds nothing. What is no directory here, or cannot be looked into, says itself what it holds or what is the matter.
+    """True if the library has no conversation. Anything else that is at its path reports itself later.
 
     Raises:
         StorageError: the library cannot be listed.
@@ -191,7 +192,7 @@ def _is_empty(library: ConversationLibrary) -> bool:
 
 
 def _looked_at(sources: Iterable[FoundSource | str | os.PathLike[str]]) -> Iterator[FoundSource | ImportReport]:
-    """What stands at the given paths; a report for one at which there is nothing."""
+    """The sources at the given paths; a report for a path without any."""
     for given in sources:
         if isinstance(given, FoundSource):
             yield given
@@ -199,11 +200,11 @@ def _looked_at(sources: Iterable[FoundSource | str | os.PathLike[str]]) -> Itera
         try:
             yield from list(find_sources(given))
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
-            yield refused_report(os.fspath(given), f"cannot be looked at: {getattr(error, 'strerror', None) or error}")
+            yield refused_report(os.fspath(given), f"cannot be checked: {getattr(error, 'strerror', None) or error}")
 
 
 def _readers(format: str | None) -> tuple[list[SessionReader], list[UnusableFormatError]]:
-    """The readers to be asked, in this order, and the formats of installed packages that cannot be used.
+    """The readers in their order, and the formats of installed packages that cannot be used.
 
     Raises:
         ValueError: there is no such format.

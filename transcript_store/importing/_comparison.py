@@ -1,18 +1,17 @@
-"""What of a plan is on record already, and what follows from that.
+"""Compare a plan with the conversation on record, and decide.
 
-A conversation holds the plan's generations in their order, each from its own replace. The live one is compared record by record
-with the plan's generation that its note names:
+A conversation has the plan's generations in their order, each from its own replace. The live one is compared record by record with
+the plan's generation that its note names:
 
-* what was imported is the beginning of the plan's: the rest is appended, and what comes after it replaces it;
-* it is not: the source was rewritten. From the first generation that differs on, the plan's replace what there is;
-* there are records that no import wrote: somebody went on here. Nothing is written, and if the source changed too, the two
-  have diverged (F5).
+* the import is the start of the plan's: the rest is appended, and later generations replace it;
+* it is not: the source was rewritten. The plan's generations replace it from the first that differs on;
+* there are records that no import wrote: the conversation was continued here. Nothing is written, and if the source changed too,
+  the two have diverged (F5).
 
-Messages whose provider has another form than those on record replace them, all in one commit with the provider.
+Messages in another provider's form than those on record replace them, in one commit with the provider.
 
-An export of a site, or rows that their program updates in place (a plan with an ``edition``), is compared by its messages, for what
-stands around them changes.
-The newer edition counts, whatever its file is called; an older one changes nothing.
+An export of a site, or rows that their program updates in place (a plan with an ``edition``), is compared by its messages, because
+their surroundings change. The newer edition counts, whatever its file is called; an older one changes nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from transcript_store.sources import FileSource, Rows
 
 
 class RedactedBeforeError(TranscriptStoreError):
-    """What is on record was redacted, and this import would bring the secrets in after all. Nothing was written."""
+    """The stored conversation was redacted, and this import would bring the secrets back. Nothing was written."""
 
     _says = (
         "it was imported with its secrets taken out, and has changed since; import it so again (--redact, and the same "
@@ -47,22 +46,22 @@ class RedactedBeforeError(TranscriptStoreError):
 
 
 class ImportDecision(NamedTuple):
-    """What is to be done with a conversation that is there."""
+    """The decision about an existing conversation."""
 
     action: Literal["grew", "unchanged", "replaced", "reread", "diverged", "empty"]
     first: int = 0
-    """Of ``grew``: the plan's generation that is live, and goes on. Of ``replaced`` and ``reread``: the first that replaces."""
+    """For ``grew``: the plan's live generation, which continues. For ``replaced`` and ``reread``: the first one that replaces."""
     rest: Iterator[PlannedRecord] = iter(())
-    """Of ``grew``: what is appended to it."""
+    """For ``grew``: the records to append."""
     noted: dict[str, Any] | None = None
-    """The note that was looked at; None of ``unchanged`` if a user is known to have continued here."""
+    """The import note that was read; None for ``unchanged`` if a user is known to have continued here."""
     reason: str | None = None
     may_lack_some: bool = False
-    """Whether there may be messages that the store did not take, as an earlier import noted: they are events on record."""
+    """True if there may be messages that the store did not take, as an earlier import noted: they are events on record."""
 
 
 WRITTEN = ("grew", "replaced", "reread")
-"""What is followed by a write."""
+"""Actions that write."""
 _STILL_THERE = (
     "what was imported before is in the archive, with its secrets: `transcript-store secrets --forget` removes it"
 )
@@ -75,7 +74,7 @@ class _Compared(NamedTuple):
 
 
 def standing_of(conversation: ConversationStore, plan: SessionPlan, source: FileSource | Rows) -> ImportDecision:
-    """Look at a conversation, and say what an import of the plan does with it. Reads only."""
+    """Compare a conversation with the plan and decide. Reads only."""
     note = _last_note(conversation)
     if note is None:
         return _of_a_replaced_one(conversation, plan, source)
@@ -97,10 +96,10 @@ def has_another_form(conversation: ConversationStore, plan: SessionPlan) -> bool
 
 
 def is_of_this_source(conversation: ConversationStore, plan: SessionPlan, source: FileSource | Rows) -> bool:
-    """Whether a conversation whose id is that of several sources is this plan's. Reads only.
+    """True if a conversation whose id several sources share belongs to this plan. Reads only.
 
-    It is if all that is planned is on record, or its note names this source, or the source that it names is gone and this one
-    goes on from what was there: somebody moved it.
+    It does if everything planned is on record, if its note names this source, or if the source in its note is missing and this one
+    continues it: the file was moved.
     """
     try:
         found = standing_of(conversation, plan, source)
@@ -136,7 +135,7 @@ def _of_a_live_one(
     compared = _compare(conversation.iter_records(), planned, is_reread=is_reread)
     first = number
     if compared.is_prefix and number <= last:
-        # The live generation is as it was. Whether the earlier ones are, the beginning of the file says, or they do themselves.
+        # The live generation did not change. The earlier ones did not if the file still starts with the imported bytes (F2).
         first = number if has_only_grown else _first_that_differs(conversation, plan, number)
         if first == number:
             return _of_a_prefix(compared, number, last, note)
@@ -145,13 +144,16 @@ def _of_a_live_one(
     if other_file or (is_reread and not is_beginning):
         has, had = _planned_lines(plan), _recorded_lines(conversation, number)
         is_same, has_all = is_same or has == had, has_all or had <= has
+        # A second file of the same session that holds less: a backup. "replaced" here would roll the conversation back to it.
         if other_file and has <= had and not (is_reread and is_same):
-            return ImportDecision("unchanged")  # an older copy: a new generation would take the conversation back to it
+            return ImportDecision("unchanged")
         other_file = other_file and not has_all  # else a newer copy, whose messages have another form now
     if is_reread and is_same and compared.has_ours:
-        return ImportDecision("unchanged")  # what was imported is read otherwise now, and somebody went on with that
+        # This version reads the same lines differently, but the user continued from the earlier reading.
+        return ImportDecision("unchanged")
     if other_file and not any(_speaks(e.message, e.extra) for entries in plan.generations for e in entries()):
-        return ImportDecision("empty")  # a program that resumes a session may begin another file with the context alone
+        # A program that resumes a session may start another file that has only the context.
+        return ImportDecision("empty")
     if other_file and not any(_speaks(record.message, record.extra) for record in conversation.iter_records()):
         other_file = False  # that file was imported first
     if compared.has_ours:
@@ -196,7 +198,8 @@ def _of_an_export(
     if not is_prefix or (rest and not is_redacted_enough):  # the lines on record may have secrets, the messages none
         is_reread = age == 0 and note.get("reader", 1) < plan.revision
         if age == 0 and ((other_is_there and not is_reread) or (has_ours and is_reread)):
-            return ImportDecision("unchanged")  # neither is newer: in turns each would replace the other
+            # Neither export is newer: each would replace the other in turn.
+            return ImportDecision("unchanged")
         if has_ours:
             return _diverged(note)
         reason = None if is_redacted_enough else _STILL_THERE
@@ -208,7 +211,7 @@ def _of_an_export(
 
 
 def _first_said_otherwise(conversation: ConversationStore, plan: SessionPlan, number: int) -> int:
-    """The plan's first generation whose messages are not on record as they are planned, among those up to ``number``."""
+    """The plan's first generation, up to ``number``, whose messages differ from those on record."""
     stored = archived(conversation)
     for k in range(min(number, len(plan.generations) - 1)):
         if k in stored:
@@ -220,7 +223,7 @@ def _first_said_otherwise(conversation: ConversationStore, plan: SessionPlan, nu
 
 
 def _age(conversation: ConversationStore, plan: SessionPlan, source: FileSource | Rows, note: dict[str, Any]) -> int:
-    """Whether an export is older (-1) or newer (1) than what was imported last; 0 if neither says so."""
+    """-1 if an export is older than the last import, 1 if it is newer; 0 if either has no edition."""
     assert plan.edition is not None
     noted = note.get("edition")
     if not isinstance(noted, list):  # an earlier version imported it
@@ -236,11 +239,11 @@ def _age(conversation: ConversationStore, plan: SessionPlan, source: FileSource 
 def _compare_export(
     conversation: ConversationStore, plan: SessionPlan, number: int
 ) -> tuple[bool, bool, list[PlannedRecord], bool]:
-    """Whether the messages on record are the first of the plan's, whether it has more, what is to be appended, and whether
-    somebody went on here.
+    """Compare the messages on record with the plan's: are they its first ones, has the record more, what is to append, did a user
+    continue here?
 
-    To be appended are the messages that are not on record, each event whose lines changed, and of the messages that are on record the
-    lines that changed: of two records with a line of one number the later one counts.
+    To append are new messages, events whose lines changed, and changed lines of stored messages: of two records with a line of one
+    number the later one counts.
     """
     recorded: dict[tuple[Any, Any], int] = {}
     entries = plan.generations[number]
@@ -269,7 +272,7 @@ def _compare_export(
 
 
 def begins_as_noted(source: FileSource | Rows, note: dict[str, Any]) -> bool:
-    """Whether a file has the bytes that were imported, and perhaps more behind them."""
+    """True if a file starts with the bytes that were imported."""
     file = note.get("file") or {}
     size, sha256 = file.get("size"), file.get("sha256")
     if not isinstance(source, FileSource) or not isinstance(size, int) or not isinstance(sha256, str):
@@ -278,7 +281,7 @@ def begins_as_noted(source: FileSource | Rows, note: dict[str, Any]) -> bool:
 
 
 def _of_a_replaced_one(conversation: ConversationStore, plan: SessionPlan, source: FileSource | Rows) -> ImportDecision:
-    """Somebody replaced the transcript here, to compact it or to go back: what was imported is in the archive."""
+    """The decision if a user replaced the transcript here, to compact it or to go back: the import is in the archive."""
     for generation in reversed(range(conversation.get_metadata().generation)):
         try:
             records = conversation.get_records(generation=generation)
@@ -302,16 +305,16 @@ def _of_a_replaced_one(conversation: ConversationStore, plan: SessionPlan, sourc
 
 
 def _diverged(note: dict[str, Any]) -> ImportDecision:
-    reason = "the source changed, and somebody went on with the conversation here; both are left as they are"
+    reason = "the source changed, and the conversation was continued here; both are left as they are"
     return ImportDecision("diverged", noted=note, reason=reason)
 
 
 def _first_that_differs(conversation: ConversationStore, plan: SessionPlan, number: int) -> int:
-    """The plan's first generation that is not on record as it is planned, among those before ``number``."""
+    """The plan's first generation before ``number`` that differs from the one on record."""
     stored = archived(conversation)
     for k in range(min(number, len(plan.generations))):
         if k not in stored:
-            continue  # it was there, and somebody deleted it: a leaked secret does not come back
+            continue  # it was deleted here: a leaked secret does not come back
         compared = _compare(conversation.iter_records(generation=stored[k]), plan.generations[k]())
         if not compared.is_prefix or next(compared.rest, None) is not None:
             return k
@@ -332,7 +335,7 @@ def archived(conversation: ConversationStore) -> dict[int, int]:
 
 
 def _planned_lines(plan: SessionPlan) -> set[int]:
-    """The source's lines that say something, each as the hash of its number and its bytes."""
+    """The source's lines with content, each as the hash of its number and its bytes."""
     return {
         hash(line)
         for entries in plan.generations
@@ -366,7 +369,7 @@ def _last_note(conversation: ConversationStore) -> dict[str, Any] | None:
 
 
 def _compare(records: Iterable[Record], entries: Iterable[PlannedRecord], *, is_reread: bool = False) -> _Compared:
-    """Compare records with entries. ``is_reread``: an earlier version kept each empty line by itself, and its runs are made one."""
+    """Compare records with planned ones. ``is_reread``: an earlier version stored each empty line, which are now one run."""
     planned = iter(entries)
     begun: tuple[PlannedRecord, ...] = ()
     is_prefix, has_ours = True, False
@@ -384,12 +387,12 @@ def _compare(records: Iterable[Record], entries: Iterable[PlannedRecord], *, is_
 
 
 def _speaks(message: Any, extra: Mapping[str, Any] | None) -> bool:
-    """True of a message that is not the program's own."""
+    """True for a message that is not the program's own."""
     return message is not None and not (extra or {}).get("scaffolding")
 
 
 def is_continued(conversation: ConversationStore) -> bool:
-    """Whether the live generation has a record that no import wrote."""
+    """True if the live generation has a record that no import wrote."""
     return any(note_of(record) is None and not is_imported(record) for record in conversation.iter_records())
 
 
@@ -409,14 +412,14 @@ def _is_there(source: str) -> bool:
 # conversation has another id, so nothing would tell that the two are one session.
 
 SUPERSEDED = "superseded"
-"""The label of a conversation of a misread source. Its value is the id of the one that is read right."""
+"""The label of a conversation that another format made of the source by mistake. Its value is the id of the right one."""
 _WAIT_SECONDS = 10.0
 
 
 def supersede(
     library: ConversationLibrary, its_id: str, plan: SessionPlan, source: FileSource | Rows
 ) -> Iterator[ImportFinding]:
-    """Label what another format made of this source, before the conversation ``its_id`` is made of it; a finding for each.
+    """Label the conversations that another format made of this source, before ``its_id`` is created; a finding for each.
 
     One that a user continued is left alone, and so is one that cannot be opened.
     """

@@ -1,6 +1,6 @@
-"""Sources that change: which of them changed since they were imported, and have been quiet since.
+"""Sources that changed since they were imported, and have been quiet since.
 
-A program writes a reply line by line, over seconds. One that was imported in the middle would come as a rewritten one.
+A program writes a reply line by line, over seconds. A source that was imported in between would look rewritten later.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _DATABASES = (".db", ".sqlite", ".sqlite3", ".vscdb")
 
 
 class SourceFollower:
-    """Knows how each source was when it was imported, and which ones changed since.
+    """Remembers each source as it was imported, and finds those that changed since.
 
     Args:
         imported: the sources that were imported, as they were then.
-        quiet_seconds: how long a source does not change before it is due.
+        quiet_seconds: how long a source must not change before it is due.
     """
 
     def __init__(self, imported: Iterable[FoundSource] = (), *, quiet_seconds: float = QUIET_SECONDS) -> None:
@@ -34,8 +34,10 @@ class SourceFollower:
         return len(self._waiting)
 
     def look(self, found: Iterable[FoundSource], *, is_all: bool) -> None:
-        """Compare sources as they are now with what was imported. With ``is_all`` those that are not among them are gone: they may come
-        again, when a program replaces its file or a disk comes back, and then they are compared with what was imported.
+        """Compare sources with those that were imported.
+
+        With ``is_all`` missing ones are noted as removed. They may return, when a program replaces its file or a disk is mounted,
+        and are then compared with their import.
         """
         now, paths = time.monotonic(), set()
         for one in found:
@@ -71,7 +73,7 @@ class SourceFollower:
         return max(0.0, first + self._quiet_seconds - time.monotonic())
 
     def is_waiting(self, path: str) -> bool:
-        """Whether the source at a path changed and was not imported since."""
+        """True if the source at a path changed and was not imported since."""
         return path in self._waiting
 
     def imported(self, found: Iterable[FoundSource]) -> None:

@@ -1,8 +1,8 @@
-"""A plan becomes a conversation, or what is new of it does.
+"""Write a plan into a conversation, or its new records.
 
-Each write is one commit of the store, and what is on record tells how far an import came (F4): a conversation is created with
-the plan's first generation, each next one replaces it, what grew is appended. An import that was killed is gone on with by
-the next one, which finds a beginning of the plan and has the rest to do.
+Each write is one commit of the store, and the record shows how far an import came (F4): the plan's first generation creates the
+conversation, each next one replaces it, new records are appended. After a kill the next import finds the start of the plan, and
+does the rest.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ _TRIES = 200
 """How often within that time it is looked whether a conversation that another process creates is there."""
 _LONGEST_LABEL = 1000
 _HELD_BYTES = 16 << 20
-"""The entries of a source up to this size are made once and kept; those of a larger one are made anew when they are asked for."""
+"""A source up to this size is planned once, and its records are kept; those of a larger one are planned again when needed."""
 _LONGEST_TOOL_BYTES = 1 << 20
 _SPEAKER = re.compile(rb'"(?:role|sender|type|author)"\s*:\s*"(?:user|human|assistant|model|gemini|ai|bot)"')
-"""Somebody speaks on a line, whatever the program that wrote it."""
+"""Matches a line with a speaker, of any program."""
 _SUM = "the SHA-256 of the source is on record now, so that its bytes can be exported"
 _EXPORTED = "an export wrote it, and nothing was added since"
-_TAIL = "what stands behind the last line end of the source is another now"
-_LABELS = "the source, or what stands beside it, says other labels now, such as the title"
+_TAIL = "the bytes after the last line end of the source changed"
+_LABELS = "the source, or a file beside it, has other labels now, such as the title"
 _T = TypeVar("_T")
 
 
@@ -96,7 +96,7 @@ class Importer:
         self._library, self._group = library, group
         self._takes_empty = takes_empty
         self._is_first = is_first
-        """Whether the library was empty at the beginning, so that nothing is looked for before it is created."""
+        """True if the library was empty at the start: then no conversation is searched before its creation."""
         self._forks = diverged == "fork"
         self._dry_run = dry_run
         self._takes_deleted = takes_deleted
@@ -104,15 +104,15 @@ class Importer:
         self._deleted = frozenset() if takes_deleted else library.deleted_ids()
 
     def put(self, plan: SessionPlan, source: FileSource | Rows, *, is_alone: bool) -> ImportReport:
-        """Make the library hold what is planned; says what was done.
+        """Make the library hold what is planned; return the report.
 
         Args:
             plan: a session.
             source: where it was read.
-            is_alone: whether it is the only session there, so that its bytes are the file's.
+            is_alone: True if it is the only session there, so that its bytes are the file's.
 
         Raises:
-            StorageError: the system refused to write; what was imported before is whole.
+            StorageError: the system refused to write; everything imported before is intact.
             PoisonedError: a sync failed.
         """
         if source.stamp.size <= _HELD_BYTES:
@@ -185,7 +185,7 @@ class Importer:
         return self._takes_empty or not _is_empty(plan, report)
 
     def _is_as_exported(self, plan: SessionPlan, source: FileSource | Rows) -> bool:
-        """Whether an export wrote this session into a program's own folder. From any other place it is imported: a user put it there."""
+        """True if an export wrote this session into a program's own folder. From any other place it is imported: a user put it there."""
         if self._takes_deleted or plan.is_exported:
             return not self._takes_deleted
         if not isinstance(source, FileSource) or plan.session[14:15] != "5":
@@ -310,7 +310,7 @@ class _PlanImport:
         return found if reason is None else found._replace(action="grew", reason=reason)
 
     def _go_on_behind(self, position: TranscriptPosition, found: ImportDecision) -> ImportDecision:
-        """Write what is to be done, if the conversation still ends where it did; else look again."""
+        """Write the decision if the conversation still ends where it did; else decide again."""
         with self._library.open(self._id, verify="tail", lock_timeout_seconds=_WAIT_SECONDS) as store:
             if store.position != position:
                 found = self._with_note(store, standing_of(store, self._plan, self._source))
@@ -350,7 +350,7 @@ class _PlanImport:
         self._replace_from(store, found.first + 1)
 
     def _changes(self, store: ConversationStore, note: dict[str, Any]) -> dict[str, Any]:
-        """What the source says of itself now. What a user changed meanwhile stays (F5)."""
+        """The source's current metadata. Changes of a user stay (F5)."""
         now, noted = store.get_metadata(), note.get("metadata") or {}
         changes = {
             name: value
@@ -373,7 +373,7 @@ class _PlanImport:
         return changes
 
     def _has_other_labels(self, store: ConversationStore, note: dict[str, Any]) -> bool:
-        """Whether the source says a label that is not noted, unless a user gave it another value."""
+        """True if the source has a label that is not noted, unless a user changed it."""
         now, noted = store.get_metadata().labels, (note.get("metadata") or {}).get("labels") or {}
         return any(
             text != noted.get(name)
@@ -410,7 +410,7 @@ class _PlanImport:
         return new_note(plan, self._file, self._metadata, generation=number, complete=batch.is_last)
 
     def _refused_before(self) -> list[ImportFinding]:
-        """What the store did not take of earlier imports: a report is on all of a session, whatever was written now (F6)."""
+        """The findings of earlier imports about what the store refused: a report covers all of a session (F6)."""
         return [*dict.fromkeys(each for entries in self._plan.generations for each in refused_of(entries()))]
 
     @cached_property
@@ -419,7 +419,7 @@ class _PlanImport:
 
 
 def _metadata_of(plan: SessionPlan) -> tuple[dict[str, Any], tuple[Loss, ...]]:
-    """What the plan says of the conversation, as far as metadata can have it."""
+    """The plan's facts for the metadata, as far as it can hold them."""
     losses = []
     labels = {encodable(name): encodable(text)[:_LONGEST_LABEL] for name, text in plan.labels.items()}
     tools = [tool for tool in plan.tools if _is_a_tool(tool)]

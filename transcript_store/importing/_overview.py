@@ -1,7 +1,7 @@
-"""What programs keep on this machine, before anything is imported: how many sessions, from when to when, how large.
+"""The sessions of programs on this machine before an import: how many, from when to when, how large.
 
-A file is a session, and its time is when it last changed; nothing of it is read. A database is opened, and asked for the times of its
-sessions, if its reader knows them.
+A file is a session with its last change as its time, and is not read. A database is opened for the times of its sessions, if its
+reader knows them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ProgramOverview:
 
     program: str
     sessions: int
-    """How many sessions; of a database whose reader does not count them 1."""
+    """The number of sessions; 1 for a database whose reader does not count them."""
     size: int
     """In bytes, of all its files."""
     first: datetime | None

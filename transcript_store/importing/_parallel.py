@@ -1,4 +1,4 @@
-"""Several at once: where one is written with syncs, others can be read and written while it waits for the disk."""
+"""Threads and processes: while one source waits for a sync, others are read and written."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def one_by_one(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> 
 
 
 def in_threads(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Generator[_Result, None, None]:
-    """The function's results for the items, in their order. One item alone is done in this thread.
+    """The function's results for the items, in their order. One item is done in this thread; at most eight run at once.
 
-    At most eight are under way. Whoever stops in between waits for those that have begun.
+    A caller that stops early waits for those that have started.
     """
     remaining = iter(items)
     first = list(islice(remaining, 2))
@@ -63,15 +63,15 @@ FEWEST = 200
 _MOST = 500
 """So many items are handed to a process at a time: as many wait for their results if one of them takes long."""
 _STOP = signal.SIGUSR1
-"""Tells a process to take it as Ctrl-C where it is at work. SIGTERM ends it, by which the pool ends what is left when one was killed."""
+"""Interrupts a worker process as Ctrl-C would. SIGTERM ends it, by which the pool stops the rest when one was killed."""
 _NO_PROCESSES = (OSError, ImportError, NotImplementedError, RuntimeError)
-"""What is raised at their beginning if the system has no semaphores, refuses a process or a thread, or kills one at once."""
+"""Errors at the start if the system has no semaphores, refuses a process or a thread, or kills one at once."""
 _log = logging.getLogger(__name__)
 
 
 def may_fork() -> bool:
-    """Whether a forked child would be whole: it has one thread, and the locks that the others held. Elsewhere systems forbid it."""
-    with suppress(OSError):  # no /proc: nobody tells
+    """True if a forked child would be whole: it has one thread, and the locks that the others held. Elsewhere systems forbid it."""
+    with suppress(OSError):  # no /proc
         return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1
     return False
 
@@ -79,11 +79,11 @@ def may_fork() -> bool:
 def in_processes(
     function: Callable[[list[_Item]], Iterable[_Result]], items: list[_Item], processes: int
 ) -> Generator[_Result, None, None]:
-    """The function's results for the items, in their order. It is called with some of the items at a time, and gives a result for each.
+    """The function's results for the items, in their order. It gets some items at a time, and returns a result for each.
 
-    The processes are forked, so the function needs no pickling; items, results and errors do. Where the system gives no processes, or
-    kills one, as it does without memory, this process does what is not reported yet. All have ended on return. Whoever stops in
-    between interrupts what has begun, as Ctrl-C would. If this process is killed they end at once.
+    The processes are forked, so the function needs no pickling; items, results and errors do. If the system refuses or kills a
+    process, this process does the rest. All have ended on return. A caller that stops early interrupts them, as Ctrl-C would. If
+    this process is killed they end at once.
     """
     size = max(1, min(_MOST, len(items) // (4 * processes)))
     parts = (items[first : first + size] for first in range(0, len(items), size))
@@ -113,7 +113,7 @@ def in_processes(
             if ended_by is not None:
                 raise ended_by
     except BrokenProcessPool:
-        _log.warning("a process that shared the work was killed; this one goes on alone with what was not reported")
+        _log.warning("a process that shared the work was killed; this one continues alone with what was not reported")
         yield from function(items[reported:])
     finally:
         if pool is not None:
@@ -126,7 +126,7 @@ def in_processes(
 
 @contextmanager
 def _without_ctrl_c() -> Iterator[None]:
-    """What begins here inherits that Ctrl-C, which a terminal sends to all processes, is not for it, and a stop not yet."""
+    """Block Ctrl-C in new processes, which a terminal sends to all, and a stop until they are ready."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, _STOP})
     try:
         yield
@@ -135,7 +135,7 @@ def _without_ctrl_c() -> Iterator[None]:
 
 
 class _WorkerProcess:
-    """What a process that shares the work does."""
+    """The work of one process."""
 
     def __init__(self, function: Callable[[list[Any]], Iterable[Any]]) -> None:
         self._function = function
@@ -148,7 +148,7 @@ class _WorkerProcess:
         """The results, up to the error that ended them.
 
         Raises:
-            KeyboardInterrupt: it was told to stop.
+            KeyboardInterrupt: the process was stopped.
         """
         results: list[Any] = []
         try:

@@ -1,4 +1,4 @@
-"""Sources, read: which reader a source is for, what its sessions are, and what became of each."""
+"""Read sources: choose the reader, plan the sessions, report each."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _Done = tuple[FoundSource, list[ImportReport]]
 def committed(
     done: Iterable[_Done], group: ConversationGroup | None, import_again: Callable[[FoundSource], list[ImportReport]]
 ) -> Iterator[_Done]:
-    """What was done with each source, in its order, as soon as the group waits with nothing of it.
+    """The reports of each source, in its order, as soon as nothing of it waits in the group.
 
-    The group commits by itself when it is full, and here at the end. A session that another process created in the meantime is
-    imported again: now it is there to be compared with.
+    The group commits when it is full, and here at the end. A session that another process created meanwhile is imported again, and
+    compared.
     """
     if group is None:
         yield from done
@@ -63,7 +63,7 @@ def committed(
 
 
 def _seen_again(before: ImportReport, again: list[ImportReport]) -> ImportReport:
-    """What another look at its source says of a session that another process has created. Never that it was created before."""
+    """The report of a session that another process created, from reading its source again. It never says created."""
     for report in again:
         if report.id == before.id:
             return report
@@ -82,20 +82,20 @@ class ImportOptions(NamedTuple):
 
     library: ConversationLibrary
     format: str | None
-    """The name that was given; None to tell the format from how each source begins."""
+    """The name of the format; None to recognize it by the start of each source."""
     readers: list[SessionReader]
     """Those that are asked, in this order; of a format that was named the only one."""
     redactor: SecretRedactor | None
     diverged: Literal["report", "fork"]
     dry_run: bool
     takes_empty: bool
-    """Whether a session without a message becomes a conversation."""
+    """True if a session without a message becomes a conversation."""
     takes_deleted: bool = False
-    """Whether a session is imported whose conversation was deleted in the library."""
+    """True if a session is imported although its conversation was deleted in the library."""
     known: Callable[[str], Mapping[str, ImportReport]] = lambda _path: {}
-    """Of a database what is known of its sessions, by their ids: reports with their stamps."""
+    """The known sessions of a database, by id: reports with their stamps."""
     is_first: bool = False
-    """Whether the library was empty at the beginning, so that nothing is looked for before it is created."""
+    """True if the library was empty at the start: then no conversation is searched before its creation."""
 
 
 def import_together(how: ImportOptions, sources: list[FoundSource]) -> Generator[list[ImportReport], None, None]:
@@ -250,10 +250,10 @@ class _Import:
     def _of_second(
         self, plan: SessionPlan, source: FileSource | Rows, first: ImportReport, *, is_same: bool
     ) -> ImportReport:
-        """A session whose id an earlier one in the same source has: left out, unless it is the same one.
+        """Report a session whose id an earlier one of the same source has: left out, unless both are equal.
 
-        Put beside the first one, it would replace it, and the first that one the next time (F2). It is compared with the first one
-        itself: of that nothing is on record in a dry run, or if it was refused.
+        Stored beside the first, each would replace the other at the next import (F2). It is compared with the first plan itself,
+        because a dry run or a refusal stores nothing.
         """
         is_written = first.action in ("created", "grew", "replaced", "reread")  # or would be, in a dry run
         if is_same:
@@ -265,7 +265,7 @@ class _Import:
         report = looker.put(plan, source, is_alone=False)
         if report.action == "refused" or (report.action == "unchanged" and not is_written):
             return report
-        reason = "another session in this source has the same id, and stands before it; this one was left out"
+        reason = "an earlier session in this source has the same id; this one was left out"
         return replace(report, action="diverged", id=first.id, reason=reason)
 
 
@@ -284,7 +284,7 @@ def _sum_of(plan: SessionPlan) -> bytes:
 
 
 def _recognized(readers: Iterable[SessionReader], head: SourceHead) -> tuple[SessionReader | None, list[str]]:
-    """The first reader that recognizes it, and why others could not say whether they do."""
+    """The first reader that recognizes it, and the errors of those that could not decide."""
     failures: list[str] = []
     for reader in readers:
         try:

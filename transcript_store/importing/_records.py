@@ -1,4 +1,4 @@
-"""A plan's entries as the records that are stored: what of an entry the store takes, and at what time it stands there."""
+"""Planned records as they are stored: the parts that the store accepts, and their times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ONE_BATCH_BYTES = 64 << 20
 """A source up to this size is stored as one batch, a larger one in several: memory holds one of them."""
 _BATCH_RECORDS = 1000
 _RESTATED_BYTES = 1 << 20
-"""How much stands in one event at most, unless one line is longer."""
+"""The limit of one event, unless one line is longer."""
 UNSTORABLE = "unstorable"
 _UNSTORABLE = (
     "a message that is nested deeper, or is longer, than a record may be: it is kept as an event with its bytes, and no model is "
@@ -39,7 +39,7 @@ class ImportBatch(NamedTuple):
 
     entries: list[PlannedRecord]
     own_times: list[datetime | None]
-    """What each entry says itself, as far as that is a time."""
+    """The time of each record in the source, as far as it is a time."""
     times: list[datetime | None]
     is_last: bool
     not_before: datetime | None = None
@@ -68,7 +68,7 @@ def refused_of(entries: Iterable[PlannedRecord]) -> list[ImportFinding]:
 
 
 def as_stored(plan: SessionPlan, findings: Iterable[ImportFinding]) -> SessionPlan:
-    """The plan as the store took it, with what was found meanwhile."""
+    """The plan as the store accepted it, with the findings meanwhile."""
     generations = tuple(partial(_stored, entries) for entries in plan.generations)
     return replace(plan, generations=generations, findings=(*plan.findings, *findings))
 
@@ -96,14 +96,15 @@ def batches(
 
 
 def same(record: Record, entry: PlannedRecord) -> bool:
-    """Whether a record is what an import made of this entry. What it says beside message and lines may change with a reader."""
+    """True if a record was imported from this planned one. Other members of ``extra`` may change with a reader."""
     return _equals(record, entry) or _equals(record, storable(entry))
 
 
 def behind(record: Record, entry: PlannedRecord) -> tuple[PlannedRecord, ...] | None:
-    """What of an entry is not on record behind this record: nothing if the record is what an import made of it.
+    """The planned record without the part on record: nothing if all of it is. Of a run of empty lines that grew these are the new
+    lines.
 
-    Of a run of empty lines that grew it is the lines that came. None if the record is of another entry.
+    None if the record is another one.
     """
     if same(record, entry):
         return ()
@@ -128,9 +129,8 @@ def _empty_lines(message: object, extra: Mapping[str, Any] | None) -> tuple[int,
 
 
 def storable(entry: PlannedRecord) -> PlannedRecord:
-    """The entry, or an event with its lines as they are, where the store does not take the message: too deep, too long, no JSON.
-
-    An entry whose lines it does not take either keeps their numbers.
+    """The planned record, or an event with its lines if the store refuses the message: too deep, too long, not JSON. If it refuses
+    the lines too, their numbers.
     """
     lines = _lines(entry)
     for candidate in (entry, _with(entry, [_raw(line, entry) for line in lines])):
@@ -154,7 +154,7 @@ def lines_in(
 
 
 def restated(lines: Iterable[tuple[tuple[Any, Any], bytes]]) -> Iterator[PlannedRecord]:
-    """Events that say of lines on record what stands there now."""
+    """Events with the current bytes of lines on record."""
     packed: list[dict[str, Any]] = []
     size = 0
     for (number, part), raw in lines:
@@ -191,9 +191,9 @@ def _has_zone(text: str | None) -> bool:
 def _times(
     entries: list[PlannedRecord], own_times: list[datetime | None], not_before: datetime | None
 ) -> list[datetime | None]:
-    """A time for each: its own; else that of the one before; at the beginning that of the first that has one.
+    """A time for each record: its own, else that of the one before; at the start that of the first that has one.
 
-    What no message says does not hold back the messages behind it: the header of a copy is younger than what was copied.
+    Events do not delay later messages: the header of a copy is younger than its content.
     """
     own_times, soonest = [*own_times], None
     for place in range(len(entries) - 1, -1, -1):
@@ -211,7 +211,7 @@ def _times(
 
 
 def _extra(entry: PlannedRecord, *, is_its_own: bool) -> dict[str, Any]:
-    """What is stored beside the message; with the entry's own time, unless that is the record's."""
+    """The extra of a record, with its own time unless the record has it."""
     source = {**_source(entry), "lines": _lines(entry)}
     if entry.at is not None and not is_its_own:
         source["at"] = entry.at  # it goes backwards, lies in the future, or is no time: the record has another

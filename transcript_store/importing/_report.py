@@ -1,4 +1,4 @@
-"""What became of a session: counted over the lines of its source, so that none is lost in silence (F6)."""
+"""The report of a session, counted over the lines of its source, so that no line is lost silently (F6)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ Action = Literal[
 _IN_MESSAGE, _IN_EVENT = 1, 2
 UNREAD = "unread"
 _UNREAD = (
-    "somebody speaks here, and no line is a message as {} writes it: the lines are kept as events. Another program may have written "
-    "the file, or a newer version"
+    "this file has text of a speaker, and no line is a message as {} writes it: the lines are kept as events. Another program may "
+    "have written the file, or a newer version"
 )
 _SPEAKERS = frozenset({"user", "human", "assistant", "model", "gemini"})
 
@@ -50,13 +50,13 @@ class ImportReport:
     """What an import did, or would do, with one session; or why it did nothing with a source."""
 
     action: Action
-    """``created``; ``grew``: records were added; ``unchanged``: nothing was written; ``replaced``: the source was rewritten, and a
-    new generation has what it says now; ``reread``: the same, because this version reads more of the source, or otherwise;
-    ``diverged``: it changed, and so did the conversation: nothing was written;
-    ``empty``: no message stands in it, or none but the program's own where the session is on record: nothing was written;
-    ``deleted``: its conversation was deleted, pruned or shredded in this library: nothing was written;
-    ``refused_report``: it could not be read, or not be stored; ``skipped``: a file in a folder that somebody named is of no format that
-    is known here."""
+    """``created``; ``grew``: records were appended; ``unchanged``: nothing was written; ``replaced``: the source was rewritten, and
+    a new generation has its current content; ``reread``: the same, because this version reads the source better; ``diverged``: both
+    the source and the conversation changed, nothing was written; ``empty``: it has no message, or only the program's own if the
+    session is on record, nothing was written; ``deleted``: its conversation was deleted, pruned or shredded in this library,
+    nothing was written; ``refused``: it could not be read or stored; ``skipped``: a file of an unknown format in a named
+    folder.
+    """
     source: str
     """The path, or an archive's path and the member's name."""
     id: str | None = None
@@ -65,7 +65,7 @@ class ImportReport:
     session: str | None = None
     title: str | None = None
     is_part: bool = False
-    """Whether its lines are another session's of this source too: a sub-agent, a branch that was left."""
+    """True if its lines are another session's of this source too: a sub-agent, a branch that was left."""
     messages: int = 0
     """How many messages the live generation has of the source."""
     events: int = 0
@@ -75,14 +75,15 @@ class ImportReport:
     redacted: Mapping[str, int] = field(default_factory=dict)
     """How many secrets were taken out, by their kind."""
     reason: str | None = None
-    """Of what diverged or was refused: why, in a sentence. Of what was skipped: what it nearly is; None if it is nothing like a session."""
+    """Why it diverged or was refused, as a sentence. For a skipped file the format that it nearly has, or None."""
     beside: Mapping[str, tuple[int, int, int] | None] = field(default_factory=dict, repr=False, compare=False)
-    """The files beside the source that were looked at for its title and its parent, by their paths: size, mtime in nanoseconds and inode;
-    None where there was none."""
+    """The files beside the source that were read for its title and its parent, by path: size, mtime in nanoseconds and inode; None
+    for a missing one.
+    """
     stamp: str | None = field(default=None, repr=False, compare=False)
-    """Of a session of a database: what is another one as soon as something of the session changes. None where it is not known."""
+    """For a session of a database a text that changes with anything in it; None if unknown."""
     error: TranscriptStoreError | None = field(default=None, compare=False)
-    """What the library refused it with, if it did: ``reason`` is its sentence, and its ``hint`` is data."""
+    """The library's refusal: ``reason`` is its sentence, and its ``hint`` is data."""
 
 
 def plan_report(plan: SessionPlan, *, source: str) -> ImportReport:
@@ -124,7 +125,7 @@ def refused_report(source: str, reason: str) -> ImportReport:
 
 
 def is_blank(head: SourceHead) -> bool:
-    """True if a source that begins so has no byte but white space, or an array of nothing, as far as its beginning says."""
+    """True for a source that starts with only white space, or with an empty array."""
     return not head.tables and head.start.strip(b"\xef\xbb\xbf \t\r\n\v\f") in (b"", b"[]")
 
 
@@ -146,13 +147,13 @@ def unknown(head: SourceHead, name: str, *, is_expected: bool) -> ImportReport:
 
 
 def misnamed(reader: SessionReader, other: SessionReader | None, head: SourceHead) -> str:
-    """Why a source that holds not one message of the format that somebody named is not imported: it would be an empty conversation."""
+    """Why a source without any message of the named format is not imported: its conversation would be empty."""
     said = nearly_json_lines(head) or f"not one line is a message of the format {reader.name}"
     return said if other is None else f"{said}; it looks like {other.name}: --format {other.name}"
 
 
 def _says_something(entry: PlannedRecord) -> bool:
-    """Whether a line that is no message names who speaks, and has what was said."""
+    """True for a line that is not a message and names a speaker, with text."""
     source = entry.extra.get("source")
     lines = source.get("lines") if isinstance(source, dict) and "left_branch" not in entry.extra else None
     return any(_speaks(line.get("line")) for line in lines or () if isinstance(line, dict))
@@ -264,12 +265,12 @@ def new_note(
 
 
 def tail_of(plan: SessionPlan) -> str | None:
-    """What stands behind the last line end, in base64; None if it is too long to be noted."""
+    """The bytes after the last line end, in base64; None if they are too long for the note."""
     return base64.b64encode(plan.tail).decode() if len(plan.tail) <= _LONGEST_TAIL_BYTES else None
 
 
 def encodable(text: str) -> str:
-    """A text that JSON can carry: a path that is not UTF-8, or half a surrogate pair, is written with escapes."""
+    """A text that JSON can hold: a path that is not UTF-8, or half a surrogate pair, gets escapes."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,8 +1,8 @@
-"""How sources and conversations looked when they were last compared: what looks the same is not read again.
+"""Stamps of sources and conversations at their last comparison: unchanged files are not read again.
 
-A file of JSON in a cache folder, derived and disposable: a stamp that is missing or wrong costs time and nothing else. A stamp
-counts only while both still look as they did, the source's file and the transcript. So a conversation that was deleted, gone on with
-or put back from a backup is compared anew. There is one file a library; that of a library that is gone goes too.
+A JSON file in a cache folder, derived and disposable: a missing or wrong stamp costs only time. A stamp counts only while both the
+source's file and the transcript are unchanged. So a conversation that was deleted, continued or restored from a backup is compared
+again. There is one file per library; it is removed with the library.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Stamps:
         self._is_kept = is_kept and folder is not None
         self._library = library.directory
         self._known: dict[str, str] = {}
-        """Of each source's path what is known, as JSON: Python's collector looks through all that is held decoded."""
+        """For each source's path its entry as JSON: Python's collector would traverse decoded objects."""
         self._looked_at: dict[str, list[int] | None] = {}
         self._path: str | None = None
         self._is_changed = False
@@ -85,11 +85,11 @@ class Stamps:
             if not all(self._is_as_it_was(said, format, takes_empty=takes_empty) for said in sessions):
                 return None
             return [_report(source.path, *said) for said in sessions]
-        except (IndexError, ValueError, TypeError):  # somebody else wrote it
+        except (IndexError, ValueError, TypeError):  # another program wrote it
             return None
 
     def sessions(self, path: str, format: str | None, *, takes_empty: bool = False) -> dict[str, ImportReport]:
-        """The reports on those sessions of a database that changed whose conversations look as they did; each has its ``stamp``."""
+        """The reports of unchanged sessions in a changed database whose conversations are unchanged; each has its ``stamp``."""
         noted = self._known.get(encodable(path))
         if noted is None:
             return {}
@@ -145,7 +145,7 @@ class Stamps:
         return self._looked_at[path]
 
     def save(self) -> None:
-        """Write what is known. If that is not possible, the next import takes longer."""
+        """Write the stamps. If that fails, the next import takes longer."""
         if self._path is None or not self._is_kept or not self._is_changed:
             return
         document = {
@@ -169,7 +169,7 @@ class Stamps:
             _sweep(folder)
 
     def _transcript(self, id: str | None) -> list[int] | None:
-        """How the transcript of a conversation looks. None of a session that is empty: there is none."""
+        """The stamp of a conversation's transcript; None if it has none, because the session is empty."""
         if id is None:
             return None
         try:
@@ -184,7 +184,7 @@ def _file_name(library: str) -> str:
 
 
 def _sweep(folder: str) -> None:
-    """Remove what nobody will read again: the stamps of libraries that are not there, and what a killed import left."""
+    """Remove stamps of missing libraries, and leftovers of a killed import."""
     with os.scandir(folder) as entries:
         found = [entry for entry in entries if _OF_OURS.fullmatch(entry.name)]
     for entry in found:
@@ -201,7 +201,7 @@ def _sweep(folder: str) -> None:
 
 
 def _said(source: str, report: ImportReport) -> list[Any]:
-    """What a report said, in the order of :func:`_report`. Lists, and no path twice: ten thousand are read at each import."""
+    """The report in the order of :func:`_report`, as lists without repeated paths: ten thousand are read at each import."""
     member = None if report.source == source else report.source
     texts = (report.id, report.format, member, report.session, report.title)
     lines = report.lines

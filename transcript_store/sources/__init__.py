@@ -1,7 +1,7 @@
-"""Where other programs keep their sessions on this machine, and how they are opened: to read only (F1).
+"""Session folders of other programs on this machine, and their files and databases, opened read-only (F1).
 
-``discover()`` looks at the places of the programs that are known; ``find_sources()`` at a path that somebody names. ``open_parts()`` opens
-what was found: a file of lines, the tables of a database, the members of an archive.
+``discover()`` searches the folders of known programs; ``find_sources()`` takes a path. ``open_parts()`` opens a found source: a
+file of lines, the tables of a database, the members of an archive.
 """
 
 from __future__ import annotations
@@ -29,28 +29,10 @@ from transcript_store.sources._programs import (
 )
 
 __all__ = [
-    "PROGRAMS",
-    "SESSION_FOLDERS",
-    "FileSource",
-    "FoundSource",
-    "KnownProgram",
-    "Retention",
-    "Rows",
-    "SessionFolder",
-    "Stamp",
-    "UnreadableSourceError",
-    "UnusableFormatError",
-    "added_formats",
-    "added_names",
-    "discover",
-    "find_sources",
-    "folder_of",
-    "how_it_looks",
-    "open_parts",
-    "program_table",
-    "session_at",
-    "session_folders",
-]
+    "PROGRAMS", "SESSION_FOLDERS", "FileSource", "FoundSource", "KnownProgram", "Retention", "Rows", "SessionFolder",
+    "Stamp", "UnreadableSourceError", "UnusableFormatError", "added_formats", "added_names", "discover",
+    "find_sources", "folder_of", "how_it_looks", "open_parts", "program_table", "session_at", "session_folders",
+]  # fmt: skip
 
 _HEAD_BYTES = 16
 _Part = tuple[SourceHead, FileSource | Rows] | UnreadableSourceError
@@ -58,13 +40,13 @@ _Part = tuple[SourceHead, FileSource | Rows] | UnreadableSourceError
 
 @contextmanager
 def open_parts(path: str) -> Iterator[Iterator[_Part]]:
-    """Open a file, and give what stands in it: how each part begins, and the part; an archive has several.
+    """Open a file and yield its parts, each with its head; an archive has several.
 
-    A part is open until the next one is asked for. A member that cannot be read comes as an error among the parts, so that the others are
-    read all the same.
+    A part is open until the next one is requested. A member that cannot be read comes as an error among the parts, so that the
+    others are still read.
 
     Raises:
-        UnreadableSourceError: the file cannot be opened, or is no regular file.
+        UnreadableSourceError: the file cannot be opened, or is not a regular file.
     """
     with open_source(path) as handle, ExitStack() as stack:
         parts = _parts(path, handle)

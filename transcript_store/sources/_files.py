@@ -1,4 +1,4 @@
-"""Somebody else's file, opened to read only (F1): a regular file, no link, and as long as it was when it was opened."""
+"""Foreign files, opened read-only (F1): a regular file, not a link, with the length that it had when it was opened."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from transcript_store.installation import install_command
 _PIECE_BYTES = 1 << 20
 _LONGEST_BESIDE_BYTES = 4 << 20
 _OF_AN_EXPORT = ("conversation_asset_file_names.json", "export_manifest.json", "chat.html", "user.json")
-"""One of these stands beside the conversations of an export that was unpacked."""
+"""Files of an unpacked export, one of which is beside its conversations."""
 _DEEPEST_OF_AN_EXPORT = 4
 _HELD_BYTES = 16 << 20
 """A source up to this size is read once, and held."""
 
 
 class UnreadableSourceError(TranscriptStoreError):
-    """A source at ``path`` cannot be read, or is not what a source may be. Nothing of it was imported."""
+    """The source at ``path`` cannot be read, or is not an allowed source. Nothing of it was imported."""
 
     path: str
     reason: str
 
 
 class Stamp(NamedTuple):
-    """By what a file is seen to have changed."""
+    """Shows whether a file changed."""
 
     size: int
     mtime_ns: int
@@ -45,18 +45,17 @@ class Stamp(NamedTuple):
 
 
 class FileSource:
-    """A :class:`formats.Source` of an open file. What a writer adds after the opening is not in it.
+    """A :class:`formats.Source` of an open file, up to its size at that time.
 
-    As :class:`formats.Tables` it has none: whoever names a wrong format gets no session.
+    As :class:`formats.Tables` it is empty, so a wrong ``--format`` finds no session.
     """
 
     def __init__(self, name: str, handle: int, *, folder: str | None = None) -> None:
         status = os.fstat(handle)
         self.neighbours: Neighbours | None = None if folder is None else _Folder(folder)
-        """What stands beside it; None if that is not known."""
+        """The files beside it; None if they are unknown."""
         self.seen_beside: dict[str, tuple[int, int, int] | None] = {}
-        """The files of its folder that :meth:`beside` was asked for, each with its size, mtime and inode as it was then; None if there was
-        none."""
+        """The files that :meth:`beside` read, each with its size, mtime and inode at that time; None for a missing one."""
         self.name = name
         self.stamp = Stamp(status.st_size, status.st_mtime_ns, status.st_ino)
         self.size = status.st_size
@@ -68,7 +67,7 @@ class FileSource:
 
     @property
     def is_rewritten(self) -> bool:
-        """Whether what was read may be of several moments, or is not all: somebody wrote to it, or cut it, since it was opened."""
+        """True if the bytes may be of several moments, or are incomplete: another process wrote to it or cut it since it was opened."""
         if self._held is not None:
             return len(self._held) < self.size
         return os.fstat(self._handle).st_mtime_ns != self._mtime_ns
@@ -93,9 +92,10 @@ class FileSource:
             raise UnreadableSourceError(path=self.name, reason=reason) from error
 
     def beside(self, path: str, *, longest: int = _LONGEST_BESIDE_BYTES) -> bytes | None:
-        """What a small file beside this one holds; ``path`` is relative to this one's folder. Of a member of an archive: another member.
+        """The bytes of a small file beside this one; of a member of an archive, of another member. ``path`` is relative to this
+        file's folder.
 
-        None if there is none, if it is no regular file, or if it is longer than ``longest``.
+        None if it is missing, not a regular file, or longer than ``longest``.
         """
         if self.neighbours is None:
             return None
@@ -105,7 +105,7 @@ class FileSource:
         return found
 
     def names_beside(self) -> Iterator[str]:
-        """The paths of files that stand beside this one and below its folder, relative to it, as far as they are a part of one export."""
+        """The paths of files in and below this file's folder, relative to it, if they belong to an export."""
         return iter(()) if self.neighbours is None else self.neighbours.names()
 
     def columns(self, _table: str) -> tuple[str, ...]:
@@ -123,10 +123,10 @@ class FileSource:
         return digest.hexdigest()
 
     def sha256_of_what_was_read(self) -> str | None:
-        """Of all its bytes, in hex; None if somebody changed or cut them since they were read.
+        """The SHA-256 of all its bytes, in hex; None if they changed or were cut since they were read.
 
-        What a writer added behind them is no change. It moves the time of a large file, so then the sum of what stands there now is
-        compared with that of the first reading.
+        An append is not a change. It moves the time of a large file, so then its current sum is compared with that of the first
+        reading.
         """
         walked = self._walked.hexdigest() if self._walked_bytes == self.size else None
         now = self.sha256()
@@ -159,7 +159,7 @@ class _Folder:
 
     def names(self) -> Iterator[str]:
         if not any(os.path.lexists(os.path.join(self._folder, name)) for name in _OF_AN_EXPORT):
-            return  # a folder of downloads, say
+            return  # such as a folder of downloads
         for path, folders, files in os.walk(self._folder):
             below = os.path.relpath(path, self._folder)
             if below.count(os.sep) >= _DEEPEST_OF_AN_EXPORT:
@@ -168,7 +168,7 @@ class _Folder:
 
 
 def how_it_looks(path: str) -> tuple[int, int, int] | None:
-    """The size, the mtime and the inode of what stands at a path; None if nothing does, or if the system refuses."""
+    """The size, the mtime and the inode at a path; None if nothing is there, or if the system refuses."""
     try:
         status = os.lstat(path)
     except (OSError, ValueError):
@@ -178,15 +178,15 @@ def how_it_looks(path: str) -> tuple[int, int, int] | None:
 
 @contextmanager
 def open_source(path: str) -> Iterator[int]:
-    """A handle to read a regular file with; a link, a FIFO or a device is refused, and not opened.
+    """A read-only descriptor of a regular file; a link, a FIFO or a device is refused without opening it.
 
     Raises:
-        UnreadableSourceError: it is not there, no regular file, or the system refuses.
+        UnreadableSourceError: it is missing or not a regular file, or the system refuses.
     """
     with ExitStack() as stack:
         try:
             require_regular(path, os.lstat(path))
-            # Between the look and the opening somebody may put something else there: then O_NOFOLLOW refuses a link,
+            # Another file may take its place between lstat and open: then O_NOFOLLOW refuses a link,
             # O_NONBLOCK does not wait at a FIFO, and the second look refuses whatever else it is.
             handle = stack.enter_context(descriptor(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK))
         except OSError as error:
@@ -197,10 +197,10 @@ def open_source(path: str) -> Iterator[int]:
 
 @contextmanager
 def private_copy(name: str, stream: IO[bytes], stamp: Stamp, limit: int) -> Iterator[FileSource]:
-    """What a stream holds, as a source: a file without a name that nobody else can open.
+    """The bytes of a stream as a source: a file without a name, which no other process can open.
 
     Raises:
-        UnreadableSourceError: there is more than ``limit`` bytes.
+        UnreadableSourceError: there are more than ``limit`` bytes.
     """
     with tempfile.TemporaryFile() as copy:
         length = 0
@@ -216,7 +216,7 @@ def private_copy(name: str, stream: IO[bytes], stamp: Stamp, limit: int) -> Iter
 
 
 def require_regular(path: str, status: os.stat_result) -> None:
-    """Raise ``UnreadableSourceError`` unless what was looked at is a regular file."""
+    """Raise ``UnreadableSourceError`` unless the status is that of a regular file."""
     if not stat.S_ISREG(status.st_mode):
         what = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no regular file"
         raise UnreadableSourceError(path=path, reason=f"is {what}, and is not opened")
@@ -224,7 +224,7 @@ def require_regular(path: str, status: os.stat_result) -> None:
 
 # ---- archives ----
 #
-# Members of an archive, by name only: nothing is unpacked to where a member's name says, and no bomb fills the disk.
+# Members of an archive, by name only: nothing is unpacked to the path in a member's name, and no bomb fills the disk.
 
 ZIP, ZSTANDARD = b"PK\x03\x04", b"\x28\xb5\x2f\xfd"
 LONGEST_MEMBER_BYTES = 4 << 30
@@ -238,10 +238,10 @@ _REFUSALS = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, 
 
 
 def archive_members(name: str, archive: zipfile.ZipFile) -> Iterator[tuple[zipfile.ZipInfo, str | None]]:
-    """The members that may hold conversations, and why each is refused (or None).
+    """The members that may hold conversations, each with the reason for its refusal or None.
 
     Raises:
-        UnreadableSourceError: there are too many; behind the first thousand.
+        UnreadableSourceError: there are more than a thousand; raised after these.
     """
     wanted = [
         info
@@ -259,7 +259,7 @@ def open_member(name: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stam
     """One member as a source.
 
     Raises:
-        UnreadableSourceError: it is damaged, encrypted, or larger than it may be.
+        UnreadableSourceError: it is damaged, encrypted or too large.
     """
     called = f"{name}!{info.filename}"
     try:
@@ -295,7 +295,7 @@ class _Members:
 
 @contextmanager
 def unpacked(name: str, handle: int, stamp: Stamp) -> Iterator[FileSource]:
-    """A file that zstandard packed, as a source.
+    """A file packed with zstandard, as a source.
 
     Raises:
         UnreadableSourceError: it is damaged or too large, or the module ``zstandard`` is not installed.
@@ -325,7 +325,7 @@ def _why_not(info: zipfile.ZipInfo) -> str | None:
 
 @contextmanager
 def archive(name: str, handle: int) -> Iterator[zipfile.ZipFile]:
-    """An archive, open. Its list of members is read once: a hostile one is long.
+    """An open archive. Its directory is read once, because a hostile one is long.
 
     Raises:
         UnreadableSourceError: it is damaged.
@@ -334,14 +334,14 @@ def archive(name: str, handle: int) -> Iterator[zipfile.ZipFile]:
         try:
             found = zipfile.ZipFile(file)
         except _REFUSALS as error:
-            raise UnreadableSourceError(path=name, reason=f"is no ZIP archive that can be read: {error}") from error
+            raise UnreadableSourceError(path=name, reason=f"is not a readable ZIP archive: {error}") from error
         with found:
             yield found
 
 
 # ---- tables ----
 #
-# Somebody else's SQLite database: rows by the names of columns, and nothing of it is written, locked for long, or believed.
+# A foreign SQLite database: rows by the names of columns; opened read-only, never locked for long, and not trusted.
 #
 # How it is opened depends on what a program that uses it, or was killed, left beside it:
 #
@@ -431,7 +431,7 @@ def database(path: str, handle: int, stamp: Stamp) -> Iterator[Rows]:
     """The tables of the database at a path; ``handle`` is open on the same file.
 
     Raises:
-        UnreadableSourceError: it is damaged, or somebody put another file in its place.
+        UnreadableSourceError: it is damaged, or another file replaced it.
     """
     try:
         with ExitStack() as stack:
@@ -448,10 +448,10 @@ def database(path: str, handle: int, stamp: Stamp) -> Iterator[Rows]:
 
 
 def _in_place(path: str, handle: int) -> sqlite3.Connection | None:
-    """A connection to the database where it is; None if SQLite would have to write to it or beside it.
+    """A connection to the database in its place; None if SQLite would have to write to it or beside it.
 
     Raises:
-        UnreadableSourceError: a link, or something else that is no regular file, stands beside it.
+        UnreadableSourceError: a link, or another file that is not regular, is beside it.
     """
     wal, shm, journal = (_status_beside(path + end) for end in ("-wal", "-shm", "-journal"))
     if journal is not None and journal.st_size and _is_in_force(f"{path}-journal"):
@@ -467,7 +467,7 @@ def _in_place(path: str, handle: int) -> sqlite3.Connection | None:
             connection.close()
             if not isinstance(error, sqlite3.OperationalError):
                 raise
-            return None  # the index has to be made anew, or the program holds its locks for itself
+            return None  # the index must be rebuilt, or the program has an exclusive lock
         return connection
     if wal is not None and wal.st_size:
         return None
@@ -492,10 +492,10 @@ def _is_in_force(journal: str) -> bool:
 
 
 def _copied(path: str, folder: str, inode: int) -> str:
-    """A copy of the database with this inode and what lies beside it, all of one moment; regular files only.
+    """A copy of the database with this inode and the files beside it, all of one moment; regular files only.
 
     Raises:
-        UnreadableSourceError: a writer never stops, a link stands there, another file does, or a journal would touch other files.
+        UnreadableSourceError: a writer never pauses, a link or another file is there, or a journal would affect other files.
     """
     copy = os.path.join(folder, "copy")
     for _ in range(_COPIES):
@@ -509,11 +509,11 @@ def _copied(path: str, folder: str, inode: int) -> str:
         for end in before:
             if os.path.lexists(copy + end):
                 os.unlink(copy + end)
-    raise UnreadableSourceError(path=path, reason="another program goes on writing it; try again later")
+    raise UnreadableSourceError(path=path, reason="another program keeps writing it; try again later")
 
 
 def _copy_file(path: str, copy: str) -> Stamp:
-    """Copy a file; returns how the one looked whose bytes these are, whatever stands at the path by now."""
+    """Copy a file; return the stamp of the file that was read, which another may have replaced by now."""
     # Not a link to it: SQLite would follow that, and write where it leads. Not read through a second descriptor either: to close
     # one drops the locks of the process.
     with open_source(path) as handle, open(copy, "xb") as written:
@@ -525,9 +525,9 @@ def _copy_file(path: str, copy: str) -> Stamp:
 
 
 def _refuse_super_journal(path: str, journal: str) -> None:
-    """A rollback journal may end with the name of another file, the super-journal of a commit over several databases.
+    """Refuse a rollback journal that names a super-journal, the journal of a commit over several databases.
 
-    SQLite deletes that file when it has rolled back. It belongs to the database's program, or is whatever a forger named.
+    SQLite deletes that file after rolling back. It belongs to the database's program, or a forger chose its name.
     """
     if not os.path.exists(journal):
         return
@@ -571,7 +571,7 @@ def _connected(path: str, how: str) -> sqlite3.Connection:
 
 
 def _allowed(action: int, _first: str | None, function: str | None, _database: str | None, _inside: str | None) -> int:
-    """Of what a statement does: nothing but reading, and no function but the one that looks whether there is a schema."""
+    """Allow a statement to read, and to call nothing but ``count``, which checks for a schema."""
     if action == sqlite3.SQLITE_FUNCTION and function != "count":
         return sqlite3.SQLITE_DENY
     return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_ATTACH else sqlite3.SQLITE_OK

@@ -1,4 +1,4 @@
-"""A session that is a folder of small files, opened as one source of lines: :mod:`transcript_store.formats._folders` says which files."""
+"""A session that is a folder of small files, as one source of lines. :mod:`transcript_store.formats._folders` names the files."""
 
 from __future__ import annotations
 
@@ -17,20 +17,16 @@ ANCHORS = frozenset(layout.anchor for layout in LAYOUTS)
 
 
 def layout_of(path: str) -> FolderLayout | None:
-    """How the folder of a file is laid out, if the file stands for a folder that is a session."""
+    """The layout of a session folder, if the file is its anchor; else None."""
     folder, name = os.path.split(path)
-    return next(
-        (
-            layout
-            for layout in LAYOUTS
-            if layout.anchor == name and os.path.isdir(os.path.join(folder, layout.beside[0]))
-        ),
-        None,
-    )
+    for layout in LAYOUTS:
+        if layout.anchor == name and os.path.isdir(os.path.join(folder, layout.beside[0])):
+            return layout
+    return None
 
 
 def without_parts(paths: Iterable[str]) -> set[str]:
-    """The paths that are no parts of a folder whose anchor is among them."""
+    """The paths that are not parts of a folder whose anchor is among them."""
     given = list(paths)
     parts = {
         os.path.join(os.path.dirname(path), name)
@@ -44,10 +40,10 @@ def without_parts(paths: Iterable[str]) -> set[str]:
 
 @contextmanager
 def folder_source(path: str, anchor: FileSource, layout: FolderLayout) -> Iterator[FileSource]:
-    """The files of a session as one source. That one of them changed is seen by how the anchor and their folders look.
+    """The files of a session as one source. A change is seen by the stamps of the anchor and of their folders.
 
     Raises:
-        UnreadableSourceError: a part is missing, is a link, or is too long; or there is more than 4 GB of them.
+        UnreadableSourceError: a part is missing, is a link or is too long; or they have more than 4 GB.
     """
     folder = os.path.dirname(path)
     seen = {os.path.join(folder, name): how_it_looks(os.path.join(folder, name)) for name in layout.beside}
@@ -57,7 +53,9 @@ def folder_source(path: str, anchor: FileSource, layout: FolderLayout) -> Iterat
 
     def required(part: str) -> bytes:
         if (found := read(part)) is None:
-            reason = f"its part {part} is missing, is no regular file, or is longer than {_LONGEST_PART_BYTES:,} bytes"
+            reason = (
+                f"its part {part} is missing, is not a regular file, or is longer than {_LONGEST_PART_BYTES:,} bytes"
+            )
             raise UnreadableSourceError(path=path, reason=reason)
         return found
 

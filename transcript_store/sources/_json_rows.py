@@ -16,20 +16,12 @@ import orjson
 from transcript_store.sources._files import Rows, Stamp, UnreadableSourceError, open_source
 
 _LONGEST_FILE_BYTES = 64 << 20
-_MEMBERS = {
-    "id": "id",
-    "parent_id": "parentID",
-    "directory": "directory",
-    "title": "title",
-    "version": "version",
-    "time_created": "time.created",
-    "time_updated": "time.updated",
-    "time_archived": "time.archived",
-}
+_MEMBERS = {name: name for name in ("id", "directory", "title", "version")} | {"parent_id": "parentID"}
+_MEMBERS |= {f"time_{name}": f"time.{name}" for name in ("created", "updated", "archived")}
 
 
 def is_stored_apart(path: str) -> bool:
-    """Whether a JSON file is a session whose messages stand in a folder of their own."""
+    """True for the JSON file of a session whose messages are in another folder."""
     storage, kind = os.path.split(os.path.dirname(os.path.dirname(path)))
     return kind == "session" and path.endswith(".json") and os.path.isdir(f"{storage}/message")
 
@@ -72,7 +64,7 @@ class JsonRows(Rows):
 
 
 def _rows(above: str, name: str, session: str) -> list[dict[str, Any]]:
-    """The files of a folder that is called by an id, in the order of their names; none if the id is no name of a folder."""
+    """The files of a folder named by an id, by their names; none if the id is not a valid folder name."""
     folder = f"{above}/{name}"
     if os.path.basename(folder) != name or name in ("", ".", ".."):
         return []
@@ -81,12 +73,12 @@ def _rows(above: str, name: str, session: str) -> list[dict[str, Any]]:
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return []
     except OSError as error:
-        raise UnreadableSourceError(path=folder, reason=f"cannot be looked through: {error.strerror}") from error
+        raise UnreadableSourceError(path=folder, reason=f"cannot be listed: {error.strerror}") from error
     return [_row(f"{folder}/{each}", session) for each in names]
 
 
 def _row(path: str, session: str | None) -> dict[str, Any]:
-    """A file as a row. What is no JSON object is a row all the same, with its text: the reader says so."""
+    """A file as a row. A file that is not a JSON object is a row with its text, which the reader reports."""
     with open_source(path) as handle:
         status = os.fstat(handle)
         size = status.st_size
@@ -107,7 +99,7 @@ def _row(path: str, session: str | None) -> dict[str, Any]:
     name = os.path.basename(path)[:-5]
     row |= {"id": row["id"] if isinstance(row["id"], str) else name, "session_id": session}
     if session is not None:
-        row["time_updated"] = status.st_mtime_ns  # of a message or a part nothing else says when it changed
+        row["time_updated"] = status.st_mtime_ns  # the only sign that a message or a part changed
     return row | {
         "data": raw.decode(errors="replace"),
         "revert": None if revert is None else orjson.dumps(revert).decode(),

@@ -1,7 +1,7 @@
-"""The table of programs: what is read of each, what is lost, where it keeps sessions, and when it deletes them.
+"""The table of programs: what is read of each, what is lost, its session folders, and when it deletes sessions.
 
 ``transcript-store programs`` and docs/programs.md are printed from it (``python -m tests.program_list``). A new reader adds its row
-here, its folders to ``SESSION_FOLDERS`` and itself to ``READERS``; a test holds the three to one another.
+here, its folders to ``SESSION_FOLDERS`` and itself to ``READERS``; a test compares the three.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Retention:
     file: str
     """Where it is set: a path below the first of the program's folders."""
     key: str
-    """The member of that file; a dot stands for a level."""
+    """The member of that file, with a dot between levels."""
     days: float | None
     """After how many days without a change a session is deleted if nothing is set; None if it is kept."""
     keeps: str
@@ -35,22 +35,22 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class KnownProgram:
-    """A program or a site whose sessions are read, as a row of the table."""
+    """A program or a site whose sessions are read: a row of the table."""
 
     program: str
     """The name of its format: for ``import PROGRAM``, ``--format`` and, if it can be resumed, ``export --to``."""
     title: str
-    """What it is called by those who make it."""
-    tried: tuple[str, ...]
-    """The versions that were run to write the sessions that its reader is tested with; empty if it was not run."""
-    tried_on: str | None
-    """The day when that was, ISO 8601."""
+    """The name that its makers use."""
     reads: str
-    """Which of its files, and what of them, becomes messages."""
+    """The files that are read, and which of their parts become messages."""
     loses: str
     """What its sessions hold and no message does; the bytes are kept all the same."""
-    resume: str | None
-    """The command by which the program continues a session that ``export --to`` wrote; None if there is no writer for it."""
+    tried: tuple[str, ...] = ()
+    """The versions that wrote the sessions of those tests; empty if the program was not run."""
+    tried_on: str | None = None
+    """The day of that run, ISO 8601."""
+    resume: str | None = None
+    """The command by which the program continues a session that ``export --to`` wrote; None without a writer."""
     retention: Retention | None = None
     """None if it has no such setting, and deletes nothing."""
     fixtures: tuple[str, ...] = ()
@@ -58,373 +58,162 @@ class KnownProgram:
 
     @property
     def session_folders(self) -> tuple[SessionFolder, ...]:
-        """Where it keeps its sessions; empty for a site whose exports are named."""
+        """Its session folders; empty for a site, whose exports are named."""
         return tuple(place for place in SESSION_FOLDERS if place.program == self.program)
 
 
+def _tests(names: str) -> tuple[str, ...]:
+    return tuple(f"tests/{name}.py" for name in names.split())
+
+
+# fmt: off
 PROGRAMS: tuple[KnownProgram, ...] = (
-    KnownProgram(
-        "claude-code",
-        "Claude Code",
-        tried=("2.1.330",),
-        tried_on="2026-11-23",
+    KnownProgram("claude-code", "Claude Code", tried=("2.1.330",), tried_on="2026-11-23", resume="claude --resume ID",
         reads="JSON lines: the path to the last line, compactions and rewinds, sub-agents, titles, `stream-json` output",
         loses="attachments that are no prompt (selections, files), the program's own errors and hooks: events",
-        resume="claude --resume ID",
-        retention=Retention(
-            "settings.json",
-            "cleanupPeriodDays",
-            30,
-            '"cleanupPeriodDays": 36500',
-            "0 makes it write no transcripts at all in some versions: it is no way to keep them",
-        ),
-        fixtures=("tests/formats/test_claude_code.py", "tests/programs/test_programs.py"),
-    ),
-    KnownProgram(
-        "codex",
-        "Codex",
-        tried=("0.169.0",),
-        tried_on="2026-11-23",
+        retention=Retention("settings.json", "cleanupPeriodDays", 30, '"cleanupPeriodDays": 36500',
+            "0 makes it write no transcripts at all in some versions: it is no way to keep them"),
+        fixtures=_tests("formats/test_claude_code programs/test_programs")),
+    KnownProgram("codex", "Codex", tried=("0.169.0",), tried_on="2026-11-23", resume="codex resume ID",
         reads="rollouts, also packed ones (`.zst`) and archived ones: items, compactions, rolled-back turns, titles",
         loses="encrypted reasoning and summaries, what OpenAI ran itself (searches, pictures)",
-        resume="codex resume ID",
-        fixtures=("tests/formats/test_codex.py", "tests/programs/test_programs.py"),
-    ),
-    KnownProgram(
-        "pi",
-        "pi",
-        tried=("0.73.1",),
-        tried_on="2026-11-23",
+        fixtures=_tests("formats/test_codex programs/test_programs")),
+    KnownProgram("pi", "pi", tried=("0.73.1",), tried_on="2026-11-23", resume="pi --session ID",
         reads="JSON lines of versions 1 to 3: the path to the last entry, compactions, branches, titles",
         loses="the thinking of all providers but the last of a session",
-        resume="pi --session ID",
-        fixtures=("tests/formats/test_pi.py", "tests/programs/test_programs.py"),
-    ),
-    KnownProgram(
-        "openclaw",
-        "OpenClaw",
-        tried=(),
-        tried_on=None,
+        fixtures=_tests("formats/test_pi programs/test_programs")),
+    KnownProgram("openclaw", "OpenClaw",
         reads="JSON lines in pi's form, and the database of an agent",
         loses="as pi",
-        resume=None,
-        retention=Retention(
-            "openclaw.json",
-            "session.maintenance.pruneAfter",
-            30,
-            '"session": {"maintenance": {"mode": "warn"}}',
-            "also beyond session.maintenance.maxEntries (500); older versions only warn",
-        ),
-        fixtures=("tests/formats/test_openclaw.py",),
-    ),
-    KnownProgram(
-        "gemini-cli",
-        "Gemini CLI",
-        tried=("0.61.0",),
-        tried_on="2026-11-23",
+        retention=Retention("openclaw.json", "session.maintenance.pruneAfter", 30, '"session": {"maintenance": {"mode": "warn"}}',
+            "also beyond session.maintenance.maxEntries (500); older versions only warn"),
+        fixtures=_tests("formats/test_openclaw")),
+    KnownProgram("gemini-cli", "Gemini CLI", tried=("0.61.0",), tried_on="2026-11-23", resume="gemini --resume ID",
         reads="JSON documents and JSON lines: messages, results, rewinds, sub-agents",
         loses="the program's own notices and errors: events",
-        resume="gemini --resume ID",
-        retention=Retention(
-            "settings.json",
-            "general.sessionRetention.maxAge",
-            30,
-            '"general": {"sessionRetention": {"enabled": false}}',
-            "also beyond general.sessionRetention.maxCount; older versions delete only if it is enabled",
-        ),
-        fixtures=("tests/formats/test_gemini_cli.py", "tests/programs/test_programs.py"),
-    ),
-    KnownProgram(
-        "qwen-code",
-        "Qwen Code",
-        tried=("0.24.4",),
-        tried_on="2026-11-27",
+        retention=Retention("settings.json", "general.sessionRetention.maxAge", 30, '"general": {"sessionRetention": {"enabled": false}}',
+            "also beyond general.sessionRetention.maxCount; older versions delete only if it is enabled"),
+        fixtures=_tests("formats/test_gemini_cli programs/test_programs")),
+    KnownProgram("qwen-code", "Qwen Code", tried=("0.24.4",), tried_on="2026-11-27",
         reads="JSON lines: the path to the last line, compactions, rewinds, forks, sub-agents, titles",
         loses="telemetry and commands: events; that the user stopped a reply, which nothing says",
-        resume=None,
-        fixtures=("tests/formats/test_qwen_code.py", "tests/formats/test_made_by_programs.py"),
-    ),
-    KnownProgram(
-        "cline",
-        "Cline",
-        tried=("3.0.65",),
-        tried_on="2026-11-27",
+        fixtures=_tests("formats/test_qwen_code formats/test_made_by_programs")),
+    KnownProgram("cline", "Cline", tried=("3.0.65",), tried_on="2026-11-27",
         reads="the session documents of its CLI, with compactions and sub-agents; task folders of its extension (not run)",
         loses="thinking, which has no signature there, is kept beside the message if Claude answered; its own errors: events",
-        resume=None,
-        fixtures=("tests/formats/test_cline.py", "tests/formats/test_made_by_programs.py"),
-    ),
-    KnownProgram(
-        "roo",
-        "Roo Code",
-        tried=(),
-        tried_on=None,
+        fixtures=_tests("formats/test_cline formats/test_made_by_programs")),
+    KnownProgram("roo", "Roo Code",
         reads="task folders, in Cline's form: messages, condensed and cut contexts, the task, its folder and model",
         loses="encrypted reasoning; tool calls of old versions are text in a reply",
-        resume=None,
-        fixtures=("tests/formats/test_cline.py",),
-    ),
-    KnownProgram(
-        "droid",
-        "Factory Droid",
-        tried=("0.225.2",),
-        tried_on="2026-11-27",
+        fixtures=_tests("formats/test_cline")),
+    KnownProgram("droid", "Factory Droid", tried=("0.225.2",), tried_on="2026-11-27",
         reads="JSON lines: the path to the last line, compactions (not run), sub-agents, titles; `stream-json` output",
         loses="tokens, of which only the session's sums are kept; partial replies, which the program does not store",
-        resume=None,
-        fixtures=("tests/formats/test_droid.py", "tests/formats/test_made_by_programs.py"),
-    ),
-    KnownProgram(
-        "cursor",
-        "Cursor",
-        tried=(),
-        tried_on=None,
+        fixtures=_tests("formats/test_droid formats/test_made_by_programs")),
+    KnownProgram("cursor", "Cursor",
         reads="the agent's transcripts and `store.db`; conversations of the editor's `state.vscdb`, deleted ones too, and nothing else",
         loses="transcripts have no results and hardly a time; the graph of `store.db`; chats before `cursorDiskKV`, `.txt` transcripts",
-        resume=None,
-        fixtures=("tests/formats/test_cursor.py", "tests/formats/test_made_by_programs.py"),
-    ),
-    KnownProgram(
-        "hermes",
-        "Hermes Agent",
-        tried=("0.19.0",),
-        tried_on="2026-11-27",
+        fixtures=_tests("formats/test_cursor formats/test_made_by_programs")),
+    KnownProgram("hermes", "Hermes Agent", tried=("0.19.0",), tried_on="2026-11-27",
         reads="`state.db` with its log, `sessions export`, JSON of its first versions: compactions, undo, sub-agents, titles",
         loses="tokens, of which only sums are kept; pictures, of which it keeps a description; the model, if two were in use at once",
-        resume=None,
-        fixtures=("tests/formats/test_hermes.py", "tests/formats/test_made_by_programs.py"),
-    ),
-    KnownProgram(
-        "goose",
-        "Goose",
-        tried=(),
-        tried_on=None,
+        fixtures=_tests("formats/test_hermes formats/test_made_by_programs")),
+    KnownProgram("goose", "Goose",
         reads="`sessions.db`: compactions, sub-agents, models and tokens of each reply; JSON lines of before 1.10",
         loses="what only a person sees (notices, confirmations): events",
-        resume=None,
-        fixtures=("tests/formats/test_goose.py",),
-    ),
-    KnownProgram(
-        "kiro",
-        "Kiro CLI",
-        tried=(),
-        tried_on=None,
+        fixtures=_tests("formats/test_goose")),
+    KnownProgram("kiro", "Kiro CLI",
         reads="`data.sqlite3` of the first engine, the JSON lines of the second and the third",
         loses="tokens and credits; times of most replies, which are not kept",
-        resume=None,
-        fixtures=("tests/formats/test_kiro.py",),
-    ),
-    KnownProgram(
-        "kimi",
-        "Kimi Code, Kimi CLI",
-        tried=(),
-        tried_on=None,
+        fixtures=_tests("formats/test_kiro")),
+    KnownProgram("kimi", "Kimi Code, Kimi CLI",
         reads="`wire.jsonl` of both programs: steps, calls, compactions, undo, titles",
         loses="sounds and videos; what a compaction of the Python version left",
-        resume=None,
-        fixtures=("tests/formats/test_kimi.py",),
-    ),
-    KnownProgram(
-        "llm",
-        "llm",
-        tried=(),
-        tried_on=None,
+        fixtures=_tests("formats/test_kimi")),
+    KnownProgram("llm", "llm",
         reads="`logs.db`: threads of 0.33 and later, responses of the versions before, fragments, attachments, tools",
         loses="reasoning without its signature; files that stand in the logs by their path alone",
-        resume=None,
-        fixtures=("tests/formats/test_llm_logs.py",),
-    ),
-    KnownProgram(
-        "omp",
-        "omp (Oh My Pi)",
-        tried=("18.2.3",),
-        tried_on="2026-11-27",
+        fixtures=_tests("formats/test_llm_logs")),
+    KnownProgram("omp", "omp (Oh My Pi)", tried=("18.2.3",), tried_on="2026-11-27",
         reads="JSON lines: the path to the last entry, compactions, branches, titles, helpers with their session, forks",
         loses="as pi; a result that omp replaced before it was imported: its text stands in the line that is kept",
-        resume=None,
-        fixtures=("tests/formats/test_omp.py",),
-    ),
-    KnownProgram(
-        "mistral-vibe",
-        "Mistral Vibe",
-        tried=("2.11.1", "3.0.3"),
-        tried_on="2026-11-27",
+        fixtures=_tests("formats/test_omp")),
+    KnownProgram("mistral-vibe", "Mistral Vibe", tried=("2.11.1", "3.0.3"), tried_on="2026-11-27",
         reads="`messages.jsonl` of version 2, and the folders of version 3: turns, compactions, stopped and killed turns, helpers",
         loses="tokens, of which only sums are kept; in version 3 what a compaction before the last one left",
-        resume=None,
-        fixtures=("tests/formats/test_vibe.py",),
-    ),
-    KnownProgram(
-        "openhands",
-        "OpenHands (CLI and SDK)",
-        tried=("1.16.0",),
-        tried_on="2026-11-27",
+        fixtures=_tests("formats/test_vibe")),
+    KnownProgram("openhands", "OpenHands (CLI and SDK)", tried=("1.16.0",), tried_on="2026-11-27",
         reads="the events of a conversation, and of its helpers: messages, calls, results, condensations, tokens of each reply",
         loses="the model of each reply: the program keeps the current one alone",
-        resume=None,
-        fixtures=("tests/formats/test_openhands.py",),
-    ),
-    KnownProgram(
-        "continue",
-        "Continue",
-        tried=("1.5.47",),
-        tried_on="2026-11-27",
+        fixtures=_tests("formats/test_openhands")),
+    KnownProgram("continue", "Continue", tried=("1.5.47",), tried_on="2026-11-27",
         reads="`sessions/*.json`: messages, calls with what came of them, titles, when the session began",
         loses="times of messages, reasoning and stopped replies, which it does not keep; whose fork a session is, if both went on",
-        resume=None,
-        fixtures=("tests/formats/test_continue.py",),
-    ),
-    KnownProgram(
-        "aider",
-        "Aider",
-        tried=("0.86.2",),
-        tried_on="2026-11-27",
+        fixtures=_tests("formats/test_continue")),
+    KnownProgram("aider", "Aider", tried=("0.86.2",), tried_on="2026-11-27",
         reads="`.aider.chat.history.md` of a repository that you name: a session for each run, tokens as Aider rounds them",
         loses="reasoning, images and the output of commands, which are not in the file; a report of Aider of which no line ends as such",
-        resume=None,
-        fixtures=("tests/formats/test_aider.py",),
-    ),
-    KnownProgram(
-        "vscode-chat",
-        "Visual Studio Code, Copilot chat",
-        tried=(),
-        tried_on=None,
+        fixtures=_tests("formats/test_aider")),
+    KnownProgram("vscode-chat", "Visual Studio Code, Copilot chat",
         reads="`chatSessions`, documents and logs of operations: prompts, replies, calls, pictures, requests that were taken back",
         loses="attached files, edits shown as a difference, buttons and other parts of a reply that are no text",
-        resume=None,
-        fixtures=("tests/formats/test_vscode_chat.py",),
-    ),
-    KnownProgram(
-        "grok",
-        "Grok Build",
-        tried=(),
-        tried_on=None,
+        fixtures=_tests("formats/test_vscode_chat")),
+    KnownProgram("grok", "Grok Build",
         reads="`updates.jsonl` as `acp`: rewinds, tokens of a turn; without it `chat_history.jsonl`; title, folder, model, parent",
         loses="what a compaction left, and signatures of thinking: they stand in other files",
-        resume=None,
-        fixtures=("tests/formats/test_grok.py", "tests/formats/test_acp.py"),
-    ),
-    KnownProgram(
-        "acp",
-        "Clients and agents of the Agent Client Protocol",
-        tried=(),
-        tried_on=None,
+        fixtures=_tests("formats/test_grok formats/test_acp")),
+    KnownProgram("acp", "Clients and agents of the Agent Client Protocol",
         reads="a log of `session/update` messages, one on a line: chunks, calls with what came of them, recorded prompts",
         loses="plans, modes and commands; the protocol itself keeps nothing",
-        resume=None,
-        fixtures=("tests/formats/test_acp.py",),
-    ),
-    KnownProgram(
-        "antigravity",
-        "Antigravity",
-        tried=(),
-        tried_on=None,
+        fixtures=_tests("formats/test_acp")),
+    KnownProgram("antigravity", "Antigravity",
         reads="the readable `transcript.jsonl` of a conversation: prompts, replies, calls with what came of them, compactions",
         loses="titles and folders; conversations of which only the database or the encrypted file is there",
-        resume=None,
-        fixtures=("tests/formats/test_antigravity.py",),
-    ),
-    KnownProgram(
-        "gptme",
-        "gptme",
-        tried=(),
-        tried_on=None,
+        fixtures=_tests("formats/test_antigravity")),
+    KnownProgram("gptme", "gptme",
         reads="`conversation.jsonl`: messages, tokens and cost of each reply, the name of the conversation",
         loses="attached files, which are known by their paths; branches, which are other files",
-        resume=None,
-        fixtures=("tests/formats/test_gptme.py",),
-    ),
-    KnownProgram(
-        "zed",
-        "Zed (its own agent)",
-        tried=(),
-        tried_on=None,
+        fixtures=_tests("formats/test_gptme")),
+    KnownProgram("zed", "Zed (its own agent)",
         reads="`threads.db`, versions 0.2.0 and 0.3.0: prompts with what they mention, replies, calls, sub-agents, tokens of a prompt",
         loses="times of messages, which Zed does not keep; packed threads need the extra `zstd`",
-        resume=None,
-        fixtures=("tests/formats/test_zed.py",),
-    ),
-    KnownProgram(
-        "crush",
-        "Crush",
-        tried=(),
-        tried_on=None,
+        fixtures=_tests("formats/test_zed")),
+    KnownProgram("crush", "Crush",
         reads="`.crush/crush.db` of a project that you name: messages, calls, sub-agents, summaries, titles",
         loses="the tokens of a reply: the program counts those of the session",
-        resume=None,
-        fixtures=("tests/formats/test_crush.py",),
-    ),
-    KnownProgram(
-        "opencode",
-        "OpenCode",
-        tried=("1.18.33",),
-        tried_on="2026-11-27",
+        fixtures=_tests("formats/test_crush")),
+    KnownProgram("opencode", "OpenCode", tried=("1.18.33",), tried_on="2026-11-27",
+        resume="opencode import FILE && opencode --session ID",
         reads="the database of versions 1 and 2, the JSON folders before 1.2, `export`: compactions, undo, forks, sub-agents, titles",
         loses="patches that a prompt led to (`summary`), snapshots, todo lists; what an undo removed before it was imported",
-        resume="opencode import FILE && opencode --session ID",
-        fixtures=("tests/formats/test_opencode.py", "tests/programs/test_imported_by_a_program.py"),
-    ),
-    KnownProgram(
-        "kilo",
-        "Kilo Code",
-        tried=("7.7.7",),
-        tried_on="2026-11-27",
+        fixtures=_tests("formats/test_opencode programs/test_imported_by_a_program")),
+    KnownProgram("kilo", "Kilo Code", tried=("7.7.7",), tried_on="2026-11-27", resume="kilo import FILE && kilo --session ID",
         reads="as OpenCode, from version 7.2.21 on",
         loses="as OpenCode",
-        resume="kilo import FILE && kilo --session ID",
-        fixtures=("tests/formats/test_opencode.py", "tests/programs/test_imported_by_a_program.py"),
-    ),
-    KnownProgram(
-        "mimocode",
-        "MiMo Code",
-        tried=(),
-        tried_on=None,
+        fixtures=_tests("formats/test_opencode programs/test_imported_by_a_program")),
+    KnownProgram("mimocode", "MiMo Code",
         reads="as OpenCode, whose tables it writes",
         loses="as OpenCode",
-        resume=None,
-        fixtures=("tests/formats/test_opencode.py",),
-    ),
-    KnownProgram(
-        "copilot",
-        "GitHub Copilot CLI",
-        tried=("1.0.102",),
-        tried_on="2026-11-27",
-        reads="`events.jsonl`: prompts as they were sent, calls in any order, sub-agents, pictures, compactions, the name of a session",
-        loses="what a compaction kept beside its summary; what `/undo` removed before it was imported; encrypted reasoning",
+        fixtures=_tests("formats/test_opencode")),
+    KnownProgram("copilot", "GitHub Copilot CLI", tried=("1.0.102",), tried_on="2026-11-27",
         resume="copilot sessions import FILE && copilot --continue",
-        fixtures=("tests/formats/test_copilot.py", "tests/programs/test_imported_by_a_program.py"),
-    ),
-    KnownProgram(
-        "openai-agents",
-        "OpenAI Agents SDK",
-        tried=(),
-        tried_on=None,
+        reads="`events.jsonl`: prompts as they were sent, calls in any order, sub-agents, pictures, compactions, names; documents of 2025",
+        loses="what a compaction kept beside its summary; what `/undo` removed before it was imported; encrypted reasoning",
+        fixtures=_tests("formats/test_copilot programs/test_imported_by_a_program")),
+    KnownProgram("openai-agents", "OpenAI Agents SDK",
         reads="the database of an `SQLiteSession`",
         loses="encrypted rows; calls that carry their result, such as `mcp_call`",
-        resume=None,
-        fixtures=("tests/formats/test_openai_agents.py",),
-    ),
-    KnownProgram(
-        "claude-ai",
-        "Claude.ai",
-        tried=(),
-        tried_on=None,
+        fixtures=_tests("formats/test_openai_agents")),
+    KnownProgram("claude-ai", "Claude.ai",
         reads="the ZIP of an export, or its `conversations.json`: the path to the newest message, attachments",
         loses="thinking, which has no signature there; files, whose bytes are not in the export",
-        resume=None,
-        fixtures=("tests/formats/test_exports.py",),
-    ),
-    KnownProgram(
-        "chatgpt",
-        "ChatGPT",
-        tried=(),
-        tried_on=None,
+        fixtures=_tests("formats/test_exports")),
+    KnownProgram("chatgpt", "ChatGPT",
         reads="the ZIP of an export, or its `conversations.json`: the path to the current node, pictures, calls",
         loses="hidden nodes and thoughts; files that are not in the export, or are too large",
-        resume=None,
-        fixtures=("tests/formats/test_exports.py",),
-    ),
+        fixtures=_tests("formats/test_exports")),
 )
+# fmt: on
 """Those that this package reads, in the order of docs/programs.md. Formats that other packages add are not in it."""
 
 

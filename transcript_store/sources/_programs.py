@@ -1,8 +1,7 @@
-"""Where each program keeps its sessions, and which of them are on this machine.
+"""The session folders of each program, and the sessions on this machine.
 
-A row is a folder below the home directory, or the one that an environment variable names instead, and patterns of paths in
-it. ``*`` stands for a part of one name, and never begins with a dot. What is found is a guess by its place: what it is says
-the first bytes.
+A row is a folder below the home directory, or the one that an environment variable names instead, and patterns of paths in it.
+``*`` matches a part of one name, and never starts with a dot. The place of a file only suggests its format: its first bytes decide.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from transcript_store.sources._folders import ANCHORS, without_parts
 # Formats that other packages bring: the entry points of the group ``transcript_store.formats``.
 #
 # A name is known from a package's metadata alone. Its code is imported when a format of that name is asked for, or when the format has to
-# be told from the bytes. A package that is broken is an error with its name, and hinders nobody else.
+# be told from the bytes. A broken package raises an error that names it; the others keep working.
 
 GROUP = "transcript_store.formats"
 BUILT_IN = frozenset({*(reader.name for reader in READERS), *(writer.name for writer in WRITERS)})
@@ -38,7 +37,7 @@ _A_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 class UnusableFormatError(TranscriptStoreError):
-    """The format ``name`` that the package ``distribution`` adds cannot be used. Without it all goes on."""
+    """The format ``name`` of the package ``distribution`` cannot be used. Other formats are not affected."""
 
     name: str
     distribution: str
@@ -47,7 +46,7 @@ class UnusableFormatError(TranscriptStoreError):
 
 
 class _WrongError(Exception):
-    """What was loaded is not what it has to be; the sentence says why."""
+    """A package's format is invalid; the message gives the reason."""
 
 
 def added_names() -> tuple[str, ...]:
@@ -56,7 +55,7 @@ def added_names() -> tuple[str, ...]:
 
 
 def added_formats(name: str | None = None) -> tuple[dict[str, Format], list[UnusableFormatError]]:
-    """The formats that installed packages add, by their names, and why others cannot be used.
+    """The formats that installed packages add, by name, and those that cannot be used.
 
     Args:
         name: import only the package that adds this one; None for all.
@@ -84,7 +83,7 @@ def _loaded(point: EntryPoint) -> Format:
         raise _WrongError("a name is of small letters, digits, '.', '_' and '-', at most 64")
     found = point.load()
     if not isinstance(found, Format):
-        raise _WrongError(f"{point.value} is no transcript_store.formats.Format, but {type(found).__name__}")
+        raise _WrongError(f"{point.value} is not a transcript_store.formats.Format, but {type(found).__name__}")
     if found.reader is None and found.writer is None:
         raise _WrongError(f"{point.value} has neither a reader nor a writer")
     parts: list[tuple[str, Any]] = [("reader", found.reader), ("writer", found.writer)]
@@ -100,183 +99,83 @@ def _loaded(point: EntryPoint) -> Format:
 
 
 def _distribution(point: EntryPoint) -> str:
-    return "that nobody names" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+    return "without a name" if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
 # ---- places ----
 
 _DEEPEST = 64
-"""How deep a folder that somebody names is looked through."""
+"""The limit of levels below a named folder."""
 _NO_DATABASES = (".jsonl", ".json", ".zst", ".zip")
 _ENDINGS = (".jsonl", ".json", ".zst", ".zip", ".db", ".sqlite", ".sqlite3", ".vscdb")
 _EDITORS = ("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf")
 _NAMES = frozenset({*ANCHORS, ".aider.chat.history.md"})
 """Files that hold sessions, whatever they end in."""
-
-
+_MAC = "Library/Application Support"
 _OF_VSCODE = tuple(
     f"{folder}/*.{end}"
     for folder in (
         "workspaceStorage/*/chatSessions",
-        "globalStorage/emptyWindowChatSessions",
-        "globalStorage/transferredChatSessions",
+        *(f"globalStorage/{kind}ChatSessions" for kind in ("emptyWindow", "transferred")),
     )
     for end in ("jsonl", "json")
 )
-
-
+# fmt: off
 SESSION_FOLDERS: tuple[SessionFolder, ...] = (
-    SessionFolder(
-        "claude-code",
-        ".claude",
-        ("projects/*/*.jsonl", "projects/*/*/subagents/*.jsonl", "projects/*/*/subagents/*/*/*.jsonl"),
-        "CLAUDE_CONFIG_DIR",
-    ),
-    SessionFolder(
-        "codex",
-        ".codex",
-        tuple(
-            f"{folder}/rollout-*.jsonl{end}"
-            for folder in ("sessions/*/*/*", "archived_sessions")
-            for end in ("", ".zst")
-        ),
-        "CODEX_HOME",
-    ),
+    SessionFolder("claude-code", ".claude",
+        ("projects/*/*.jsonl", "projects/*/*/subagents/*.jsonl", "projects/*/*/subagents/*/*/*.jsonl"), "CLAUDE_CONFIG_DIR"),
+    SessionFolder("codex", ".codex",
+        tuple(f"{where}/rollout-*.jsonl{end}" for where in ("sessions/*/*/*", "archived_sessions") for end in ("", ".zst")),
+        "CODEX_HOME"),
     SessionFolder("pi", ".pi/agent", ("sessions/*/*.jsonl",), "PI_CODING_AGENT_DIR"),
     SessionFolder("pi", ".pi/agent/sessions", ("*.jsonl", "*/*.jsonl"), "PI_CODING_AGENT_SESSION_DIR"),
-    SessionFolder(
-        "openclaw",
-        ".openclaw",
-        ("agents/*/sessions/*.jsonl", "agents/*/agent/*.sqlite"),
-        "OPENCLAW_STATE_DIR",
-        not_sessions=("*.trajectory.jsonl",),
-    ),
-    SessionFolder(
-        "gemini-cli",
-        ".gemini",
-        ("tmp/*/chats/session-*.json", "tmp/*/chats/session-*.jsonl", "tmp/*/chats/*/*.jsonl"),
-        "GEMINI_CLI_HOME",
-        below_variable=".gemini",
-    ),
-    SessionFolder(
-        "qwen-code",
-        ".qwen",
-        ("projects/*/chats/*.jsonl", "projects/*/subagents/*/agent-*.jsonl", "tmp/*/chats/session-*.json"),
-        "QWEN_HOME",
-    ),
-    *(
-        SessionFolder("cline", ".cline/data/sessions", ("*/*.messages.json",), variable, below)
-        for variable, below in (
-            ("CLINE_SESSION_DATA_DIR", ""),
-            ("CLINE_DATA_DIR", "sessions"),
-            ("CLINE_DIR", "data/sessions"),
-        )
-    ),
-    *(
-        SessionFolder(
-            program,
-            f"{folder}/User/globalStorage/{extension}",
-            ("tasks/*/api_conversation_history.json",),
-            mac_folder=f"{folder.replace('.config', 'Library/Application Support')}/User/globalStorage/{extension}",
-        )
+    SessionFolder("openclaw", ".openclaw", ("agents/*/sessions/*.jsonl", "agents/*/agent/*.sqlite"), "OPENCLAW_STATE_DIR",
+        not_sessions=("*.trajectory.jsonl",)),
+    SessionFolder("gemini-cli", ".gemini",
+        ("tmp/*/chats/session-*.json", "tmp/*/chats/session-*.jsonl", "tmp/*/chats/*/*.jsonl"), "GEMINI_CLI_HOME", ".gemini"),
+    SessionFolder("qwen-code", ".qwen",
+        ("projects/*/chats/*.jsonl", "projects/*/subagents/*/agent-*.jsonl", "tmp/*/chats/session-*.json"), "QWEN_HOME"),
+    *(SessionFolder("cline", ".cline/data/sessions", ("*/*.messages.json",), variable, below) for variable, below in
+        (("CLINE_SESSION_DATA_DIR", ""), ("CLINE_DATA_DIR", "sessions"), ("CLINE_DIR", "data/sessions"))),
+    *(SessionFolder(program, f"{folder}/User/globalStorage/{extension}", ("tasks/*/api_conversation_history.json",),
+        mac_folder=f"{folder.replace('.config', _MAC)}/User/globalStorage/{extension}")
         for program, extension in (("cline", "saoudrizwan.claude-dev"), ("roo", "rooveterinaryinc.roo-cline"))
-        for folder in (*(f".config/{editor}" for editor in _EDITORS), ".vscode-server/data")
-    ),
+        for folder in (*(f".config/{editor}" for editor in _EDITORS), ".vscode-server/data")),
     SessionFolder("droid", ".factory", ("sessions/*/*.jsonl", "sessions/*.jsonl")),
-    SessionFolder(
-        "cursor",
-        ".cursor",
-        (
-            "chats/*/*/store.db",
-            *(f"projects/*/agent-transcripts/{where}*.jsonl" for where in ("", "*/", "*/subagents/")),
-        ),
-        "CURSOR_CONFIG_DIR",
-    ),
-    SessionFolder(
-        "cursor",
-        ".config/Cursor/User/globalStorage",
-        ("state.vscdb",),
-        mac_folder="Library/Application Support/Cursor/User/globalStorage",
-    ),
+    SessionFolder("cursor", ".cursor", ("chats/*/*/store.db",
+        *(f"projects/*/agent-transcripts/{where}*.jsonl" for where in ("", "*/", "*/subagents/"))), "CURSOR_CONFIG_DIR"),
+    SessionFolder("cursor", ".config/Cursor/User/globalStorage", ("state.vscdb",),
+        mac_folder=f"{_MAC}/Cursor/User/globalStorage"),
     SessionFolder("hermes", ".hermes", ("state.db", "profiles/*/state.db", "sessions/session_*.json"), "HERMES_HOME"),
-    *(
-        SessionFolder("goose", ".local/share/goose", ("sessions/sessions.db", "sessions/*.jsonl"), variable, below)
-        for variable, below in (("GOOSE_PATH_ROOT", "data"), ("XDG_DATA_HOME", "goose"))
-    ),
-    SessionFolder(
-        "kiro",
-        ".local/share/kiro-cli",
-        ("data.sqlite3",),
-        "XDG_DATA_HOME",
-        below_variable="kiro-cli",
-        mac_folder="Library/Application Support/kiro-cli",
-    ),
+    *(SessionFolder("goose", ".local/share/goose", ("sessions/sessions.db", "sessions/*.jsonl"), variable, below)
+        for variable, below in (("GOOSE_PATH_ROOT", "data"), ("XDG_DATA_HOME", "goose"))),
+    SessionFolder("kiro", ".local/share/kiro-cli", ("data.sqlite3",), "XDG_DATA_HOME", "kiro-cli", f"{_MAC}/kiro-cli"),
     SessionFolder("kiro", ".kiro", ("sessions/cli/*.jsonl", "sessions/*/sess_*/messages.jsonl"), "KIRO_HOME"),
     SessionFolder("kimi", ".kimi-code", ("sessions/*/*/agents/*/wire.jsonl",), "KIMI_CODE_HOME"),
     SessionFolder("kimi", ".kimi", ("sessions/*/*/wire.jsonl",), "KIMI_SHARE_DIR"),
-    SessionFolder(
-        "llm",
-        ".config/io.datasette.llm",
-        ("logs.db",),
-        "LLM_USER_PATH",
-        mac_folder="Library/Application Support/io.datasette.llm",
-    ),
+    SessionFolder("llm", ".config/io.datasette.llm", ("logs.db",), "LLM_USER_PATH", mac_folder=f"{_MAC}/io.datasette.llm"),
     SessionFolder("omp", ".omp/agent", ("sessions/*/*.jsonl", "sessions/*/*/*.jsonl")),
-    SessionFolder(
-        "mistral-vibe",
-        ".vibe",
-        tuple(
-            f"logs/session/{path}"
-            for path in ("session_*/messages.jsonl", "session_*/agents/*/messages.jsonl", "unified/*/CURRENT")
-        ),
-        "VIBE_HOME",
-    ),
-    SessionFolder(
-        "openhands",
-        ".openhands",
-        ("conversations/*/base_state.json", "conversations/*/subagents/*/base_state.json"),
-        "OPENHANDS_PERSISTENCE_DIR",
-    ),
-    SessionFolder(
-        "continue", ".continue", ("sessions/*.json",), "CONTINUE_GLOBAL_DIR", not_sessions=("sessions.json",)
-    ),
-    *(
-        SessionFolder(
-            "vscode-chat", f".config/{code}/User", _OF_VSCODE, mac_folder=f"Library/Application Support/{code}/User"
-        )
-        for code in ("Code", "Code - Insiders", "VSCodium")
-    ),
+    SessionFolder("mistral-vibe", ".vibe", tuple(f"logs/session/{path}" for path in
+        ("session_*/messages.jsonl", "session_*/agents/*/messages.jsonl", "unified/*/CURRENT")), "VIBE_HOME"),
+    SessionFolder("openhands", ".openhands",
+        ("conversations/*/base_state.json", "conversations/*/subagents/*/base_state.json"), "OPENHANDS_PERSISTENCE_DIR"),
+    SessionFolder("continue", ".continue", ("sessions/*.json",), "CONTINUE_GLOBAL_DIR", not_sessions=("sessions.json",)),
+    *(SessionFolder("vscode-chat", f".config/{code}/User", _OF_VSCODE, mac_folder=f"{_MAC}/{code}/User")
+        for code in ("Code", "Code - Insiders", "VSCodium")),
     SessionFolder("vscode-chat", ".vscode-server/data/User", _OF_VSCODE),
-    *(
-        SessionFolder("antigravity", f".gemini/{name}", ("brain/*/.system_generated/logs/transcript.jsonl",))
-        for name in ("antigravity", "antigravity-cli")
-    ),
+    *(SessionFolder("antigravity", f".gemini/{name}", ("brain/*/.system_generated/logs/transcript.jsonl",))
+        for name in ("antigravity", "antigravity-cli")),
     SessionFolder("gptme", ".local/share/gptme/logs", ("*/conversation.jsonl",), "GPTME_LOGS_HOME"),
-    SessionFolder(
-        "zed",
-        ".local/share/zed",
-        ("threads/threads.db",),
-        "XDG_DATA_HOME",
-        below_variable="zed",
-        mac_folder="Library/Application Support/Zed",
-    ),
+    SessionFolder("zed", ".local/share/zed", ("threads/threads.db",), "XDG_DATA_HOME", "zed", f"{_MAC}/Zed"),
     SessionFolder("grok", ".grok", ("sessions/*/*/updates.jsonl",), "GROK_HOME"),
-    *(
-        place
+    *(SessionFolder(program, f".local/share/{program}", patterns, variable, below)
         for program in ("opencode", "kilo", "mimocode")
-        for place in (
-            SessionFolder(
-                program,
-                f".local/share/{program}",
-                (f"{program}*.db", "storage/session/*/*.json"),
-                "XDG_DATA_HOME",
-                below_variable=program,
-            ),
-            SessionFolder(program, f".local/share/{program}", (), f"{program.upper()}_DB"),
-        )
-    ),
-    SessionFolder("copilot", ".copilot", ("session-state/*/events.jsonl", "session-state/*.jsonl"), "COPILOT_HOME"),
+        for patterns, variable, below in (
+            ((f"{program}*.db", "storage/session/*/*.json"), "XDG_DATA_HOME", program), ((), f"{program.upper()}_DB", ""))),
+    SessionFolder("copilot", ".copilot",
+        ("session-state/*/events.jsonl", "session-state/*.jsonl", "history-session-state/*.json"), "COPILOT_HOME"),
 )
+# fmt: on
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,17 +187,18 @@ class FoundSource:
     mtime_ns: int
     inode: int
     program: str | None = None
-    """Whose place it was found in; None where somebody named it."""
+    """The program whose folder has it; None if the user named it."""
     is_expected: bool = True
-    """Whether it should hold sessions: it lies where a program keeps them, or somebody named this very file. Other files below a
-    folder that somebody named may be anything."""
+    """True if it should hold sessions: a program keeps them there, or the user named this file. Other files below a named folder
+    may be anything.
+    """
     why_not: str | None = None
-    """Of a folder whose files are not among what was found: why it could not be looked through."""
+    """Why a folder could not be listed; its files are then missing from the result."""
     ctime_ns: int = 0
 
 
 def session_folders() -> tuple[SessionFolder, ...]:
-    """Where the programs that are known keep their sessions, and those whose formats installed packages add."""
+    """The session folders of known programs, and of formats that installed packages add."""
     return (*SESSION_FOLDERS, *(place for added in added_formats()[0].values() for place in added.session_folders))
 
 
@@ -308,11 +208,11 @@ def discover(
     *,
     platform: str = sys.platform,
 ) -> list[FoundSource]:
-    """The sessions of other programs on this machine, those of a program together, the newest last.
+    """The sessions of other programs on this machine, grouped by program, the newest last.
 
-    Programs are those of ``SESSION_FOLDERS``, and those whose formats installed packages add. Only directories are read, and regular files
-    are looked at; nothing is opened. A link is followed only where it stands for a program's own folder. A folder that cannot be
-    read is among what is found, with ``why_not``.
+    Programs are those of ``SESSION_FOLDERS``, and those whose formats installed packages add. This lists directories and stats
+    regular files; it opens nothing. A link is followed only as a program's own folder. An unreadable folder is in the result, with
+    ``why_not``.
 
     Args:
         home: the home directory; the one that ``environ`` names if None.
@@ -362,9 +262,9 @@ def folder_of(
 def session_at(
     path: str, home: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
 ) -> FoundSource | None:
-    """The source at a path, as :func:`discover` would find it there; None if no program keeps sessions there, or nothing is there now.
+    """The source at a path, as :func:`discover` would return it; None if no program keeps sessions there, or nothing exists there.
 
-    ``path`` is absolute. One file is looked at, and the log that a database writes ahead.
+    ``path`` is absolute. Only this file is checked, and a database's write-ahead log.
     """
     for place in session_folders():
         folder = folder_of(place, home, environ)
@@ -379,21 +279,19 @@ def session_at(
                 try:
                     status = os.lstat(path)
                 except OSError:
-                    return (
-                        None  # deleted just now, or its folder cannot be looked through: a look at all folders says so
-                    )
+                    return None  # deleted just now, or its folder cannot be listed, which discover() reports
                 return _found(path, status, place.program) if stat.S_ISREG(status.st_mode) else None
     return None
 
 
 def find_sources(path: str | os.PathLike[str]) -> Iterator[FoundSource]:
-    """What stands at a path that somebody names: the file, or of a folder all files below it that may hold sessions.
+    """The file at a path that the user named; of a folder all files below it that may hold sessions.
 
-    A file is found whatever it is called; in a folder the endings count. Links below the folder are not followed. A folder below
-    it that cannot be read is among what is found, with ``why_not``.
+    A named file may have any name; in a folder its ending counts. Links below the folder are not followed. An unreadable folder
+    below it is in the result, with ``why_not``.
 
     Raises:
-        OSError: there is nothing at the path, or the folder cannot be read.
+        OSError: nothing exists at the path, or the folder cannot be read.
     """
     top = os.path.abspath(os.path.expanduser(os.fspath(path)))
     status = os.lstat(top)
@@ -429,7 +327,7 @@ def _sessions_around(top: str) -> frozenset[str]:
 def _found(path: str, status: os.stat_result, program: str | None = None, *, is_expected: bool = True) -> FoundSource:
     size, mtime_ns, ctime_ns = status.st_size, status.st_mtime_ns, status.st_ctime_ns
     if not path.endswith(_NO_DATABASES):
-        with suppress(OSError):  # the newest rows of a database stand in its write-ahead log, and it changes alone
+        with suppress(OSError):  # the newest rows of a database are in its write-ahead log, which changes alone
             wal = os.lstat(f"{path}-wal")
             size, mtime_ns = size + wal.st_size, max(mtime_ns, wal.st_mtime_ns)
             ctime_ns = max(ctime_ns, wal.st_ctime_ns)
@@ -445,7 +343,7 @@ def _looked_at(
     except FileNotFoundError:
         pass  # deleted just now
     except OSError as error:
-        yield _unread(entry.path, f"cannot be looked at: {error.strerror}", program)
+        yield _unread(entry.path, f"cannot be checked: {error.strerror}", program)
 
 
 def _unread(folder: str, why_not: str, program: str | None = None) -> FoundSource:
@@ -469,7 +367,7 @@ def _matching(folder: str, pattern: list[str], place: SessionFolder) -> Iterator
     except (FileNotFoundError, NotADirectoryError):
         pass  # the program is not used here, or a file was deleted just now
     except OSError as error:
-        yield _unread(folder, f"cannot be looked through: {error.strerror}", place.program)
+        yield _unread(folder, f"cannot be listed: {error.strerror}", place.program)
 
 
 def _below(folder: str, deepest: int) -> Iterator[FoundSource]:
@@ -486,4 +384,4 @@ def _below(folder: str, deepest: int) -> Iterator[FoundSource]:
     except FileNotFoundError:
         pass  # deleted just now
     except OSError as error:
-        yield _unread(folder, f"cannot be looked through: {error.strerror}")
+        yield _unread(folder, f"cannot be listed: {error.strerror}")

@@ -22,6 +22,7 @@ from zlib import crc32
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
+from hypothesis.internal.conjecture import providers
 from sybil import Document, Example, Sybil
 from sybil.integration.pytest import SybilItem
 from sybil.parsers.markdown import CodeBlockParser as MarkdownBlockParser
@@ -41,6 +42,10 @@ register_profiles()
 settings.register_profile("plain", settings.get_profile("ci"), max_examples=12, database=None)
 settings.register_profile("explore", settings.get_profile("nightly"), max_examples=1000, database=None)
 settings.load_profile("plain")
+_local_constants = providers._get_local_constants
+# Hypothesis also draws constants that it finds in the modules that are imported so far, unless they stand below a folder named "test":
+# other examples in each worker and each clone. On a new clone it reads the whole package for them, 2.3 s in each worker.
+providers._get_local_constants = lambda: providers._local_constants
 
 
 def run_in_shell(example: Example) -> None:
@@ -247,6 +252,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     option = config.option
     if explores(config):
         settings.load_profile("explore")
+        providers._get_local_constants = _local_constants
     alone = "PYTEST_XDIST_WORKER" in os.environ or option.collectonly or option.usepdb
     if option.markexpr == "crash" and getattr(option, "numprocesses", 0) is None and not alone:
         option.numprocesses = os.cpu_count()

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.cases import for_each
 from tests.mutants.near import merge
 
 TOP = Path(__file__).parent.parent
@@ -84,7 +85,7 @@ def test_nothing_is_known_so_everything_is_near() -> None:
     assert choose(dict.fromkeys(PARTS)).shares == {NEAR.id: 1, FAR.id: 1, BROWSER.id: 1}
 
 
-@pytest.mark.parametrize("seconds", [1.0, 100.0, 200.0, 479.0])
+@for_each("seconds", [1.0, 100.0, 200.0, 479.0])
 def test_too_much_is_spread_over_the_next_commits_and_said(seconds: float) -> None:
     """As many commits as it takes run all of it, and no run takes more than a share of everything."""
     taken = choose(dict.fromkeys(PARTS), seconds)

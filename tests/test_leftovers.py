@@ -13,6 +13,7 @@ from hashlib import sha256
 
 import pytest
 
+from tests.kit.cases import for_each
 from tests.kit.meanwhile import CHAT, ID, SAID, TRANSCRIPT, a_conversation, in_folder, library_on, messages, opened
 from transcript_store import (
     ConversationStore,
@@ -256,7 +257,7 @@ def test_a_mark_of_another_generation_is_damage_in_a_list_too() -> None:
     assert "a mark of generation 7" in summary.damage
 
 
-@pytest.mark.parametrize(
+@for_each(
     "nonsense",
     [
         {"generation": -1},

@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 
+from tests.kit.cases import for_each
 from tests.kit.meanwhile import (
     CHAT,
     ID,
@@ -146,8 +147,8 @@ def test_a_file_that_is_put_where_the_folder_is_to_be_is_left_alone() -> None:
 # ---- load -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("moment", "path"),
+@for_each(
+    "moment, path",
     [
         ("status", f"{ID}/metadata.json"),
         ("try_lock", "/lock"),

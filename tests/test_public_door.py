@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.cases import for_each
 from transcript_store import (
     ConversationLibrary,
     ConversationNotLoadedError,
@@ -186,8 +187,8 @@ def test_a_restore_sets_the_provider_of_a_conversation_that_has_none():
         assert store.get_metadata().provider == "openai-compatible", "one family: what is on record stays"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
+@for_each(
+    "arguments, error",
     [
         ({"provider": "claude"}, ProviderMismatchError),
         ({}, ProviderMismatchError),

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.conversation.helpers import ONE, THREE, TWO
+from tests.kit.cases import for_each
 from transcript_store import (
     ConversationChangedError,
     ConversationLibrary,
@@ -649,7 +650,7 @@ def test_each_of_many_that_are_taken_back_one_by_one_costs_the_same(tmp_path):
         assert store.get_messages(last=3) == [{"n": n} for n in range(7, 10)]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@for_each("seed", range(30))
 def test_what_is_left_out_of_a_stretch_is_what_is_taken_back(seed):
     """Whoever decodes a stretch together leaves out the same records as whoever asks of each, wherever the ranges begin and end."""
     chance = random.Random(seed)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.conftest import cli
 from tests.cli.helpers import Cli
+from tests.kit.cases import for_each
 from transcript_store import ConversationLibrary, ConversationStore, FileStore, verify
 from transcript_store.backends import BackendError, open_backend
 from transcript_store.cli._shared.names import printable_name
@@ -31,7 +32,7 @@ TORN = [
 ]
 
 
-@pytest.mark.parametrize("address", TORN)
+@for_each("address", TORN)
 def test_no_part_of_a_password_with_signs_is_told(address: str) -> None:
     """Q4, B1: whatever stands in it unescaped, neither the user nor a piece of the password is in the name of a place, or in an error."""
     told = [printable_name(address), without_credentials(f"refused: {address} [1]")]

@@ -22,6 +22,7 @@ from tests.chat.dialects import DIALECTS
 from tests.chat.server import serving
 from tests.cli.conftest import a_cache_of_its_own, cli
 from tests.cli.helpers import COMMAND, Cli
+from tests.kit.cases import for_each
 from tests.kit.postgres import PASSWORD, USER, PostgresServer
 from transcript_store import ConversationLibrary, ConversationStore
 from transcript_store.backends import ObjectStoreBackend, PostgresBackend, open_backend
@@ -50,8 +51,8 @@ def begun(cli: Cli, place: str) -> str:
 # ---- names -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "library", "what"),
+@for_each(
+    "name, library, what",
     [
         (f"s3://bucket/agents/{ONE}", "s3://bucket/agents", ONE),
         ("s3://bucket/agents/last", "s3://bucket/agents", "last"),
@@ -105,7 +106,7 @@ def test_no_error_of_arguments_tells_the_password(cli: Cli, command: tuple[str, 
     assert "lovelace" not in out + err
 
 
-@pytest.mark.parametrize("url", ["ftp://host/x", "host/x", "", "postgresql://[::1/x", "//host"])
+@for_each("url", ["ftp://host/x", "host/x", "", "postgresql://[::1/x", "//host"])
 def test_what_is_no_address_is_refused(url: str) -> None:
     """The error says which schemes there are, and repeats nothing of what stands behind it."""
     with pytest.raises(ValueError, match=r"not a backend.s address") as told:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.backends.sealed import ID, OTHER_ID, create, library_on, lived, read
+from tests.kit.cases import for_each
 from tests.sealed.conversations import CANARY, KEY, MESSAGES, OTHER_KEY
 from transcript_store import (
     ConversationExistsError,
@@ -359,7 +360,7 @@ ATTACKS: dict[Callable[[Any], None], str | type[Exception]] = {
 }
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
+@for_each("attack", ATTACKS)
 def test_what_is_done_without_the_key_is_an_error(attack: Callable[[Any], None]):
     """P17: changed, moved, swapped, replayed, cut out or downgraded: an error of ours, without a word of the content."""
     place = SimulatedBackend()

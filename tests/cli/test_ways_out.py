@@ -17,6 +17,7 @@ import pytest
 
 import transcript_store
 from tests.cli.helpers import Cli, conversation, damage
+from tests.kit.cases import for_each
 from transcript_store import (
     ConversationStore,
     CorruptTranscriptError,
@@ -97,9 +98,7 @@ def test_the_two_halves_of_an_error(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "name", ["", "/transcript.jsonl", "/metadata.json", "/lock", "/archive/transcript-000000.jsonl"]
-)
+@for_each("name", ["", "/transcript.jsonl", "/metadata.json", "/lock", "/archive/transcript-000000.jsonl"])
 def test_a_command_is_told_the_conversation_whichever_of_its_files_was_refused(name: str) -> None:
     """On a read-only file system it is the lock: `show …/lock` would show nothing."""
     said = in_the_shell(Hint.OPEN_TO_READ, f"/c{name}")

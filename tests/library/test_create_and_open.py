@@ -7,6 +7,7 @@ from inspect import signature
 
 import pytest
 
+from tests.kit.cases import for_each
 from tests.kit.trees import tree
 from tests.library.helpers import ID, OTHER_ID, UUID, make, says, texts
 from transcript_store import (
@@ -246,8 +247,8 @@ def test_a_half_that_the_disk_would_not_remove_is_removed_by_the_next_create():
     assert names_on(disk) == {ID, OTHER_ID}
 
 
-@pytest.mark.parametrize("is_committed", [False, True])
-@pytest.mark.parametrize("name", ["create", "try_lock", "status", "write", "unlink", "close"])
+@for_each("is_committed", [False, True])
+@for_each("name", ["create", "try_lock", "status", "write", "unlink", "close"])
 def test_a_note_that_the_disk_refuses_stops_no_create(name, is_committed):
     """It only helps to sweep. One that stays goes with the next create, and the conversation stays."""
     disk = SimulatedFileSystem()

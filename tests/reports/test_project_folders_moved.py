@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.cases import for_each
 from tests.kit.trees import tree
 from tests.reports.sessions import changed_by, told
 from tests.sessions.homes import MAKERS, SESSION, claude_code, codex, gemini_cli, write
@@ -224,7 +225,7 @@ def test_a_link_at_the_old_place_is_no_hindrance(home: Path, old: str, new: str)
     assert "still there" not in said
 
 
-@pytest.mark.parametrize("text", ["é", 'a "b"', "日本", "back\\slash"])
+@for_each("text", ["é", 'a "b"', "日本", "back\\slash"])
 def test_a_line_is_written_as_it_was_spelled(text: str) -> None:
     """Compact or spaced, ASCII or not: only the folder changes."""
     moved = MovedFolder((f"/home/{text}",), "/new")

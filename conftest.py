@@ -93,7 +93,12 @@ pytest_collect_file = (_printed + _docstrings).pytest()
 TOP = Path(__file__).parent
 TESTS = TOP / "tests"
 PROOF = TESTS / "crash"
-LAST = {TESTS / "chat", TESTS / "cli"}
+LAST = {
+    TESTS / "chat",
+    TESTS / "cli",
+    *TESTS.glob("reports/test_chat_*.py"),
+    TESTS / "reports/test_turns_taken_back.py",
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -202,14 +207,15 @@ def _share_of(item: pytest.Item, shares: dict[str, int], of: int) -> int:
 
 @cache
 def _parents(path: Path) -> frozenset[Path]:
-    """The folders that a file is in. All tests of a file ask for them, and there are twelve thousand."""
-    return frozenset(path.parents)
+    """A file, and the folders that it is in. All tests of a file ask for them, and there are twelve thousand."""
+    return frozenset((path, *path.parents))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """``pytest -m crash`` is the whole proof: every test that names a promise by its number, and all of tests/crash.
 
-    Whatever Hypothesis draws examples for is a plain test with few of them, always the same, and a long one with many.
+    Whatever Hypothesis draws examples for is a plain test with few of them, always the same, and a long one with many. What drives a
+    browser is long.
     Whatever imports the providers' SDKs comes last: before that a process is a third as large, and a fork takes a third.
     """
     which, of = config.getoption("share")
@@ -230,6 +236,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             # Sybil 10.1.0 expects two frames in each exception of a chain: one with a single frame ends the worker unexplained.
             item._traceback_filter = lambda excinfo: excinfo.traceback  # type: ignore[method-assign]
         story = getattr(getattr(item, "function", None), "__doc__", None) or ""
+        if "browser" in getattr(item, "fixturenames", ()):  # a Chromium is four seconds of the processor
+            item.add_marker(pytest.mark.long)
         if explores(config) and is_hypothesis_test(getattr(item, "function", None)):
             item.add_marker(pytest.mark.long)
         if PROOF in _parents(item.path) or re.search(r"\bP\d+\b", story):

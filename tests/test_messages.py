@@ -263,6 +263,7 @@ def nested(depth: int, innermost: Any, kind: str) -> dict[str, Any]:
     return {"top": value}
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("kind", ["lists", "dicts", "both"])
 @pytest.mark.parametrize("innermost", [None, 1.5, "text", [], {}])
 def test_nesting_of_exactly_200_levels(store, kind, innermost):

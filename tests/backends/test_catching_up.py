@@ -307,24 +307,29 @@ def _replaced(conversation: ConversationStore) -> None:
     restore(_a_generation_ahead(), model.ID, model.DIRECTORY, file_system=machine_of(conversation))
 
 
-@pytest.mark.parametrize("step", [_replaced, pytest.param(_appended, marks=pytest.mark.long)])
-def test_a_folder_that_is_cut_off_is_as_it_was_or_up_to_date(step: Callable[[ConversationStore], None]) -> None:
+@pytest.mark.parametrize(
+    ("step", "every"),
+    [(_replaced, 5), *(pytest.param(step, 1, marks=pytest.mark.long) for step in (_replaced, _appended))],
+)
+def test_a_folder_that_is_cut_off_is_as_it_was_or_up_to_date(
+    step: Callable[[ConversationStore], None], every: int
+) -> None:
     """S6, P1, P2, P6, P7: a power cut before every sync, SIGKILL before every call, an error of every call; and it can be run again."""
     case = CatchingUp(behind, (step,))
-    assert enumeration.power_cuts(case, limit=8) > 10
-    assert enumeration.kills(case) > 20
-    assert enumeration.kills_then_power_cuts(case, limit=2) > 5
-    assert enumeration.errors(case, every=7) > 20
+    assert enumeration.power_cuts(case, limit=8 if every == 1 else 3) > 10
+    assert enumeration.kills(case, every=every) > 20 // every
+    assert enumeration.kills_then_power_cuts(case, limit=2, every=every) > 5 // every
+    assert enumeration.errors(case, every=7 * every) > 20 // every
 
 
-def cut_at_every_call(key: bytes | None) -> int:
-    """Two generations behind: killed at every call, and the power cut then; what is there opens, and the next run makes it whole."""
+def cut_at_calls(key: bytes | None, step: int = 1) -> int:
+    """Two generations behind: killed at every call, or at every ``step``-th, and the power cut then; what is there opens, and the next run makes it whole."""
     place = SimulatedBackend()
     first, *_, last = every_moment(place, key)
     whole, seen = files_in(last, FOLDER), set[str]()
     number = 0
     while True:
-        disk, number = first.copy(), number + 1
+        disk, number = first.copy(), number + step
         calls = iter(range(1, number))
 
         def on_call(_: FileSystemCall, calls: object = calls) -> None:
@@ -350,17 +355,21 @@ def cut_at_every_call(key: bytes | None) -> int:
             return len(seen)
 
 
-@pytest.mark.parametrize("key", [None, pytest.param(KEY, marks=pytest.mark.long)], ids=["plain", "sealed"])
-def test_a_run_that_was_killed_anywhere_is_gone_on_with(key: bytes | None) -> None:
+@pytest.mark.parametrize(
+    ("key", "step"),
+    [(None, 4), pytest.param(None, 1, marks=pytest.mark.long), pytest.param(KEY, 1, marks=pytest.mark.long)],
+    ids=["some", "plain", "sealed"],
+)
+def test_a_run_that_was_killed_anywhere_is_gone_on_with(key: bytes | None, step: int) -> None:
     """S6: each state is one that the conversation had: as it was, each generation at its end."""
-    assert cut_at_every_call(key) == 4
+    assert cut_at_calls(key, step) == 4
 
 
 def test_a_generation_that_is_not_kept_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """S6 left out: what ends is not in the archive."""
     monkeypatch.setattr(archive, "archive_live", lambda folder, live: None)
     with pytest.raises(AssertionError):
-        cut_at_every_call(None)
+        cut_at_calls(None)
 
 
 # ---- at random -------------------------------------------------------------------------------------------------------------

@@ -204,6 +204,7 @@ CHANGES: dict[str, tuple[Callable[[ConversationStore], object], Callable[[Conver
 }
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("fate", [Fate.LOST, Fate.LATE, Fate.REFUSED])
 @pytest.mark.parametrize("is_read_between", [True, False])

@@ -35,6 +35,7 @@ def found(index: SearchIndex, query: str, **options: Any) -> list[str]:
     return sorted(hit.excerpt for hit in index.search(query, limit=1000, **options))
 
 
+@pytest.mark.sampled(every=2)
 @each_place
 def test_f9_what_was_acknowledged_is_found_behind_a_refresh(
     make_place: Callable[[], SimulatedBackend], tmp_path: Path

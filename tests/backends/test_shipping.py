@@ -518,13 +518,14 @@ def _there() -> SimulatedBackend:
     return place
 
 
-def test_a_restore_that_is_cut_off_leaves_nothing_or_all() -> None:
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.long)])
+def test_a_restore_that_is_cut_off_leaves_nothing_or_all(every: int) -> None:
     """P1, P2, P6, P7: a power cut before every sync, SIGKILL before every call, an error of every call; and it can be run again."""
     case = Restoring(nothing, (_restored,))
-    assert enumeration.power_cuts(case, limit=8) > 20
-    assert enumeration.kills(case) > 20
-    assert enumeration.kills_then_power_cuts(case, limit=2) > 5
-    assert enumeration.errors(case, every=7) > 20
+    assert enumeration.power_cuts(case, limit=8 if every == 1 else 2) > 20 // every
+    assert enumeration.kills(case, every=every) > 20 // every
+    assert enumeration.kills_then_power_cuts(case, limit=2, every=every) > 5 // every
+    assert enumeration.errors(case, every=7 * every) > 20 // every
 
 
 @KEYS

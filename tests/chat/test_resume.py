@@ -33,6 +33,7 @@ def begin(dialect: Dialect, server: Server, conversation: ConversationStore | No
     return client
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "in memory"])
 def test_a_snapshot_is_listed_restored_and_continued(
     dialect: Dialect, server: Server, tmp_path: Path, recorded: bool
@@ -221,6 +222,7 @@ def said(role: str, text: str) -> dict[str, Any]:
     return {"role": role, "content": text}
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("provider", ["openai", "openai-compatible"])
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "in memory"])
 @pytest.mark.parametrize(
@@ -326,6 +328,7 @@ def test_a_prompt_that_replaced_the_one_of_a_log_replaces_it_everywhere(server: 
         assert dialect.system_prompts(server.bodies[-1]) == ["New."]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("last", [0, 1, 2, 3, 4])
 def test_the_last_messages_of_a_long_turn(dialect: Dialect, server: Server, last: int) -> None:
     """However few are selected, each request opens as the provider demands, has the question, and results with their calls.

@@ -34,6 +34,7 @@ PATHS = ["read_only=True", "repair()", "through_seq", "call load() again", "{err
 PYTHON = re.compile(r"\(\)|[a-z_]+=|ChatConfig|_[a-z]+_")
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("name", PATHS)
 @pytest.mark.parametrize("command", [("show",), ("head",), ("record",), ("verify",), ("repair",), ("list",)])
 def test_a_path_is_printed_as_it_is(cli: Cli, tmp_path: Path, name: str, command: tuple[str, ...]) -> None:

@@ -123,6 +123,7 @@ def test_a_message_of_pydantic_ai_is_a_turn_of_blocks() -> None:
     assert (failed.text, failed.failed) == ("no such city", True)
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("program", ["claude-code", "codex", "gemini-cli", "pi"])
 @pytest.mark.parametrize(
     ("provider", "messages"),

@@ -84,6 +84,7 @@ def behind_nul(session: list[bytes]) -> bytes:
     return b"\x00" * (70 << 10) + b"".join(session)
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("format", SESSIONS)
 @pytest.mark.parametrize("begins", [torn, with_a_picture, behind_nul])
 def test_a_session_is_told_by_what_can_be_read_of_its_beginning(begins, format, tmp_path: Path) -> None:

@@ -434,6 +434,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("format", BOMBS)
 def test_f6_what_is_nested_too_deep_is_named_with_its_place_and_a_way_out(
     library: ConversationLibrary, tmp_path: Path, format: str
@@ -514,6 +515,7 @@ def claiming_one_id(path: Path, *sessions: str) -> list[Path]:
     return [path]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("diverged", ["report", "fork"])
 @pytest.mark.parametrize("is_gone_on_with", [False, True])
 @pytest.mark.parametrize("before", ["", "a", "ab", "x"])
@@ -648,6 +650,7 @@ def test_a_reader_that_fails_stops_nobody_else(
     assert "LookupError" in str(reports[0].reason)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", [reader.name for reader in READERS if reader.name != "jsonl"])
 def test_a_wrong_format_is_no_session(name: str, tmp_path: Path, library: ConversationLibrary) -> None:
     """A file of lines, an empty one and a database, each read as everything that it is not: never an error."""

@@ -282,6 +282,7 @@ def test_a_torn_tail_is_no_damage(library, root):
     assert (summary.damage, summary.record_count) == (None, 2)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("size", [100, 16_000, 17_000, 70_000, 3_000_000])
 @pytest.mark.parametrize("where", ["header", "first", "last"])
 def test_long_lines_are_read_whole(library, size, where):

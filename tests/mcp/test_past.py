@@ -116,7 +116,7 @@ def test_an_answer_is_bounded_whatever_a_message_is(
     past: LibraryTools, chats: ConversationLibrary, message: Any
 ) -> None:
     labels = {f"label {number} {'n' * 80}": "v" * 200 for number in range(30)}
-    with chats.create(labels={"title": "t" * 10_000, **labels}, messages=[message] * 12) as one:
+    with chats.create(labels={"title": "t" * 10_000, **labels}, messages=[message] * 4) as one:
         own_id = one.id
     answers = (
         past.read_conversation(own_id, limit=10**30),
@@ -238,9 +238,12 @@ def test_a_cursor_is_of_its_tool_and_its_server(past: LibraryTools, chats: Conve
                         getattr(past, name)(cursor=forged)
 
 
-def test_the_oldest_cursor_is_forgotten(past: LibraryTools, chats: ConversationLibrary) -> None:
+def test_the_oldest_cursor_is_forgotten(
+    past: LibraryTools, chats: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transcript_store.mcp._tools._KEPT", 20)
     own_id = begun(chats, "a", "b")
-    given = [past.read_conversation(own_id, limit=1)["cursor"] for _ in range(1001)]
+    given = [past.read_conversation(own_id, limit=1)["cursor"] for _ in range(21)]
     with pytest.raises(ValueError, match="too old"):
         past.read_conversation(cursor=given[0])
     assert past.read_conversation(cursor=given[1])["messages"][0]["seq"] == 2

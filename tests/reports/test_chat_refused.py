@@ -110,6 +110,7 @@ def test_refused_results_are_left_out_and_their_question_stays(
     assert "not in this conversation" in sent
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("kind", ["with retract", "without", "in memory"])
 def test_drop_takes_back_what_has_no_answer(dialect: Dialect, server: Server, tmp_path: Path, kind: str) -> None:
     """All of the turn, and nothing before it. Without the feature ``retract`` the rest becomes the next generation."""

@@ -107,6 +107,7 @@ SAID: tuple[dict[str, Any], ...] = (
 )
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("first", ["1", "2"])
 @pytest.mark.parametrize("original_stays", [True, False])
 @pytest.mark.parametrize("takes_empty", [True, False])

@@ -278,6 +278,7 @@ def _side_by_side(
     return session.lines
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("in_a_sub_agent", [True, False])
 @pytest.mark.parametrize("one_reply", [True, False])
 @pytest.mark.parametrize("one_parent", [True, False])

@@ -210,6 +210,7 @@ MISREAD: dict[str, list[dict[str, Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("goes_on", [True, False])
 @pytest.mark.parametrize("is_moved", [True, False])
 @pytest.mark.parametrize("format", MISREAD)

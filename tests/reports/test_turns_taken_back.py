@@ -67,6 +67,7 @@ def conversation(request, tmp_path):
         yield conversation
 
 
+@pytest.mark.sampled(every=3)
 def test_a_turn_is_taken_back_whole(conversation, turn):
     """Wherever it stopped: after the prompt, the call, the result or the answer; events and earlier turns stay."""
     conversation.append_messages(turn)
@@ -91,6 +92,7 @@ def test_a_long_turn(conversation):
     assert conversation.get_messages() == [prompt, answer]
 
 
+@pytest.mark.sampled(every=3)
 def test_a_result_that_is_taken_back_alone_is_said(conversation, turn, caplog):
     """``retract(n)`` does it, as some loops run a call again, and the log names the conversation and the other call."""
     calls = len(turn) - 2  # the answer and the result

@@ -129,6 +129,7 @@ def exports(folder: Path, make: Callable[..., dict[str, Any]], *, says: bool = T
     ]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("end", ["zip", "json"])
 @pytest.mark.parametrize("says", [True, False], ids=["later", "same-time"])
 @pytest.mark.parametrize("make", MAKERS)

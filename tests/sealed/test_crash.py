@@ -33,6 +33,7 @@ SOME = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.sampled(every=3)
 @SOME
 def test_a_kill_at_any_call_loses_nothing(case: Case) -> None:
     """P3, P4: SIGKILL before every call, and within every write."""

@@ -170,7 +170,7 @@ def files_left(many):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("is_read", [False, True])
 @pytest.mark.parametrize("changed", ["nothing", "texts", "all"])
 def test_f9_a_process_that_has_no_file_left_to_open_finds_all_or_is_told(library, cache, is_read, changed, monkeypatch):
@@ -211,6 +211,7 @@ def refusing(monkeypatch, name, number, call="open"):
     monkeypatch.setattr(os, call, refuse)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("call", ["open", "preadv"])
 @pytest.mark.parametrize("is_read", [False, True])
 @pytest.mark.parametrize("changed", [False, True])

@@ -20,8 +20,8 @@ from uuid import uuid4
 
 import pytest
 
+from tests.backends.judging import placed
 from tests.backends.loopback import Answer, Ask, Fate, Loopback
-from tests.backends.telling import placed
 from tests.kit.cases import for_each
 from transcript_store import ConversationLibrary, ConversationNotFoundError, MissingExtraError
 from transcript_store.backends import BackendError, ObjectStoreBackend, OutcomeUnknownError, UnsuitableBackendError

@@ -65,7 +65,7 @@ def test_transcript_and_metadata_are_lost_and_there_is_no_archive(base: Base) ->
 @for_each("how", ["changed", "cut", "without its last line", "of another program", "empty"])
 def test_a_file_in_the_archive_is_damaged(how: str, mode: Mode) -> None:
     """It goes to quarantine; transcript and other generations stay as they are, and so does the metadata, which takes over
-    what the damaged generation said of the one before it (P10: tests/test_agreement.py).
+    what the damaged generation said of the one before it (P10: tests/test_consistency.py).
     """
     with scratch_directory() as directory:
         before = with_archive(f"{directory}/c")

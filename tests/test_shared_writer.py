@@ -1,6 +1,6 @@
 """Turns at one conversation (``hold_lock=False``): several processes write, a call at a time.
 
-What is left by one that is stopped at any call is tried in tests/crash/test_turns.py. Here are whole processes, threads, Ctrl-C,
+What is left by one that is stopped at any call is tried in tests/crash/test_shared_writer.py. Here are whole processes, threads, Ctrl-C,
 and what a user meets. Children are forked and talk over pipes; what is random is seeded.
 """
 

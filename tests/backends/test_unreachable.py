@@ -13,8 +13,8 @@ from uuid import uuid4
 
 import pytest
 
+from tests.backends.judging import Waits, placed
 from tests.backends.loopback import Answer, Loopback
-from tests.backends.telling import Waits, placed
 from tests.kit.cases import for_each
 from tests.sealed.conversations import KEY
 from tests.snapshots.helpers import snapshot

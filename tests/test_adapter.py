@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tests.kit.cases import for_each
 from tests.kit.machines import machine_of
 from tests.kit.vectors import VECTORS
+from tests.snapshots.helpers import snapshot
 from transcript_store import (
     ConversationNotLoadedError,
     ConversationStore,
@@ -44,10 +45,6 @@ USER, REPLY = {"role": "user", "content": "hi"}, {"role": "assistant", "content"
 TOOL = {"name": "search", "description": "finds", "parameters": {"type": "object"}}
 OURS = "transcript_store."
 SEEDS = itertools.count()
-
-
-def snapshot(*messages: Any, **fields: Any) -> Snapshot:
-    return Snapshot.create(**{"provider": "claude", "model": "a-model", "messages": messages, **fields})
 
 
 def conversation(path: Path | str = "/conversation", **options: Any) -> ConversationStore:

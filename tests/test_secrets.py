@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.importing.helpers import imported, line, notebook, use_notebooks
+from tests.kit.trees import bytes_below
 from transcript_store import ConversationLibrary, ConversationStore, FileStore, snapshot_of, verify
 from transcript_store.importing import import_conversations
 from transcript_store.redaction import SecretRedactor
@@ -17,10 +18,6 @@ from transcript_store.secrets import find_secrets, find_secrets_in_snapshots, fo
 TOKEN = "ghp_" + "Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4zAb3d"
 CLEAN = [{"role": "user", "content": "Where does the zebra sleep?"}]
 SAID = [{"role": "user", "content": f"Use {TOKEN}."}]
-
-
-def bytes_below(folder: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
 def parts(found: Any) -> list[tuple[str, str, int | None, dict[str, int]]]:

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.kit.interruption import every_line
+from tests.kit.meanwhile import library_on
 from transcript_store import (
     ConversationLibrary,
     ConversationLockedError,
@@ -33,10 +34,6 @@ ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
 OTHER_ID = "11111111-2222-4333-8444-555555555555"
 NOBODY = "00000000-0000-4000-8000-000000000000"
 SAID = [{"role": "user", "content": "Hello"}]
-
-
-def library_on(disk: SimulatedFileSystem) -> ConversationLibrary:
-    return ConversationLibrary("/chats", file_system=disk)
 
 
 def a_library() -> SimulatedFileSystem:

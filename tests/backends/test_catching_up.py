@@ -14,22 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.backends.shipped import (
-    FOLDER,
-    ID,
-    KEY,
-    WAITS,
-    begun,
-    every_moment,
-    files_in,
-    library_on,
-    said,
-    shipped,
-    tried,
-)
+from tests.backends.shipped import FOLDER, ID, KEY, WAITS, begun, every_moment, files_in, library_on, shipped, tried
 from tests.crash import enumeration, model
 from tests.crash.operations import Case
 from tests.kit.machines import machine_of
+from tests.kit.messages import user_message
 from transcript_store import (
     ConversationExistsError,
     ConversationLibrary,
@@ -78,7 +67,7 @@ def test_a_folder_of_any_moment_goes_on_to_the_byte(new_place: type[SimulatedBac
         assert files_in(disk.worst_power_failure(), FOLDER) == whole
     assert counts == [3 + 4 + 4, 2 + 4 + 4, 4 + 4, 4 + 4, 1 + 4, 4, 3, 2, 1]
     with library_on(last, key).open(ID) as conversation:
-        conversation.append_message(said("here"))
+        conversation.append_message(user_message("here"))
     assert shipped(last, place).sent_records == 1
 
 
@@ -88,11 +77,11 @@ def test_the_folder_that_was_shipped_goes_on_from_its_copy() -> None:
     begun(disk).close()
     shipped(disk, place)
     with ConversationLibrary(place, file_system=Disk(seed=7)).open(ID, take_over=True) as there:
-        there.append_message(said("there"))
+        there.append_message(user_message("there"))
         there.update_metadata(labels={"title": "given there"})
     assert brought_up(disk, place) == 1
     with library_on(disk).open(ID) as conversation:
-        assert conversation.get_messages()[-1] == said("there")
+        assert conversation.get_messages()[-1] == user_message("there")
         assert conversation.get_metadata().labels == {"title": "given there"}
 
 
@@ -131,7 +120,7 @@ def test_a_key_that_is_there_stays() -> None:
     assert brought_up(behind, place, with_key=True) == 11
     assert files_in(behind, FOLDER)["key.json"] == wrapped
     with library_on(behind, new_key).open(ID) as conversation:
-        assert conversation.get_messages()[-1] == said("last")
+        assert conversation.get_messages()[-1] == user_message("last")
 
 
 def test_a_folder_that_was_plain_gets_the_key_of_what_was_sealed_since() -> None:
@@ -142,12 +131,12 @@ def test_a_folder_that_was_plain_gets_the_key_of_what_was_sealed_since() -> None
     behind = disk.copy()
     with ConversationStore(FOLDER, encryption_key=KEY, file_system=disk) as conversation:
         conversation.seal(keep_plain=True)
-        conversation.append_message(said("sealed"))
+        conversation.append_message(user_message("sealed"))
     shipped(disk, place, with_key=True)
     brought_up(behind, place, with_key=True)
     assert files_in(behind, FOLDER) == files_in(disk, FOLDER)
     with library_on(behind, KEY).open(ID) as conversation:
-        assert conversation.get_messages()[-1] == said("sealed")
+        assert conversation.get_messages()[-1] == user_message("sealed")
 
 
 # ---- left alone ------------------------------------------------------------------------------------------------------------
@@ -155,7 +144,7 @@ def test_a_folder_that_was_plain_gets_the_key_of_what_was_sealed_since() -> None
 
 def appended(disk: Disk) -> None:
     with library_on(disk).open(ID) as conversation:
-        conversation.append_message(said("said here alone"))
+        conversation.append_message(user_message("said here alone"))
 
 
 def titled(disk: Disk) -> None:
@@ -165,7 +154,7 @@ def titled(disk: Disk) -> None:
 
 def replaced(disk: Disk) -> None:
     with library_on(disk).open(ID) as conversation:
-        conversation.replace_transcript([said("a summary of here alone")])
+        conversation.replace_transcript([user_message("a summary of here alone")])
 
 
 def damaged(disk: Disk) -> None:
@@ -223,7 +212,7 @@ def test_a_folder_with_a_writer_is_left_alone() -> None:
     with library_on(behind).open(ID) as conversation:
         with pytest.raises(ConversationLockedError):
             brought_up(behind.another_process(), place)
-        conversation.append_message(said("goes on"))
+        conversation.append_message(user_message("goes on"))
     with library_on(last).open(ID):
         assert brought_up(last.another_process(), place) == 0
 
@@ -278,9 +267,9 @@ def _ahead(change: Callable[[ConversationStore], object]) -> tuple[SimulatedBack
     """A place one commit ahead of a folder."""
     place, machine = SimulatedBackend(), Disk()
     with ConversationLibrary(place, file_system=machine).create(
-        id=model.ID, provider="claude", messages=[said("first"), said("second")]
+        id=model.ID, provider="claude", messages=[user_message("first"), user_message("second")]
     ) as conversation:
-        conversation.replace_transcript([said("summary"), said("of the two")])
+        conversation.replace_transcript([user_message("summary"), user_message("of the two")])
         disk = Disk(page_bytes=256, sector_bytes=64)
         restore(place, model.ID, model.DIRECTORY, file_system=disk)
         change(conversation)
@@ -288,11 +277,15 @@ def _ahead(change: Callable[[ConversationStore], object]) -> tuple[SimulatedBack
 
 
 def _one_ahead() -> SimulatedBackend:
-    return _ahead(lambda conversation: conversation.append_messages([said("x" * 300), said("y" * 300), said("z")]))[0]
+    return _ahead(
+        lambda conversation: conversation.append_messages(
+            [user_message("x" * 300), user_message("y" * 300), user_message("z")]
+        )
+    )[0]
 
 
 def _a_generation_ahead() -> SimulatedBackend:
-    return _ahead(lambda conversation: conversation.replace_transcript([said("shorter")]))[0]
+    return _ahead(lambda conversation: conversation.replace_transcript([user_message("shorter")]))[0]
 
 
 def behind() -> Disk:
@@ -394,11 +387,11 @@ def test_random_histories_go_on_from_any_copy(steps: list[str], is_sealed: bool,
             continue
         with library_on(disk, key).open(ID) as conversation:
             if step == "append":
-                conversation.append_message(said(f"{number}"))
+                conversation.append_message(user_message(f"{number}"))
             elif step == "batch":
-                conversation.append_messages([said(f"{number}")] * 3)
+                conversation.append_messages([user_message(f"{number}")] * 3)
             elif step == "replace":
-                conversation.replace_transcript([said(f"summary {number}")])
+                conversation.replace_transcript([user_message(f"summary {number}")])
             else:
                 conversation.update_metadata(labels={"title": f"{number}"})
     shipped(disk, place, with_key=True)
@@ -418,13 +411,13 @@ def test_a_clock_that_is_ahead_of_the_one_that_ships_changes_nothing() -> None:
     disk, place, behind = Disk(), SimulatedBackend(), Disk(seed=7)
     disk.clock_us += 3_600_000_000
     with begun(disk) as conversation:
-        conversation.append_message(said("one"))
+        conversation.append_message(user_message("one"))
     disk.clock_us -= 3_600_000_000
     shipped(disk, place)
     restore(place, ID, FOLDER, file_system=behind)
     disk.clock_us += 3_600_000_000
     with library_on(disk).open(ID) as conversation:
-        conversation.append_message(said("two"))
+        conversation.append_message(user_message("two"))
     disk.clock_us -= 3_600_000_000
     shipped(disk, place)
     assert brought_up(behind, place) == 1

@@ -31,7 +31,6 @@ from tests.backends.shipped import (
     files_in,
     library_on,
     requests_of,
-    said,
     shipped,
     tried,
     with_a_history,
@@ -39,6 +38,7 @@ from tests.backends.shipped import (
 from tests.crash import enumeration, model
 from tests.crash.operations import Case, nothing
 from tests.kit.machines import machine_of
+from tests.kit.messages import user_message
 from transcript_store import (
     ConversationExistsError,
     ConversationLibrary,
@@ -122,13 +122,13 @@ def test_what_is_new_goes_behind_what_is_there(new_place: NewPlace, key: bytes |
     disk, place = SimulatedFileSystem(), new_place()
     with begun(disk, key) as conversation:
         for number in range(4):
-            conversation.append_message(said(f"message {number}"))
+            conversation.append_message(user_message(f"message {number}"))
             assert shipped(disk, place, dry_run=True).left_records == (3 if number == 0 else 1)
             report = shipped(disk, place)
             assert (report.sent_records, report.left_records) == (3 if number == 0 else 1, 0)
         for number in range(3):
-            conversation.replace_transcript([said(f"summary {number}")])
-        conversation.append_messages([said("x")] * 3)
+            conversation.replace_transcript([user_message(f"summary {number}")])
+        conversation.append_messages([user_message("x")] * 3)
         assert shipped(disk, place, dry_run=True).left_records == 6
         assert shipped(disk, place).sent_records == 6
         conversation.update_metadata(labels={"title": "of later"})
@@ -143,7 +143,7 @@ def test_a_conversation_that_is_followed_is_read_from_where_it_was_read() -> Non
     with begun(disk) as conversation, Shipper(FOLDER, place, file_system=disk, waits_seconds=WAITS) as shipper:
         shipper.send()
         for number in range(3):
-            conversation.append_message(said(str(number)))
+            conversation.append_message(user_message(str(number)))
             assert shipper.has_news()
             before = len(place.names(ID))
             assert shipper.send().sent_records == 1
@@ -183,8 +183,8 @@ def test_a_run_that_is_cut_off_anywhere_is_gone_on_with(
 
     places = [prepared()]
     if is_begun:
-        conversation.replace_transcript([said("short")])
-        conversation.append_messages([said("a"), said("b")])
+        conversation.replace_transcript([user_message("short")])
+        conversation.append_messages([user_message("a"), user_message("b")])
         conversation.close()
         disk = before.copy()
         places = [copy_of(places[0]) for _ in range(60)]
@@ -231,8 +231,8 @@ def whoever_comes_between(new_place: NewPlace, key: bytes | None = None) -> int:
     disk, empty = SimulatedFileSystem(), new_place()
     with begun(disk, key) as conversation:
         shipped(disk, empty, with_key=True)
-        conversation.append_message(said("third"))
-        conversation.replace_transcript([said("summary")])
+        conversation.append_message(user_message("third"))
+        conversation.replace_transcript([user_message("summary")])
     count = requests_of(lambda place: shipped(disk, place), copy_of(empty))
     stories = 0
     for number in range(1, count + 1):
@@ -241,7 +241,7 @@ def whoever_comes_between(new_place: NewPlace, key: bytes | None = None) -> int:
         def comes(place: SimulatedBackend = place) -> None:
             place.on_request = None
             with on_place(place, key).open(ID, take_over=True) as other:
-                other.append_message(said("of somebody else"))
+                other.append_message(user_message("of somebody else"))
 
         place.on_request = at_request(number, comes)
         error = tried(shipped, disk, place)
@@ -249,8 +249,8 @@ def whoever_comes_between(new_place: NewPlace, key: bytes | None = None) -> int:
         assert on_place(place).verify(ID).findings == ()
         generations = on_place(place, key).open(ID, read_only=True)
         last = [generations.get_records(generation=each.number)[-1].message for each in generations.generations()]
-        assert said("of somebody else") in last
-        is_last = last[-1] == said("of somebody else")
+        assert user_message("of somebody else") in last
+        is_last = last[-1] == user_message("of somebody else")
         assert isinstance(tried(shipped, disk, place), DivergedError) == (is_last or len(last) == 1)
         stories += error is not None
     return stories
@@ -290,9 +290,9 @@ def test_a_copy_that_went_on_is_left_alone() -> None:
     with begun(disk) as conversation:
         shipped(disk, place)
         with on_place(place).open(ID) as other:
-            other.append_message(said("there"))
+            other.append_message(user_message("there"))
             theirs = other.head
-        conversation.append_message(said("here"))
+        conversation.append_message(user_message("here"))
         names = place.names(ID)
         for dry_run in (True, False):
             with pytest.raises(DivergedError, match="is not an earlier state of it") as told:
@@ -312,7 +312,7 @@ def test_metadata_that_was_changed_there_is_left_alone() -> None:
     with on_place(place).open(ID) as other:
         other.update_metadata(labels={"title": "given there"})
     with library_on(disk).open(ID) as conversation:
-        conversation.append_message(said("here"))
+        conversation.append_message(user_message("here"))
     with pytest.raises(DivergedError, match="its metadata was changed there"):
         shipped(disk, place)
 
@@ -320,12 +320,14 @@ def test_metadata_that_was_changed_there_is_left_alone() -> None:
 def test_what_a_place_gave_back_can_be_shipped_to_it_again() -> None:
     """A conversation that was born on a place, brought to a disk and gone on with there: the place is a beginning of it."""
     place, disk = SimulatedBackend(), SimulatedFileSystem()
-    with on_place(place).create(id=ID, messages=[said("there")], labels={"title": "born there"}) as conversation:
-        conversation.append_message(said("still there"))
+    with on_place(place).create(
+        id=ID, messages=[user_message("there")], labels={"title": "born there"}
+    ) as conversation:
+        conversation.append_message(user_message("still there"))
     restore(place, ID, FOLDER, file_system=disk)
     with library_on(disk).open(ID) as conversation:
         assert conversation.get_metadata().labels == {"title": "born there"}
-        conversation.append_message(said("here"))
+        conversation.append_message(user_message("here"))
     assert shipped(disk, place).sent_records == 1
     assert [message["content"] for message in on_place(place).open(ID).get_messages()][-1] == "here"
 
@@ -333,16 +335,16 @@ def test_what_a_place_gave_back_can_be_shipped_to_it_again() -> None:
 def test_a_writer_at_work_there_is_not_deposed() -> None:
     """S3: it is told who it is, and the writer goes on; ``take_over`` deposes it, and it is told by whom."""
     place, disk = SimulatedBackend(), SimulatedFileSystem()
-    with on_place(place).create(id=ID, messages=[said("there")], holder="worker-1") as writer:
+    with on_place(place).create(id=ID, messages=[user_message("there")], holder="worker-1") as writer:
         restore(place, ID, FOLDER, file_system=disk)
         with library_on(disk).open(ID) as conversation:
-            conversation.append_message(said("here"))
+            conversation.append_message(user_message("here"))
         with pytest.raises(ConversationLockedError):
             shipped(disk, place)
         assert place.names(ID) == ["s/1"]
         assert shipped(disk, place, take_over=True).sent_records == 1
         with pytest.raises(ConversationTakenOverError) as told:
-            writer.append_message(said("behind it"))
+            writer.append_message(user_message("behind it"))
         assert told.value.holder["name"] == "transcript-store ship"
 
 
@@ -364,8 +366,8 @@ def test_damage_is_not_shipped() -> None:
     begun(disk).close()
     shipped(disk, place)
     with library_on(disk).open(ID) as conversation:
-        conversation.append_messages([said("third"), said("fourth")])
-        conversation.append_message(said("fifth"))
+        conversation.append_messages([user_message("third"), user_message("fourth")])
+        conversation.append_message(user_message("fifth"))
     path = f"{FOLDER}/transcript.jsonl"
     disk.write_file(path, (disk.tree()[path] or b"").replace(b"third", b"thurd"))
     with pytest.raises(CorruptTranscriptError):
@@ -380,7 +382,7 @@ def test_a_torn_tail_is_not_shipped() -> None:
     disk.write_file(path, (disk.tree()[path] or b"") + b'{"seq":5,"at":"20')
     assert shipped(disk, place).left_records == 0
     with library_on(disk).open(ID) as conversation:
-        conversation.append_message(said("in its place"))
+        conversation.append_message(user_message("in its place"))
     assert shipped(disk, place).sent_records == 1
 
 
@@ -391,7 +393,7 @@ def test_what_is_sent_survives_a_power_loss_of_the_folder() -> None:
     conversation.close()
     conversation = ConversationStore(FOLDER, file_system=disk, durability="process-crash")
     conversation.load()
-    conversation.append_message(said("not synced"))
+    conversation.append_message(user_message("not synced"))
     assert shipped(disk, place).record_count == 3
     after = disk.worst_power_failure()
     assert shipped(after, place).left_records == 0
@@ -425,7 +427,7 @@ def test_a_folder_that_the_system_refuses_is_told_and_the_others_go(number: int)
     """It was passed over without a word, and all was said to be there: somebody else's folder, or one file too many."""
     disk, place = SimulatedFileSystem(), SimulatedBackend()
     library = library_on(disk)
-    folders = sorted(library.create(messages=[said(text)]).directory for text in "abc")
+    folders = sorted(library.create(messages=[user_message(text)]).directory for text in "abc")
 
     def refuse(call: FileSystemCall) -> None:
         if call.name == "open_directory" and call.path.endswith(folders[1].rpartition("/")[2]):
@@ -453,11 +455,11 @@ def test_a_folder_that_is_there_is_not_touched() -> None:
     before = files_in(disk, FOLDER)
     assert not restore(place, ID, FOLDER, file_system=disk).is_new
     with library_on(disk).open(ID) as conversation:
-        conversation.append_message(said("more"))
+        conversation.append_message(user_message("more"))
         before = files_in(disk, FOLDER)
         with pytest.raises(ConversationExistsError, match="on the backend"):
             restore(place, ID, FOLDER, file_system=disk)
-    other = library_on(disk).create(messages=[said("other")])
+    other = library_on(disk).create(messages=[user_message("other")])
     other.close()
     with pytest.raises(ConversationExistsError):
         restore(place, ID, other.directory, file_system=disk)
@@ -511,10 +513,10 @@ def _restored(conversation: ConversationStore) -> None:
 def _there() -> SimulatedBackend:
     place = SimulatedBackend()
     with ConversationLibrary(place, file_system=SimulatedFileSystem()).create(
-        id=model.ID, provider="claude", messages=[said("first"), said("second")]
+        id=model.ID, provider="claude", messages=[user_message("first"), user_message("second")]
     ) as conversation:
-        conversation.replace_transcript([said("summary")])
-        conversation.append_message(said("last"))
+        conversation.replace_transcript([user_message("summary")])
+        conversation.append_message(user_message("last"))
     return place
 
 
@@ -581,9 +583,9 @@ def test_random_histories_come_back_as_they_are(
     conversation = begun(disk, key)
     for kind, number in steps:
         if kind == "append":
-            conversation.append_messages([said(f"{number}")] * number)
+            conversation.append_messages([user_message(f"{number}")] * number)
         elif kind == "replace":
-            conversation.replace_transcript([said("summary")] * 2, features=["retract"])
+            conversation.replace_transcript([user_message("summary")] * 2, features=["retract"])
         elif kind == "retract":
             with suppress(ValueError):  # there are none any more
                 tried(conversation.retract)

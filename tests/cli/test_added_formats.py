@@ -66,11 +66,6 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.fixture
-def library(tmp_path):
-    return ConversationLibrary(tmp_path / "library")
-
-
 def test_what_a_package_adds_is_found_read_and_written(parley, home, library):
     """Its places are looked at, its reader is asked before the generic one, its writer writes into its place."""
     (found,) = [one for one in discover() if one.program == "parley"]

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.kit.messages import user_message
 from tests.reports.sessions import ClaudeLines, imported
-from tests.search.libraries import begun, user
+from tests.search.libraries import begun
 from transcript_store import ConversationLibrary
 from transcript_store.mcp import LibraryTools, Scope
 from transcript_store.redaction import SecretRedactor
@@ -104,7 +105,7 @@ def test_a_long_message_is_cut_among_others_and_whole_by_itself(past: LibraryToo
 @pytest.mark.parametrize(
     "message",
     [
-        user("x" * 100_000),
+        user_message("x" * 100_000),
         {"role": "user", "content": [{"type": "text", "text": ""}] * 2_500},
         {"role": "r" * 100_000, "content": "hi"},
         {"role": "user", "content": [{"type": "tool_use", "name": "n" * 4_000, "input": {}}] * 30},
@@ -129,9 +130,9 @@ def test_an_answer_is_bounded_whatever_a_message_is(
 
 
 def test_what_was_taken_back_is_not_told(past: LibraryTools, chats: ConversationLibrary) -> None:
-    with chats.create(features=["retract"], messages=[user("stays"), user("goes")]) as one:
+    with chats.create(features=["retract"], messages=[user_message("stays"), user_message("goes")]) as one:
         one.retract()
-        one.append_message(user("comes"))
+        one.append_message(user_message("comes"))
         own_id = one.id
     assert [message["seq"] for message in past.read_conversation(own_id)["messages"]] == [1, 4]
     with pytest.raises(ValueError, match="there is no message 2"):
@@ -253,7 +254,7 @@ def test_a_conversation_that_was_replaced_is_read_anew(past: LibraryTools, chats
     own_id = begun(chats, "a", "b", "c")
     cursor = past.read_conversation(own_id, limit=1)["cursor"]
     with chats.open(own_id) as conversation:
-        conversation.replace_transcript([user("another")])
+        conversation.replace_transcript([user_message("another")])
     with pytest.raises(ValueError, match="replaced meanwhile"):
         past.read_conversation(cursor=cursor)
     assert past.read_conversation(own_id)["messages"][0]["quoted"]["parts"][0]["text"] == "another"

@@ -33,11 +33,6 @@ HEADERS = {
 }
 
 
-@pytest.fixture
-def library(tmp_path: Path) -> ConversationLibrary:
-    return ConversationLibrary(tmp_path / "library")
-
-
 @pytest.mark.usefixtures("a_cache_of_its_own")
 def test_they_are_one_line_of_the_report_and_no_error(cli: Cli, tmp_path: Path, library: ConversationLibrary) -> None:  # noqa: F811
     """Named or in a folder, the first time and from the cache; --empty takes those of a known program, at their time."""

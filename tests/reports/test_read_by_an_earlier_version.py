@@ -51,11 +51,6 @@ def _with_asides(entries: Callable[[], Iterable[Any]]) -> Callable[[], Iterable[
 
 
 @pytest.fixture
-def library(tmp_path: Path) -> ConversationLibrary:
-    return ConversationLibrary(tmp_path / "library")
-
-
-@pytest.fixture
 def source(tmp_path: Path) -> Path:
     path = tmp_path / "s.jsonl"
     path.write_text(SESSION)

@@ -73,11 +73,6 @@ def session(tmp_path: Path) -> Session:
     return Session(tmp_path / "s.jsonl")
 
 
-@pytest.fixture
-def library(tmp_path: Path) -> ConversationLibrary:
-    return ConversationLibrary(tmp_path / "library")
-
-
 def imported(library: ConversationLibrary, *sources: Path) -> ImportReport:
     *_, report = import_conversations(sources, library)
     return report

@@ -115,11 +115,6 @@ def original_of(library: ConversationLibrary) -> bytes:
     return stream.getvalue()
 
 
-@pytest.fixture
-def library(tmp_path: Path) -> ConversationLibrary:
-    return ConversationLibrary(tmp_path / "library")
-
-
 def exports(folder: Path, make: Callable[..., dict[str, Any]], *, says: bool = True, end: str = "zip") -> list[Path]:
     """Four exports of one conversation, a month apart. Without ``says`` all have the same time of the last change."""
     states = (AUGUST, SEPTEMBER, EDITED, OCTOBER)

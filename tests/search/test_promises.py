@@ -19,7 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.search.libraries import EVERYTHING, appended, begun, found, has_word, naive, places, replaced, user
+from tests.kit.messages import user_message
+from tests.search.libraries import EVERYTHING, appended, begun, found, has_word, naive, places, replaced
 from transcript_store import ConversationLibrary, ConversationNotFoundError, ConversationStore, Hint, StorageError
 from transcript_store.search import SearchIndex, _catalogue, _finding, _indexing
 from transcript_store.search._indexing import Vocabulary
@@ -339,7 +340,7 @@ def test_f9_with_a_writer_and_two_indexers_at_work(library, cache):
     def write():
         with library.open(own_id, durability="process-crash") as conversation:
             for number in range(1, 61):
-                conversation.append_message(user(f"written {number}"))
+                conversation.append_message(user_message(f"written {number}"))
                 acknowledged[0] = number
         over.set()
 
@@ -460,7 +461,7 @@ def test_f9_what_is_taken_back_is_not_found_also_by_an_index_that_does_not_know_
         assert {seq for _, _, seq in found(index, "plover")} == {1, 2, 3}
         with library.open(own_id) as conversation:
             conversation.retract(2)
-            conversation.append_message(user("and then"))
+            conversation.append_message(user_message("and then"))
         other = sqlite3.connect(file_of(cache), isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         answer = index.search("plover")
@@ -645,7 +646,7 @@ def test_f11_a_writer_goes_on_while_an_index_reads(library, cache):
     own_id = begun(library, "before")
     with library.open(own_id) as conversation, SearchIndex(library, cache=cache) as index:
         for number in range(5):
-            conversation.append_message(user(f"during {number}"))
+            conversation.append_message(user_message(f"during {number}"))
             assert len(found(index, "during")) == number + 1
 
 

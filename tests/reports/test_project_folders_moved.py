@@ -94,7 +94,7 @@ def test_the_programs_files_follow_and_come_back(home: Path, old: str, new: str,
     [report] = import_conversations([path], library)
     with library.open(str(report.id), read_only=True) as store:
         assert store.get_metadata().labels["cwd"] == new + below
-        assert old in json.dumps(store.get_messages())  # what was said stays as it was said
+        assert old in json.dumps(store.get_messages(), ensure_ascii=False)  # what was said stays as it was said
     assert "0 sessions relinked" in changed_by("relink", old, new, "--in", program, "--apply")
     changed_by("undo", program, "--apply")
     after = {name: what for name, what in tree(home).items() if "sqlite" not in name}
@@ -108,7 +108,7 @@ def test_all_that_claude_code_keeps_of_a_project_follows(home: Path, old: str, n
     claude_code(home, old)  # the history and the settings are of this one again
     kept = neighbour.read_bytes()
     changed_by("relink", old, new, "--in", "claude", "--apply")
-    project = home / ".claude/projects" / "".join(each if each.isalnum() else "-" for each in new)
+    project = home / ".claude/projects" / "".join(each if each.isalnum() and each.isascii() else "-" for each in new)
     names = sorted(str(each.relative_to(project)) for each in project.rglob("*") if each.is_file())
     assert names == [
         f"{SESSION}.jsonl",
@@ -118,7 +118,7 @@ def test_all_that_claude_code_keeps_of_a_project_follows(home: Path, old: str, n
     ]
     said = [json.loads(line) for line in (project / f"{SESSION}/subagents/agent-a1.jsonl").read_bytes().splitlines()]
     assert {each["cwd"] for each in said} == {new}
-    assert old in json.dumps(said[0]["message"])
+    assert old in json.dumps(said[0]["message"], ensure_ascii=False)
     prompts = [json.loads(line)["project"] for line in (home / ".claude/history.jsonl").read_bytes().splitlines()]
     assert prompts == [new, f"{old}-docker"]
     settings = json.loads((home / ".claude.json").read_bytes())
@@ -146,7 +146,7 @@ def test_sessions_that_were_begun_in_the_new_folder_stay(home: Path, old: str, n
     path = claude_code(home, old)
     claude_code(home, new, session=OTHER)
     changed_by("relink", old, new, "--in", "claude-code", "--apply")
-    project = home / ".claude/projects" / "".join(each if each.isalnum() else "-" for each in new)
+    project = home / ".claude/projects" / "".join(each if each.isalnum() and each.isascii() else "-" for each in new)
     assert sorted(each.name for each in project.glob("*.jsonl")) == sorted([f"{SESSION}.jsonl", f"{OTHER}.jsonl"])
     write(path, (project / f"{SESSION}.jsonl").read_bytes().replace(new.encode(), old.encode()))
     before = tree(home)

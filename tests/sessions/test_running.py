@@ -18,6 +18,8 @@ from transcript_store.sessions._running import is_locked, is_process_of
     [
         ("claude-code", ["claude"]),
         ("claude-code", ["/home/me/.local/bin/claude", "--resume", "x"]),
+        ("claude-code", ["/Users/Ada Lovelace/.local/bin/claude"]),
+        ("gemini-cli", ["/Users/Ada Lovelace/.nvm/node", "/Users/Ada Lovelace/.npm/bin/gemini"]),
         ("claude-code", ["node", "/usr/lib/node_modules/@anthropic-ai/claude-code/cli.js"]),
         ("codex", ["/opt/codex", "app-server"]),
         ("gemini-cli", ["node", "--no-warnings=DEP0040", "/usr/bin/gemini"]),

@@ -123,7 +123,7 @@ def test_where_not_even_the_root_is_there_a_create_ends() -> None:
         store.initialize(messages=SAID)
 
 
-def test_a_file_that_is_put_where_the_folder_is_to_be_is_left_alone() -> None:
+def test_a_file_that_is_put_where_the_folder_is_to_be_is_left_unchanged() -> None:
     """P13: somebody's file comes to stand there after the look, and before the folder is made."""
     disk = SimulatedFileSystem()
     looks: list[FileSystemCall] = []

@@ -328,7 +328,7 @@ def test_a_callback_that_raises_keeps_nobody_out(tmp_path):
         other.load()
 
 
-def test_a_callback_can_be_taken_back_within_another_call():
+def test_a_callback_can_be_removed_within_another_call():
     """The garbage collector forgets a client when it likes, in the middle of an append too: taking back meets no lock."""
     disk = SimulatedFileSystem(seed=next(SEEDS))
     with ConversationStore("/c", file_system=disk) as store:

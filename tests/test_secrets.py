@@ -99,7 +99,7 @@ def test_what_cannot_be_done_is_named_and_the_rest_is_done(tmp_path: Path) -> No
     assert [Path(one.directory).name for one in forget_secrets(tmp_path) if one.reason is None] == ["live"]
 
 
-def test_a_fork_of_what_was_imported_is_found_and_the_import_goes_on(
+def test_a_fork_of_what_was_imported_is_found_and_the_import_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Forgotten in both; then the source is compared as if it had been imported without its secrets, which never come back."""

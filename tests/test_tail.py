@@ -280,7 +280,7 @@ def test_a_mark_of_another_generation_is_no_mark(tmp_path):
 
 
 @pytest.mark.usefixtures("short")
-def test_after_late_damage_the_store_goes_on(tmp_path):
+def test_after_late_damage_the_store_continues(tmp_path):
     """P13: damage that is found when old messages are asked for is told each time; the tail is read and appended to."""
     messages = make(tmp_path / "c", 40)
     transcript = tmp_path / "c" / TRANSCRIPT

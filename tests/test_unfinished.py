@@ -264,7 +264,7 @@ def test_ctrl_c_at_any_line_leaves_no_lock_and_no_half(
 
 
 @pytest.mark.parametrize("what", ["a message", "a folder", "a link"])
-def test_what_is_not_half_a_conversation_is_left_alone(tmp_path: Path, what: str) -> None:
+def test_what_is_not_half_a_conversation_is_left_unchanged(tmp_path: Path, what: str) -> None:
     """P13, P16: a note speaks of a folder; what is not ours in it, or in its place, is not touched."""
     library = ConversationLibrary(tmp_path / "chats")
     create(library)

@@ -92,7 +92,7 @@ def test_sealed_conversations_come_back_with_their_keys() -> None:
     assert report.key_is_missing
 
 
-def test_what_went_on_otherwise_is_in_it_beside_what_was() -> None:
+def test_what_continued_otherwise_is_in_it_beside_what_was() -> None:
     """The library was brought back to an earlier moment, and went on: both histories are in the file, and come back as two."""
     disk = Disk()
     with library_on(disk).create(id=ID, messages=[user_message("a")]):
@@ -318,7 +318,7 @@ def judge(disk: Disk, left: Disk, key: bytes | None) -> None:
 
 @pytest.mark.parametrize("key", [None, pytest.param(KEY, marks=pytest.mark.long)], ids=["plain", "sealed"])
 @pytest.mark.usefixtures("short_pieces")
-def test_a_run_that_was_killed_anywhere_is_gone_on_with(key: bytes | None) -> None:
+def test_a_run_that_was_killed_anywhere_is_continued(key: bytes | None) -> None:
     """F1, F2: at each call, with the power cut or not."""
     count = 0
     for disk, left in cut_at_every_call(key, every=2 if key is None else 1):

@@ -54,7 +54,7 @@ def brought_up(disk: Disk, place: SimulatedBackend, **options: bool) -> int:
 
 @pytest.mark.parametrize("new_place", [SimulatedBackend, SimulatedObjectStore])
 @KEYS
-def test_a_folder_of_any_moment_goes_on_to_the_byte(new_place: type[SimulatedBackend], key: bytes | None) -> None:
+def test_a_folder_of_any_moment_continues_to_the_byte(new_place: type[SimulatedBackend], key: bytes | None) -> None:
     """S5, S6, P1: every file is what a new folder has, also behind a power cut; and a second run finds nothing to do."""
     place = new_place()
     *moments, last = every_moment(place, key)
@@ -71,7 +71,7 @@ def test_a_folder_of_any_moment_goes_on_to_the_byte(new_place: type[SimulatedBac
     assert shipped(last, place).sent_records == 1
 
 
-def test_the_folder_that_was_shipped_goes_on_from_its_copy() -> None:
+def test_the_folder_that_was_shipped_continues_from_its_copy() -> None:
     """Shipped, gone on with on the place, and back into the folder it came from."""
     disk, place = Disk(), SimulatedBackend()
     begun(disk).close()
@@ -98,7 +98,7 @@ def test_metadata_alone_may_be_behind() -> None:
     assert files_in(behind, FOLDER) == files_in(disk, FOLDER)
 
 
-def test_a_torn_tail_is_kept_and_the_folder_goes_on() -> None:
+def test_a_torn_tail_is_kept_and_the_folder_continues() -> None:
     """The end of a line that a crash cut off goes to quarantine, as by any load."""
     place = SimulatedBackend()
     behind, *_, last = every_moment(place, None)
@@ -173,7 +173,7 @@ def title_given_back(disk: Disk) -> None:
     ("moment", "part"),
     [*((moment, part) for moment in (0, 3, 4) for part in (appended, titled, replaced)), (0, damaged)],
 )
-def test_a_folder_that_went_on_by_itself_is_left_alone(moment: int, part: Callable[[Disk], None]) -> None:
+def test_a_folder_that_continued_by_itself_is_left_unchanged(moment: int, part: Callable[[Disk], None]) -> None:
     """S5: both heads are named, and no byte of it is changed."""
     place = SimulatedBackend()
     moments = every_moment(place, None)
@@ -205,7 +205,7 @@ def test_a_title_given_back_is_a_change() -> None:
     assert files_in(disk, FOLDER) == before
 
 
-def test_a_folder_with_a_writer_is_left_alone() -> None:
+def test_a_folder_with_a_writer_is_left_unchanged() -> None:
     """Whoever writes to the folder is not disturbed, and goes on; of a folder that lacks nothing, nothing is said."""
     place = SimulatedBackend()
     behind, *_, last = every_moment(place, None)
@@ -353,7 +353,7 @@ def cut_at_calls(key: bytes | None, step: int = 1) -> int:
     [(None, 4), pytest.param(None, 1, marks=pytest.mark.long), pytest.param(KEY, 1, marks=pytest.mark.long)],
     ids=["some", "plain", "sealed"],
 )
-def test_a_run_that_was_killed_anywhere_is_gone_on_with(key: bytes | None, step: int) -> None:
+def test_a_run_that_was_killed_anywhere_is_continued(key: bytes | None, step: int) -> None:
     """S6: each state is one that the conversation had: as it was, each generation at its end."""
     assert cut_at_calls(key, step) == 4
 
@@ -372,7 +372,7 @@ STEPS = st.lists(st.sampled_from(["append", "batch", "replace", "metadata", "shi
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS, is_sealed=st.booleans(), packs=st.booleans())
-def test_random_histories_go_on_from_any_copy(steps: list[str], is_sealed: bool, packs: bool) -> None:
+def test_random_histories_continue_from_any_copy(steps: list[str], is_sealed: bool, packs: bool) -> None:
     """A disk copied at any moment, shipped before or not, goes on to what is on the place in the end."""
     key = KEY if is_sealed else None
     disk, place = Disk(), SimulatedObjectStore() if packs else SimulatedBackend()

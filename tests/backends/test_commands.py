@@ -114,7 +114,7 @@ def test_what_is_no_address_is_refused(url: str) -> None:
     assert "host" not in str(told.value)
 
 
-def test_a_place_by_its_address() -> None:
+def test_a_backend_by_its_address() -> None:
     """The scheme says which engine it is. Nothing is asked for yet, and errors call it by its address without the secrets."""
     database = open_backend("postgresql://lovelace:s3cret@nowhere.invalid/agents?connect_timeout=1")
     assert isinstance(database, PostgresBackend)
@@ -406,7 +406,9 @@ def test_the_variable_names_the_library(cli: Cli, begun: str, tmp_path: Path, mo
     assert '{"n": 1}' in cli("show", "last", "--plain").out or '"n"' in cli("show", "last").out
 
 
-def test_a_chat_goes_on_there(cli: Cli, begun: str, a_cache_of_its_own: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chat_continues_there(
+    cli: Cli, begun: str, a_cache_of_its_own: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """P2, R1: the history of the place is sent, and the answer is on it before it is printed."""
     monkeypatch.setattr("transcript_store.search._index.UPDATE_SECONDS", 60.0)  # a busy machine is no event
     with serving() as server:
@@ -474,12 +476,12 @@ def resumed_elsewhere(tmp_path: Path, library: str, **more: str) -> None:
 
 
 @LONG
-def test_an_agent_goes_on_from_postgresql(postgres: PostgresServer, tmp_path: Path) -> None:
+def test_an_agent_continues_from_postgresql(postgres: PostgresServer, tmp_path: Path) -> None:
     resumed_elsewhere(tmp_path, postgres.schema())
 
 
 @LONG
-def test_an_agent_goes_on_from_an_object_store(tmp_path: Path) -> None:
+def test_an_agent_continues_from_an_object_store(tmp_path: Path) -> None:
     server = seaweedfs(tmp_path)
     try:
         resumed_elsewhere(

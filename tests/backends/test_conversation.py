@@ -115,7 +115,7 @@ def test_the_lines_are_those_of_a_folder(begun: Begun, tmp_path):
 
 
 @BOTH
-def test_a_reader_sees_a_prefix_and_goes_on(begun: Begun, make_place: MakePlace):
+def test_a_reader_sees_a_prefix_and_continues(begun: Begun, make_place: MakePlace):
     """R9: it needs no claim, and takes in what came since."""
     world, log = begun(make_place(), "one")
     reader = world.read()
@@ -407,7 +407,7 @@ def test_nobody_answers_a_load(begun: Begun):
 
 
 @BOTH
-def test_a_writer_that_remembers_refuses_a_place_that_forgot(begun: Begun, make_place: MakePlace):
+def test_a_writer_that_remembers_refuses_a_backend_that_forgot(begun: Begun, make_place: MakePlace):
     """R8: the last slots are gone (a restored backup). Nothing is written behind the hole."""
     place = make_place()
     world, log = begun(place, "one", "two")

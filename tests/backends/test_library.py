@@ -412,7 +412,7 @@ def test_without_d6_a_late_message_breaks_the_next_one(backend: SimulatedBackend
 # ---- the door -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_library_on_a_place_is_a_library(backend: SimulatedBackend, library: ConversationLibrary, tmp_path: Path):
+def test_a_library_on_a_backend_is_a_library(backend: SimulatedBackend, library: ConversationLibrary, tmp_path: Path):
     """``ConversationLibrary(place)``, its name, a group, a fork by the place, and that a path is as ever."""
     assert isinstance(library, ConversationLibrary)
     assert (library.directory, repr(library)) == ("simulated", "ConversationLibrary('simulated')")
@@ -514,7 +514,7 @@ def test_a_conversation_goes_only_behind_a_snapshot_that_was_acknowledged(
     assert (item.snapshot or "").replace("-", "") == head
 
 
-def test_a_conversation_that_goes_on_behind_its_snapshot_stays(library: ConversationLibrary):
+def test_a_conversation_that_continues_behind_its_snapshot_stays(library: ConversationLibrary):
     """R3, R4: somebody takes it over between the snapshot and the delete, and what is said then is lost nowhere."""
     with library.create(id=ID, messages=[says("one")]):
         pass
@@ -669,7 +669,7 @@ def test_a_page_begins_behind_a_summary_and_not_behind_an_id(tmp_path):
             library.list(before=only.id)  # type: ignore[arg-type]
 
 
-def test_a_place_that_was_not_made_yet():
+def test_a_backend_that_was_not_made_yet():
     """Somebody forgot the brackets."""
     with pytest.raises(
         TypeError, match=r"SimulatedBackend is a class, not a backend: SimulatedBackend\(…\) creates one"

@@ -120,7 +120,7 @@ SLOW = [HealthCheck.too_slow]
 @example(together=[], first=["append"], second=["append"], third=["append"], shares=False)
 @example(together=["append"], first=["replace"], second=["append"], third=["append", "replace"], shares=True)
 @example(together=[], first=["append", "replace"], second=["label"], third=["replace"], shares=False)
-def test_three_that_went_on_apart_come_to_the_same_in_any_order(
+def test_three_that_continued_apart_come_to_the_same_in_any_order(
     together: Steps, first: Steps, second: Steps, third: Steps, shares: bool
 ) -> None:
     """M1 to M4, on a few examples."""
@@ -130,7 +130,7 @@ def test_three_that_went_on_apart_come_to_the_same_in_any_order(
 @pytest.mark.long
 @settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
 @given(**DRAWN)
-def test_three_that_went_on_apart_at_length(
+def test_three_that_continued_apart_at_length(
     together: Steps, first: Steps, second: Steps, third: Steps, shares: bool
 ) -> None:
     """M1 to M4, on many."""
@@ -202,7 +202,7 @@ def test_what_parted_names_where() -> None:
     assert len(histories(here)) == 3
 
 
-def test_a_copy_is_the_original_where_that_went_on_like_it() -> None:
+def test_a_copy_is_the_original_where_that_continued_like_it() -> None:
     """M3: brought home, what had become a copy elsewhere makes the original grow, and is no second conversation."""
     here, there = apart()
     (report,) = bring(there, here)
@@ -273,7 +273,7 @@ def test_a_sealed_one_grows_and_parts_without_its_key() -> None:
         assert [message["content"] for message in conversation.get_messages()] == ["a", "b", "d", "e"]
 
 
-def test_a_backup_goes_on_when_a_conversation_was_sealed_meanwhile() -> None:
+def test_a_backup_continues_when_a_conversation_was_sealed_meanwhile() -> None:
     """Its plain generations are gone, so nobody can tell: what the backup had stays, the sealed one comes beside it, and is kept up."""
     disk = begun()
     [*backup_library(LIBRARY, "/copy", file_system=disk)]
@@ -440,7 +440,7 @@ def judge(left: Disk) -> None:
     assert not any(report.is_changed for report in bring(there, left))
 
 
-def test_a_merge_that_was_killed_anywhere_is_gone_on_with() -> None:
+def test_a_merge_that_was_killed_anywhere_is_continued() -> None:
     """What parted is there whole or not at all, and once."""
     count = 0
     for left in cut_at_every_call():
@@ -465,7 +465,7 @@ def test_a_copy_that_is_not_known_again_is_caught(monkeypatch: pytest.MonkeyPatc
     """M3 left out: at home the history is there twice."""
     monkeypatch.setattr(merging, "is_copy", lambda incoming: False)
     with pytest.raises(AssertionError):
-        test_a_copy_is_the_original_where_that_went_on_like_it()
+        test_a_copy_is_the_original_where_that_continued_like_it()
 
 
 def test_a_merge_that_asks_once_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ def up_to_date(library: ConversationLibrary, tmp_path: Path) -> None:
         index.update(refresh=True)
 
 
-def test_an_agent_reads_its_past_on_a_place(
+def test_an_agent_reads_its_past_on_a_backend(
     past: LibraryTools, library: ConversationLibrary, backend: SimulatedBackend, tmp_path: Path
 ) -> None:
     """R9: listed, found, read page by page, one message whole; and no request writes anything."""
@@ -184,7 +184,7 @@ def browser(library: ConversationLibrary, tmp_path: Path) -> Iterator[Browser]:
     opened.close()
 
 
-def test_a_library_on_a_place_is_shown(
+def test_a_library_on_a_backend_is_shown(
     browser: Browser, library: ConversationLibrary, backend: SimulatedBackend, tmp_path: Path
 ) -> None:
     """F12, R9: the list, a search, the page of a conversation and its news; and no request writes anything."""

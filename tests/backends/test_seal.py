@@ -85,7 +85,7 @@ def test_what_is_plain_before_is_said_to_stay(backend: SimulatedBackend) -> None
     ]
 
 
-def test_the_way_out_leaves_nothing_plain(backend: SimulatedBackend) -> None:
+def test_the_hint_leaves_nothing_plain(backend: SimulatedBackend) -> None:
     """A fork with the key, and a delete of the original: nothing of the content is on the place any more."""
     plain(backend)
     fork = library_on(backend, None).fork(ID, into=library_on(backend))

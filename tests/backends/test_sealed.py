@@ -79,7 +79,7 @@ class Watched(SimulatedObjectStore):
         return super().put_key(id, data, known)
 
 
-def test_nothing_of_the_content_reaches_the_place():
+def test_nothing_of_the_content_reaches_the_backend():
     """P17: not in a slot, a pack, a summary or the key, whatever is done; nor does a key reach it, the data key least of all."""
     backend = Watched()
     library = library_on(backend)
@@ -179,7 +179,7 @@ def test_without_the_key(backend: SimulatedBackend):
     assert backend.key(ID) is None
 
 
-def test_between_a_place_and_a_folder(backend: SimulatedBackend):
+def test_between_a_backend_and_a_folder(backend: SimulatedBackend):
     """A fork is sealed anew, with a data key of its own, there and back; of what is plain ``fork_from`` makes a sealed one."""
     files = SimulatedFileSystem()
     lived(library := library_on(backend))
@@ -602,7 +602,7 @@ def test_a_create_that_is_killed_beside_another(backend: SimulatedBackend):
     assert read(library_on(backend)) == MESSAGES[:2]
 
 
-def test_a_create_goes_on_with_the_key_of_one_that_was_killed(backend: SimulatedBackend):
+def test_a_create_continues_with_the_key_of_one_that_was_killed(backend: SimulatedBackend):
     """Y1: with the key of that one, or among the retired ones; another key is refused, for the other create may be under way."""
 
     def dies(request: BackendRequest) -> Fate | None:

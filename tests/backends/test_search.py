@@ -67,7 +67,7 @@ def test_f9_what_was_acknowledged_is_found_behind_a_refresh(
                 assert {summary.id for summary in index.list()} == {*there}
 
 
-def test_f9_holds_at_each_call_on_a_place_that_tells_its_last_slots(tmp_path: Path) -> None:
+def test_f9_holds_at_each_call_on_a_backend_that_tells_its_last_slots(tmp_path: Path) -> None:
     """Without a refresh: what an open writer appended a moment ago is found, and what was replaced is not."""
     library = ConversationLibrary(SimulatedBackend())
     with SearchIndex(library, cache=tmp_path) as index, library.create() as conversation:
@@ -187,7 +187,7 @@ def test_nobody_answers(tmp_path: Path) -> None:
         assert found(index, "needle") == ["needle"]
 
 
-def test_the_index_is_named_by_the_place_itself(tmp_path: Path) -> None:
+def test_the_index_is_named_by_the_backend_itself(tmp_path: Path) -> None:
     """Two libraries on one place share it, another place has another one, and one without an identity has one that nobody keeps."""
     place, other = SimulatedBackend(), SimulatedBackend()
     paths = []

@@ -91,7 +91,7 @@ def test_one_conversation_goes_and_comes_by_its_name(
     assert files_in(tmp_path / "back" / str(newest.id)) == files_in(newest.directory)
 
 
-def test_folders_that_are_behind_go_on(cli: Cli, library: ConversationLibrary, place: str, tmp_path: Path) -> None:
+def test_folders_that_are_behind_continue(cli: Cli, library: ConversationLibrary, place: str, tmp_path: Path) -> None:
     """One got a record, one a generation, the third nothing; then one of the folders goes on by itself, and stays ahead."""
     restored = str(tmp_path / "restored")
     cli("ship", library.directory, place)
@@ -228,7 +228,7 @@ def test_a_copy_keeps_up_until_ctrl_c(
         assert copy.get_metadata().labels == {"title": "of later"}
 
 
-def test_what_is_wrong_is_said_once_and_then_that_it_goes_on(
+def test_what_is_wrong_is_said_once_and_then_that_it_continues(
     cli: Cli, library: ConversationLibrary, place: str, at_each_pause: Callable[..., None]
 ) -> None:
     """A conversation is damaged while its library is followed, for three looks; then it is put right."""

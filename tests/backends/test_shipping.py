@@ -164,7 +164,7 @@ def test_a_conversation_that_is_followed_is_read_from_where_it_was_read() -> Non
 @KEYS
 @pytest.mark.parametrize("is_begun", [False, True], ids=["nothing-there", "some-there"])
 @pytest.mark.parametrize("fate", [fate for fate in Fate if fate is not Fate.DONE], ids=lambda fate: fate.name)
-def test_a_run_that_is_cut_off_anywhere_is_gone_on_with(
+def test_a_run_that_is_cut_off_anywhere_is_continued(
     new_place: NewPlace, key: bytes | None, is_begun: bool, fate: Fate
 ) -> None:
     """At every request: refused, lost, late, twice, killed. What is half there is a beginning of ours; the next run makes it whole."""
@@ -206,7 +206,7 @@ def test_a_run_that_is_cut_off_anywhere_is_gone_on_with(
 
 
 @BACKENDS
-def test_a_place_that_is_silent_is_asked_until_the_attempts_are_over(new_place: NewPlace) -> None:
+def test_a_backend_that_is_silent_is_asked_until_the_attempts_are_over(new_place: NewPlace) -> None:
     """Nobody answers: an error that says so, at whichever request that begins. Somebody answers again: the next run goes on."""
     disk = with_a_history()
     count = requests_of(lambda place: shipped(disk, place), new_place())
@@ -284,7 +284,7 @@ def test_two_that_ship_the_same_folder_do_not_harm_it(new_place: NewPlace) -> No
 # ---- whose is it -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_copy_that_went_on_is_left_alone() -> None:
+def test_a_copy_that_continued_is_left_unchanged() -> None:
     """S1: both heads are named, nothing is written, and both messages are where they were."""
     disk, place = SimulatedFileSystem(), SimulatedBackend()
     with begun(disk) as conversation:
@@ -302,7 +302,7 @@ def test_a_copy_that_went_on_is_left_alone() -> None:
         assert place.names(ID) == names
 
 
-def test_metadata_that_was_changed_there_is_left_alone() -> None:
+def test_metadata_that_was_changed_there_is_left_unchanged() -> None:
     """A title that somebody gave the copy is not written over; an open and a close that changed nothing are nobody's."""
     disk, place = SimulatedFileSystem(), SimulatedBackend()
     begun(disk).close()
@@ -317,7 +317,7 @@ def test_metadata_that_was_changed_there_is_left_alone() -> None:
         shipped(disk, place)
 
 
-def test_what_a_place_gave_back_can_be_shipped_to_it_again() -> None:
+def test_what_a_backend_gave_back_can_be_shipped_to_it_again() -> None:
     """A conversation that was born on a place, brought to a disk and gone on with there: the place is a beginning of it."""
     place, disk = SimulatedBackend(), SimulatedFileSystem()
     with on_place(place).create(
@@ -679,7 +679,7 @@ def test_a_shipped_copy_says_who_holds_it() -> None:
     assert shipped(disk, place).sent_records > 0
 
 
-def test_an_address_is_no_place(tmp_path):
+def test_an_address_is_no_backend(tmp_path):
     with ConversationStore(tmp_path / "c") as conversation:
         conversation.initialize()
         for call in (

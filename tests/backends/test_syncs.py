@@ -100,7 +100,7 @@ def test_every_sync_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {mutant for mutant in killed if mutant[0].startswith("backends.")} == in_the_source(in_backends=True)
 
 
-def test_every_sync_of_a_folder_that_goes_on_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_sync_of_a_folder_that_continues_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     """P5: those of the archive, of a transcript before its name, and of the metadata. Another that is left out shows when the call is cut off."""
     place = SimulatedBackend()
     first, *_ = every_moment(place, KEY)

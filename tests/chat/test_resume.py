@@ -514,7 +514,7 @@ def test_the_client_of_the_documents(provider: Any, tmp_path: Path) -> None:
             assert len(client.export_history()) == 1
 
 
-def test_what_was_taken_back_is_not_sent(dialect: Dialect, server: Server, tmp_path: Path) -> None:
+def test_what_was_retracted_is_not_sent(dialect: Dialect, server: Server, tmp_path: Path) -> None:
     """A reply and its question are taken back, by other code of this process; the next turn goes on before them.
 
     Then down to a call: it owes its result again, and the one that was taken back is not it.

@@ -421,7 +421,7 @@ def test_a_reply_that_no_record_can_hold(dialect: Dialect, server: Server, tmp_p
 
 
 @pytest.mark.sampled(every=4)
-def test_a_client_that_nobody_closed_lets_go(dialect: Dialect, server: Server) -> None:
+def test_a_client_that_was_not_closed_lets_go(dialect: Dialect, server: Server) -> None:
     """Its connections are closed with it; pytest would make an error of a socket that is not."""
     server.answers += [dialect.reply("Yes.")]
     config = ChatConfig(provider=dialect.provider, token="t", base_url=server.url)  # type: ignore[arg-type]

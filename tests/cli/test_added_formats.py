@@ -138,7 +138,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_package_is_named_and_the_rest_goes_on(case, site, parley, home, library):
+def test_a_broken_package_is_named_and_the_rest_continues(case, site, parley, home, library):
     """Import goes on with the others, its report says who and why."""
     entry_point, module, why = BROKEN[case]
     install(site, "broken-format", entry_point, broken=module)

@@ -214,7 +214,7 @@ def test_gemini(cli: Cli, tmp_path: Path) -> None:
     assert body_of(cli("show", conversation(tmp_path / "c", GEMINI)).out) == GEMINI_SHOWN
 
 
-def test_what_was_taken_back_is_left_out(cli: Cli, tmp_path: Path) -> None:
+def test_what_was_retracted_is_left_out(cli: Cli, tmp_path: Path) -> None:
     """It is counted at the top, and what took it back is an event; ``--full`` prints all of it, and ``--json`` says the same."""
     with ConversationStore(tmp_path / "c") as store:
         store.initialize(

@@ -92,7 +92,7 @@ def test_what_a_load_shows_after_a_kill_survives_a_power_cut(
 
 @pytest.mark.sampled(every=13)
 @QUICK_REFUSALS
-def test_an_error_at_any_call_is_ours_and_the_store_goes_on(case: Case, record_property: Note) -> None:
+def test_an_error_at_any_call_is_ours_and_the_store_continues(case: Case, record_property: Note) -> None:
     """P6, P7: every ninth of all errnos at all calls, once or for ever. (The next test has each of them.)"""
     count = enumeration.errors(case, every=9)
     record_property("errors, simulated disk", count)

@@ -118,7 +118,7 @@ def test_f6_a_row_that_is_nested_too_deep_is_named_and_kept(packs):
     assert original(plan).splitlines()[2] == bomb.encode()
 
 
-def test_without_the_module_the_way_out_is_said(monkeypatch):
+def test_without_the_module_the_hint_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "zstandard", None)
     (plan,) = Pi().plans(Rows({"transcript_events": [SESSION[0], row(1, None, packed=b"x")]}))
     assert "install the extra zstd" in plan.findings[0].message

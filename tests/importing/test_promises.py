@@ -438,7 +438,7 @@ BOMBS = {
 
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("format", BOMBS)
-def test_f6_what_is_nested_too_deep_is_named_with_its_place_and_a_way_out(
+def test_f6_what_is_nested_too_deep_is_named_with_its_place_and_a_hint(
     library: ConversationLibrary, tmp_path: Path, format: str
 ) -> None:
     """A hundred thousand levels, in each format: one finding with the line and the byte, and the bytes come out again."""

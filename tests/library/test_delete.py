@@ -58,7 +58,7 @@ def test_a_live_writer_is_not_deleted_under_its_feet(library, root):
             reader.refresh()
 
 
-def test_a_foreign_folder_is_left_alone(library, root):
+def test_a_foreign_folder_is_left_unchanged(library, root):
     """A folder that is called like a conversation and holds something else is not ours to delete."""
     make(library, "a")
     (root / ID).mkdir()

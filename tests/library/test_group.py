@@ -451,7 +451,7 @@ def test_what_a_killed_process_left_is_swept_and_never_listed() -> None:
     assert count > 30
 
 
-def test_the_stage_of_a_live_process_is_left_alone(library: ConversationLibrary) -> None:
+def test_the_stage_of_a_live_process_is_left_unchanged(library: ConversationLibrary) -> None:
     """A3: others create, delete and list meanwhile."""
 
     def elsewhere(say: Callable[[object], None]) -> None:

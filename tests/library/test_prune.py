@@ -240,7 +240,7 @@ def test_what_this_prune_takes_out_of_a_torn_transcript_stays(shelf: Conversatio
     assert of(shelf.prune(keep_quarantine=False, dry_run=False).pruned) == [("quarantine", chat, None)]
 
 
-def test_one_that_is_open_by_a_writer_is_left_alone_and_named(shelf: ConversationLibrary, clock: Clock) -> None:
+def test_one_that_is_open_by_a_writer_is_left_unchanged_and_named(shelf: ConversationLibrary, clock: Clock) -> None:
     """Whether it would go whole or in parts; a reader is no obstacle."""
     chat, other = make_at(shelf, clock, 40, "a"), make_at(shelf, clock, 40, "b")
     replaced(shelf, chat, 1)
@@ -257,7 +257,7 @@ def test_one_that_is_open_by_a_writer_is_left_alone_and_named(shelf: Conversatio
     assert [summary.id for summary in shelf.list()] == [chat]
 
 
-def test_what_is_damaged_or_shared_with_somebody_is_left_alone_and_named(
+def test_what_is_damaged_or_shared_with_somebody_is_left_unchanged_and_named(
     shelf: ConversationLibrary, clock: Clock
 ) -> None:
     """delete() is for those; here nobody looked at them one by one. The others go."""
@@ -493,7 +493,7 @@ def test_one_that_takes_turns_is_open_only_during_a_call(shelf: ConversationLibr
     assert shelf.list() == []
 
 
-def test_what_another_prune_took_at_any_moment_is_not_left_alone() -> None:
+def test_what_another_prune_took_at_any_moment_is_not_left_unchanged() -> None:
     """Two prunes at once: what the first one took, the second one named as left alone: "there is no such conversation"."""
     for number in range(1000):
         disk = SimulatedFileSystem()

@@ -87,7 +87,7 @@ def test_an_agent_finds_and_reads_what_was_said(chats: ConversationLibrary, mode
     anyio.run(ask)
 
 
-def test_hostile_arguments_are_refused_and_the_server_goes_on(chats: ConversationLibrary, tmp_path: Path) -> None:
+def test_hostile_arguments_are_refused_and_the_server_continues(chats: ConversationLibrary, tmp_path: Path) -> None:
     """A path that is given besides is not looked at. Many calls at once are each answered."""
     own_id = begun(chats, "a socket")
     many = begun(chats, *(f"plug {number}" for number in range(20)))

@@ -129,7 +129,7 @@ def test_an_answer_is_bounded_whatever_a_message_is(
         assert len(json.dumps(answer)) < 60_000
 
 
-def test_what_was_taken_back_is_not_told(past: LibraryTools, chats: ConversationLibrary) -> None:
+def test_what_was_retracted_is_not_told(past: LibraryTools, chats: ConversationLibrary) -> None:
     with chats.create(features=["retract"], messages=[user_message("stays"), user_message("goes")]) as one:
         one.retract()
         one.append_message(user_message("comes"))

@@ -31,7 +31,7 @@ from transcript_store._log.repair_plan import MODES, Mode
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_whole_conversation_is_left_alone(base: Base, mode: Mode) -> None:
+def test_a_whole_conversation_is_left_unchanged(base: Base, mode: Mode) -> None:
     """Nothing is found, nothing is done, and nothing is in quarantine."""
     with scratch_directory() as directory:
         write(f"{directory}/c", base.metadata, b"".join(base.lines))

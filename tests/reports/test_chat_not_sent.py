@@ -71,7 +71,7 @@ def test_a_paused_turn_is_sent_again_as_it_is_until_it_ends(server: Server, tmp_
         assert CLAUDE.messages(server.bodies[-1])[:4] == conversation.get_messages()[:4]
 
 
-def test_a_stream_that_pauses_goes_on(server: Server) -> None:
+def test_a_stream_that_pauses_continues(server: Server) -> None:
     paused = CLAUDE.stream("Let me search. ").body.replace(b'"stop_reason": "end_turn"', b'"stop_reason": "pause_turn"')
     server.answers += [Answer(paused, content_type="text/event-stream"), CLAUDE.stream("It is 4.")]
     *deltas, complete = connect(CLAUDE, server).stream_chat("What is it?")
@@ -79,7 +79,7 @@ def test_a_stream_that_pauses_goes_on(server: Server) -> None:
     assert "".join(delta.text for delta in deltas) == complete.text
 
 
-def test_a_pause_at_the_last_step_is_no_answer_and_the_next_process_goes_on(server: Server, tmp_path: Path) -> None:
+def test_a_pause_at_the_last_step_is_no_answer_and_the_next_process_continues(server: Server, tmp_path: Path) -> None:
     server.answers += [
         claude(SAID, SEARCH, stop_reason="pause_turn"),
         claude(FOUND, {"type": "text", "text": "It is 4."}),

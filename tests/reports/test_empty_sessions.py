@@ -59,7 +59,7 @@ def test_they_are_one_line_of_the_report_and_no_error(cli: Cli, tmp_path: Path, 
     assert files_of(Path(library.directory)) == before
 
 
-def test_one_that_is_gone_on_with_is_imported(tmp_path: Path, library: ConversationLibrary) -> None:
+def test_one_that_is_continued_is_imported(tmp_path: Path, library: ConversationLibrary) -> None:
     """Whatever the cache knows of it."""
     path = tmp_path / "pi.jsonl"
     path.write_text(HEADERS["pi.jsonl"])

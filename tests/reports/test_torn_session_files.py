@@ -196,7 +196,7 @@ def test_a_torn_file_becomes_whole(case: Torn) -> None:
 
 
 @pytest.mark.parametrize("name", ["events.jsonl", "0b8f.jsonl"])
-def test_a_large_file_that_is_whole_is_left_alone(tmp_path: Path, name: str) -> None:
+def test_a_large_file_that_is_whole_is_left_unchanged(tmp_path: Path, name: str) -> None:
     """github/copilot-cli#2209: A long session without a fault. Nothing is said and nothing written."""
     path = tmp_path / name
     path.write_bytes(b"".join(event(number % 10) + b"\n" for number in range(500)))

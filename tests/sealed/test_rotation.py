@@ -295,7 +295,7 @@ def test_what_is_no_key_file_is_neither_followed_nor_waited_for(tmp_path: Path, 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
 @pytest.mark.parametrize("name", ["open_directory", "create", "open_read"])
 @pytest.mark.parametrize("can_sync_all", [True, False])
-def test_a_folder_that_is_closed_to_this_user_is_left_alone(can_sync_all: bool, name: str, number: int) -> None:
+def test_a_folder_that_is_closed_to_this_user_is_left_unchanged(can_sync_all: bool, name: str, number: int) -> None:
     """One of another user's ended the rotation each time: it was not named, and what stands behind it kept the earlier key."""
     disk = SimulatedFileSystem()
     disk.can_sync_all = lambda handle: can_sync_all  # type: ignore[method-assign]

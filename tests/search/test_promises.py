@@ -247,7 +247,7 @@ def test_f9_memory_that_runs_out_in_python_or_in_sqlite_is_told_too(library, cac
         assert len(found(index, "more")) == 1
 
 
-def test_a_refusal_of_the_system_has_a_way_out(library, cache, tmp_path, monkeypatch):
+def test_a_refusal_of_the_system_has_a_hint(library, cache, tmp_path, monkeypatch):
     """Those of the library, of the index's file, and of SQLite had none."""
     (tmp_path / "file").write_bytes(b"")
     with SearchIndex(tmp_path / "file", cache=cache) as index, pytest.raises(StorageError) as told:
@@ -269,7 +269,7 @@ def test_a_refusal_of_the_system_has_a_way_out(library, cache, tmp_path, monkeyp
     ("full", "number", "hint"),
     [(True, errno.ENOSPC, Hint.FREE_SPACE), (False, errno.EIO, Hint.CHECK_THE_DISK)],
 )
-def test_what_sqlite_refuses_has_a_way_out(library, cache, full, number, hint, monkeypatch):
+def test_what_sqlite_refuses_has_a_hint(library, cache, full, number, hint, monkeypatch):
     """It was told as an error of the disk, also where its temporary files found no space."""
 
     def refusing(*_):
@@ -454,7 +454,7 @@ def test_f10_nobody_waits_at_a_pipe_and_no_link_is_followed(library, cache, end,
     assert elsewhere.read_bytes() == b"mine"
 
 
-def test_f9_what_is_taken_back_is_not_found_also_by_an_index_that_does_not_know_it_yet(library, cache):
+def test_f9_what_is_retracted_is_not_found_also_by_an_index_that_does_not_know_it_yet(library, cache):
     """Another process keeps the index, so it is not updated; the transcript is asked what is taken back behind what the index has read."""
     own_id = begun(library, "plover", "plover again", "plover at last", features=["retract"])
     with SearchIndex(library, cache=cache) as index:
@@ -642,7 +642,7 @@ print([one for one in seen if one[1].startswith(sys.argv[1])])
     assert done.stdout.split("\n")[:2] == ["8", "[]"]
 
 
-def test_f11_a_writer_goes_on_while_an_index_reads(library, cache):
+def test_f11_a_writer_continues_while_an_index_reads(library, cache):
     own_id = begun(library, "before")
     with library.open(own_id) as conversation, SearchIndex(library, cache=cache) as index:
         for number in range(5):

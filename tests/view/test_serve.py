@@ -178,7 +178,7 @@ def test_f13_every_answer_says_what_may_be_done_with_it(server):
         assert server.token.encode() not in answer.body
 
 
-def test_f13_a_request_that_is_too_large_or_no_request_is_refused_and_it_goes_on(server):
+def test_f13_a_request_that_is_too_large_or_no_request_is_refused_and_it_continues(server):
     head = f"GET /{server.token}/ HTTP/1.1\r\nHost: {server.host}\r\nConnection: close\r\n"
     for data in (
         (head + f"X: {'x' * 100_000}\r\n\r\n").encode(),
@@ -372,7 +372,7 @@ def events(server: Server, path: str, wanted: int = 1, **headers: str) -> list[d
         return found
 
 
-def test_events_go_on_from_the_last_one_that_was_seen(library, server, tmp_path):
+def test_events_continue_from_the_last_one_that_was_seen(library, server, tmp_path):
     """``Last-Event-ID`` counts before what the page had. A piece that did not change is not sent again."""
     path = library / "growing"
     with ConversationStore(path) as conversation:

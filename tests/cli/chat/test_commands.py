@@ -166,7 +166,7 @@ def test_a_question_that_failed_is_asked_again_once(chat: Chat, tmp_path: Path, 
     assert len(chat.server.requests) == 3
 
 
-def test_retry_goes_on_with_the_lines_of_its_input(chat: Chat, tmp_path: Path) -> None:
+def test_retry_continues_with_the_lines_of_its_input(chat: Chat, tmp_path: Path) -> None:
     path = str(tmp_path / "c")
     chat.server.answers += [BUSY, OPENAI.stream("One."), OPENAI.stream("Two.")]
     chat(path, lines="one\n")

@@ -91,6 +91,6 @@ def test_the_machine_objects(wrong: type[SimulatedBackend], steps: int):
     assert 0 < len(re.findall(r"^state\.(?!both_read_all|teardown)\w+\(", story, re.MULTILINE)) <= steps
 
 
-def test_an_argument_without_its_backend_is_refused():
+def test_a_machine_without_a_backend_is_refused():
     with pytest.raises(NotImplementedError, match="as for check_backend"):
         BackendMachine()

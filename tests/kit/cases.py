@@ -34,7 +34,7 @@ def for_each(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., None]]
         asked = inspect.signature(test)
         left = [parameter for name, parameter in asked.parameters.items() if name not in keys]
         all_of_them.__signature__ = asked.replace(parameters=left)  # type: ignore[attr-defined]
-        del all_of_them.__wrapped__  # type: ignore[attr-defined]
+        del all_of_them.__wrapped__
         return all_of_them
 
     return decorate

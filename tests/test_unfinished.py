@@ -84,6 +84,7 @@ def insist_on_whole_conversations(disk: SimulatedFileSystem, counts: set[int], w
             assert store.get_messages() == SAID * (3 if summary.id == OTHER_ID else 1), where
 
 
+@pytest.mark.sampled(every=2)
 @CREATES
 def test_what_a_killed_create_left_is_swept_by_the_next_change(make: Callable[[ConversationLibrary], object]) -> None:
     """P4: killed at every call, a create or a fork leaves a whole conversation or nothing, once something else is changed."""
@@ -182,6 +183,7 @@ def test_a_sweep_that_meets_who_tries_again() -> None:
     assert outcomes == {"made", "locked"}
 
 
+@pytest.mark.sampled(every=2)
 @CREATES
 def test_what_a_create_left_that_the_disk_refused_is_swept_by_the_next_change(
     make: Callable[[ConversationLibrary], object],

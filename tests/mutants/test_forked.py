@@ -10,6 +10,7 @@ import pytest
 from tests.mutants.forked import Forks
 from tests.mutants.running import copies, environment
 
+pytestmark = pytest.mark.long
 SOURCE = '''"""A module that is tried."""
 
 from contextlib import contextmanager
@@ -98,7 +99,6 @@ def test_what_does_not_end_and_what_ends_alone_are_noticed(forks: Forks) -> None
     assert forks.noticed_by(None, ALL, 60) is None
 
 
-@pytest.mark.long
 def test_what_cannot_be_put_in_is_noticed_by_nobody(forks: Forks) -> None:
     """Of a function that was made with a name from around it, and has no use for it now. It meets the tests in the file."""
     assert forks.noticed_by(change("function(number) * 2", "number * 3"), ALL, 60) is None

@@ -176,7 +176,7 @@ class Browser:
 
 
 @pytest.fixture
-def browser(library: ConversationLibrary, tmp_path: Path) -> Iterator[Browser]:
+def client(library: ConversationLibrary, tmp_path: Path) -> Iterator[Browser]:
     pytest.importorskip("starlette", reason="needs the extra `view`")
     begun(library, "Why does the socket time out?", labels={"title": "A socket"})
     opened = Browser(library, tmp_path / "cache")
@@ -185,42 +185,42 @@ def browser(library: ConversationLibrary, tmp_path: Path) -> Iterator[Browser]:
 
 
 def test_a_library_on_a_backend_is_shown(
-    browser: Browser, library: ConversationLibrary, backend: SimulatedBackend, tmp_path: Path
+    client: Browser, library: ConversationLibrary, backend: SimulatedBackend, tmp_path: Path
 ) -> None:
     """F12, R9: the list, a search, the page of a conversation and its news; and no request writes anything."""
     (summary,) = library.list()
     up_to_date(library, tmp_path)
     with library.open(summary.id or "") as writer:
-        status, page = browser.get(f"/c/{summary.id}/")
+        status, page = client.get(f"/c/{summary.id}/")
         assert (status, "Why does the socket time out?" in page) == (200, True)
         writer.append_message({"role": "assistant", "content": "It is bound to the wrong address."})
         made = requests(backend)
-        status, news = browser.get(f"/c/{summary.id}/events", "after=0-1", events=2)
+        status, news = client.get(f"/c/{summary.id}/events", "after=0-1", events=2)
         assert (status, "bound to the wrong address" in news) == (200, True)
-        assert "A socket" in browser.get("/")[1]
-        assert f"c/{summary.id}/#1" in browser.get("/", "q=socket")[1]
-        assert "bound to the wrong address" in browser.get(f"/c/{summary.id}/")[1]
+        assert "A socket" in client.get("/")[1]
+        assert f"c/{summary.id}/#1" in client.get("/", "q=socket")[1]
+        assert "bound to the wrong address" in client.get(f"/c/{summary.id}/")[1]
         assert not WRITES.intersection(made)
 
 
 @pytest.mark.parametrize("name", [NOWHERE, "last", "..", "%2e%2e", "a", ""])
-def test_what_is_not_there_is_not_found(browser: Browser, name: str) -> None:
+def test_what_is_not_there_is_not_found(client: Browser, name: str) -> None:
     """F13: a name of a browser is an id or nothing; one that is not there is no error of the server's."""
-    assert browser.get(f"/c/{name}/")[0] == 404
+    assert client.get(f"/c/{name}/")[0] == 404
 
 
 def test_an_earlier_generation_and_damage_have_their_pages(
-    browser: Browser, library: ConversationLibrary, backend: SimulatedBackend
+    client: Browser, library: ConversationLibrary, backend: SimulatedBackend
 ) -> None:
     """A page of a generation that was replaced is shown; of damaged slots there is a page that says so, and what to do."""
     (summary,) = library.list()
     own_id = summary.id or ""
     with library.open(own_id) as writer:
         writer.replace_transcript([user_message("All anew")])
-    assert "Why does the socket time out?" in browser.get(f"/c/{own_id}/", "g=0")[1]
-    assert browser.get(f"/c/{own_id}/", "g=7")[0] == 404
+    assert "Why does the socket time out?" in client.get(f"/c/{own_id}/", "g=0")[1]
+    assert client.get(f"/c/{own_id}/", "g=7")[0] == 404
     backend.set_object(own_id, "s/1", backend.object(own_id, "s/1").replace(b"socket", b"sockets"))
-    damaged = Browser(library, Path(browser.index.status().path or ".").parent / "other")
+    damaged = Browser(library, Path(client.index.status().path or ".").parent / "other")
     status, page = damaged.get(f"/c/{own_id}/")
     damaged.close()
     assert (status, "slot 1" in page) == (500, True)
@@ -233,13 +233,13 @@ def test_what_is_sealed_there_is_shown_with_the_key(
     pytest.importorskip("starlette", reason="needs the extra `view`")
     sealed = library_on(backend)
     own_id, plain = sealed.create(messages=MESSAGES).id, begun(library, "Nothing is hidden")
-    browser = Browser(library, tmp_path / "cache", encryption_key=KEY)
-    assert CANARY in browser.get(f"/c/{own_id}/")[1]
-    assert "Nothing is hidden" in browser.get(f"/c/{plain}/")[1]
-    browser.close()
-    browser = Browser(library, tmp_path / "cache")
-    status, page = browser.get(f"/c/{own_id}/")
-    browser.close()
+    client = Browser(library, tmp_path / "cache", encryption_key=KEY)
+    assert CANARY in client.get(f"/c/{own_id}/")[1]
+    assert "Nothing is hidden" in client.get(f"/c/{plain}/")[1]
+    client.close()
+    client = Browser(library, tmp_path / "cache")
+    status, page = client.get(f"/c/{own_id}/")
+    client.close()
     assert CANARY not in page
     assert status == 500
 

@@ -28,11 +28,18 @@ from transcript_store.transcripts import summary_of
 
 
 @pytest.fixture
-def library(tmp_path):
-    library = ConversationLibrary(tmp_path / "library")
+def library(eight, tmp_path):
+    """A copy of it: each test may change its own."""
+    return ConversationLibrary(shutil.copytree(eight, tmp_path / "library"))
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory):
+    """Eight conversations of three messages."""
+    library = ConversationLibrary(tmp_path_factory.mktemp("eight") / "library")
     for number in range(8):
         begun(library, f"socket {number}", "a pipe", f"東京大学 {number}", labels={"title": f"number {number}"})
-    return library
+    return library.directory
 
 
 @pytest.fixture

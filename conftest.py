@@ -22,6 +22,7 @@ from zlib import crc32
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
+from hypothesis.internal.conjecture import providers
 from sybil import Document, Example, Sybil
 from sybil.integration.pytest import SybilItem
 from sybil.parsers.markdown import CodeBlockParser as MarkdownBlockParser
@@ -41,6 +42,10 @@ register_profiles()
 settings.register_profile("plain", settings.get_profile("ci"), max_examples=12, database=None)
 settings.register_profile("explore", settings.get_profile("nightly"), max_examples=1000, database=None)
 settings.load_profile("plain")
+_local_constants = providers._get_local_constants
+# Hypothesis also draws constants that it finds in the modules that are imported so far, unless they stand below a folder named "test":
+# other examples in each worker and each clone. On a new clone it reads the whole package for them, 2.3 s in each worker.
+providers._get_local_constants = lambda: providers._local_constants
 
 
 def run_in_shell(example: Example) -> None:
@@ -88,7 +93,12 @@ pytest_collect_file = (_printed + _docstrings).pytest()
 TOP = Path(__file__).parent
 TESTS = TOP / "tests"
 PROOF = TESTS / "crash"
-LAST = {TESTS / "chat", TESTS / "cli"}
+LAST = {
+    TESTS / "chat",
+    TESTS / "cli",
+    *TESTS.glob("reports/test_chat_*.py"),
+    TESTS / "reports/test_turns_taken_back.py",
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -197,14 +207,15 @@ def _share_of(item: pytest.Item, shares: dict[str, int], of: int) -> int:
 
 @cache
 def _parents(path: Path) -> frozenset[Path]:
-    """The folders that a file is in. All tests of a file ask for them, and there are twelve thousand."""
-    return frozenset(path.parents)
+    """A file, and the folders that it is in. All tests of a file ask for them, and there are twelve thousand."""
+    return frozenset((path, *path.parents))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """``pytest -m crash`` is the whole proof: every test that names a promise by its number, and all of tests/crash.
 
-    Whatever Hypothesis draws examples for is a plain test with few of them, always the same, and a long one with many.
+    Whatever Hypothesis draws examples for is a plain test with few of them, always the same, and a long one with many. What drives a
+    browser is long.
     Whatever imports the providers' SDKs comes last: before that a process is a third as large, and a fork takes a third.
     """
     which, of = config.getoption("share")
@@ -225,6 +236,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             # Sybil 10.1.0 expects two frames in each exception of a chain: one with a single frame ends the worker unexplained.
             item._traceback_filter = lambda excinfo: excinfo.traceback  # type: ignore[method-assign]
         story = getattr(getattr(item, "function", None), "__doc__", None) or ""
+        if "browser" in getattr(item, "fixturenames", ()):  # a Chromium is four seconds of the processor
+            item.add_marker(pytest.mark.long)
         if explores(config) and is_hypothesis_test(getattr(item, "function", None)):
             item.add_marker(pytest.mark.long)
         if PROOF in _parents(item.path) or re.search(r"\bP\d+\b", story):
@@ -247,6 +260,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     option = config.option
     if explores(config):
         settings.load_profile("explore")
+        providers._get_local_constants = _local_constants
     alone = "PYTEST_XDIST_WORKER" in os.environ or option.collectonly or option.usepdb
     if option.markexpr == "crash" and getattr(option, "numprocesses", 0) is None and not alone:
         option.numprocesses = os.cpu_count()

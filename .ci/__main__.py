@@ -19,13 +19,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
 
 from bare import Bare
-from chosen import AREAS, OLD, OTHER_PYTHONS, REST, choose, read_near, touches
+from chosen import AREAS, OLD, OTHER_PYTHONS, choose, read_near, touches
 from machine import TOP, StopError, Times, environment, run, said, say, within
 
 NEAR, WHOLE = TOP / ".ci/near.json", TOP / ".ci/whole.json"
@@ -40,6 +41,12 @@ FRAMEWORKS_EVERY = 4
 
 QUESTION = "Who wrote Hamlet?"
 """What README's printed example asks."""
+
+LONG = "long or root"
+"""The marks of the long proofs."""
+
+NOT_NEAR = ("tests/test_speed.py", "tests/integrations", "tests/mutants/test_mutants.py")
+"""The long proofs that have a step or a part of their own."""
 
 Step = tuple[str, str, Callable[[], None]]
 
@@ -229,10 +236,13 @@ class Ci:
         """The long proofs that a change comes near, and a share of all others."""
         self.packages()
         changed = {part: changed_since(commit) for part, commit in self.commits().items()}
-        proofs, seconds = read_near(NEAR) if NEAR.exists() else [], SECONDS
-        if not proofs:
-            self.times.note(f"WARNING: there is no .ci/near.json, so of each long proof every {REST}th case runs")
-        chosen = choose(proofs, changed, seconds, TOP)
+        proofs = read_near(NEAR, self.long_cases())
+        if unknown := sum(proof.modules is None for proof in proofs):
+            self.times.note(
+                f"WARNING: .ci/near.json has no measurement of {unknown} of {len(proofs)} long proofs: run "
+                ".ci/whole --part near, and commit it"
+            )
+        chosen = choose(proofs, changed, SECONDS, TOP)
         every = chosen.every
         if touches("frameworks", changed["frameworks"]):
             if changed["frameworks"] is None and self.number % FRAMEWORKS_EVERY:
@@ -249,12 +259,17 @@ class Ci:
             self.times.note(
                 f"long proofs: {left}; {chosen.deferred / 60:.0f} minutes of the processor are left to the next commits and .ci/whole"
             )
-        ignored = ["tests/test_speed.py", "tests/integrations", "tests/mutants"]  # a step, a part, a part of their own
+        ignored = [*NOT_NEAR]
         if "TRANSCRIPT_STORE_PROGRAMS" not in os.environ:
             ignored.append("tests/programs")
-        share = f"{self.number}/{1 if proofs else REST}"
-        options = ["-n", "2", "-m", "long or root", "--share", share, "--timeout=1800", "--durations=15"]
+        options = ["-n", "2", "-m", LONG, "--share", f"{self.number}/1", "--timeout=1800", "--durations=15"]
         self.pytest(*options, f"--shares={shares}", *(f"--ignore={path}" for path in ignored))
+
+    def long_cases(self) -> dict[str, int]:
+        """The long proofs that there are, and how many cases each has."""
+        collect = ("python", "-m", "pytest", "-q", "--collect-only", "-p", "no:xdist", "-m", LONG)
+        listed = said(*collect, *(f"--ignore={path}" for path in NOT_NEAR), env=self.tools)
+        return Counter(line.partition("[")[0] for line in listed.splitlines() if "::" in line)
 
     def changed_areas(self) -> list[Step]:
         """The wheel and the site, if what they are made of has changed."""
@@ -311,9 +326,7 @@ class Ci:
                 self.packages()
                 if needs is not None:
                     needs()
-                self.pytest(
-                    "-n", "2", "-m", "long or root", "--timeout=1800", "--share", share, "--durations=10", *arguments
-                )
+                self.pytest("-n", "2", "-m", LONG, "--timeout=1800", "--share", share, "--durations=10", *arguments)
 
             return action
 

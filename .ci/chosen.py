@@ -82,7 +82,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which cases run: of each proof every so manyth, by its id. A proof that it does not name runs whole: it is new."""
+    """Which cases run: of each proof every so manyth, by its id."""
 
     shares: Mapping[str, int]
     seconds: float
@@ -98,17 +98,24 @@ def part_of(file: str) -> str:
     return next(part for place, part in PARTS.items() if file == place or file.startswith(f"{place}/"))
 
 
-def read_near(path: Path) -> list[Proof]:
-    """What ``python -m tests.mutants.near`` wrote."""
+def read_near(path: Path, cases: Mapping[str, int]) -> list[Proof]:
+    """The long proofs that there are (``cases`` has the number of cases of each), with what ``python -m tests.mutants.near`` wrote of them.
+
+    A proof that it did not measure takes as long as others do, and every change is near it. So a new test is near, and a test that
+    has a new name is not forgotten.
+    """
     near = json.loads(path.read_text(encoding="utf-8"))
     files = [f"transcript_store/{module}" for module in near["modules"]]
-    known = [(cases, seconds) for cases, seconds, _ in near["proofs"].values() if seconds is not None]
-    mean = sum(seconds for _, seconds in known) / max(1, sum(cases for cases, _ in known))
+    measured = {
+        test: (seconds / count, frozenset(files[number] for number in modules))
+        for test, (count, seconds, modules) in near["proofs"].items()
+        if modules is not None
+    }
+    known = [(count, measured[test][0] * count) for test, count in cases.items() if test in measured]
+    mean = sum(seconds for _, seconds in known) / max(1, sum(count for count, _ in known))
     return [
-        Proof(test, cases, mean * cases, None)
-        if modules is None
-        else Proof(test, cases, seconds, frozenset(files[number] for number in modules))
-        for test, (cases, seconds, modules) in near["proofs"].items()
+        Proof(test, count, measured.get(test, (mean, None))[0] * count, measured.get(test, (mean, None))[1])
+        for test, count in cases.items()
     ]
 
 

@@ -32,9 +32,9 @@ def run(*command: str | Path, cwd: Path = TOP, env: dict[str, str] | None = None
     subprocess.run(words, check=True, cwd=cwd, env=env, stdin=subprocess.DEVNULL)
 
 
-def said(*command: str | Path, cwd: Path = TOP) -> str:
+def said(*command: str | Path, cwd: Path = TOP, env: dict[str, str] | None = None) -> str:
     """What a command prints. Raises `subprocess.CalledProcessError` if it fails."""
-    return subprocess.run([*map(str, command)], check=True, cwd=cwd, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run([*map(str, command)], check=True, cwd=cwd, env=env, stdout=subprocess.PIPE, text=True).stdout
 
 
 def environment(folder: Path, *wanted: str, python: str | Path = sys.executable) -> Path:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.kit.children import Child
 from tests.kit.scratch import scratch_directory
+from transcript_store import ConversationLibrary
 
 
 @pytest.fixture
@@ -21,8 +22,14 @@ def scratch() -> Iterator[Path]:
 
 
 @pytest.fixture
+def library(tmp_path: Path) -> ConversationLibrary:
+    """An empty library in a folder. (Where a room needs another one, its own fixture has this name.)"""
+    return ConversationLibrary(tmp_path / "library")
+
+
+@pytest.fixture
 def quiet() -> Iterator[None]:
-    """Whoever provokes thousands of recoveries is not told of each."""
+    """For a test that provokes thousands of recoveries: no warning is logged."""
     logger = logging.getLogger("transcript_store")
     logger.setLevel(logging.CRITICAL)
     yield

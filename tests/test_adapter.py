@@ -16,8 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.kit.cases import for_each
 from tests.kit.machines import machine_of
 from tests.kit.vectors import VECTORS
+from tests.snapshots.helpers import snapshot
 from transcript_store import (
     ConversationNotLoadedError,
     ConversationStore,
@@ -43,10 +45,6 @@ USER, REPLY = {"role": "user", "content": "hi"}, {"role": "assistant", "content"
 TOOL = {"name": "search", "description": "finds", "parameters": {"type": "object"}}
 OURS = "transcript_store."
 SEEDS = itertools.count()
-
-
-def snapshot(*messages: Any, **fields: Any) -> Snapshot:
-    return Snapshot.create(**{"provider": "claude", "model": "a-model", "messages": messages, **fields})
 
 
 def conversation(path: Path | str = "/conversation", **options: Any) -> ConversationStore:
@@ -171,7 +169,7 @@ def test_other_histories_hold_no_prompt(provider: str) -> None:
     assert through(store).get_messages() == [first, USER]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "first",
     [
         {"role": "system", "content": "Be brief."},
@@ -192,10 +190,8 @@ def test_a_prompt_comes_back_in_the_form_it_had(first: dict[str, Any]) -> None:
     assert snapshot_of(store).messages == [{"role": "system", "content": "Be long."}, USER]
 
 
-@pytest.mark.parametrize("role", ["system", "developer"])
-@pytest.mark.parametrize(
-    "content", ["Be brief.", [{"type": "text", "text": "Be "}, {"type": "text", "text": "brief."}]]
-)
+@for_each("role", ["system", "developer"])
+@for_each("content", ["Be brief.", [{"type": "text", "text": "Be "}, {"type": "text", "text": "brief."}]])
 def test_a_prompt_that_was_logged_is_not_added_again(role: str, content: Any) -> None:
     """A transcript that begins with it, as some agents log it, gives a history with one, in the form that was logged."""
     first = {"role": role, "content": content}
@@ -239,7 +235,7 @@ def test_a_message_that_is_no_prompt_stays_when_there_is_one_later() -> None:
     assert snapshot_of(copy).messages == [prompt, prompt, USER]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "first",
     [
         {"role": "system", "content": "Another."}, {"role": "system", "content": [{"type": "image_url"}]}, {"role": "system", "content": None},
@@ -289,7 +285,7 @@ def test_gemini_is_written_as_its_api_writes_it() -> None:
     assert copy.get_messages() == [WRITTEN, WRITTEN]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "message",
     [
         {"role": "user"},
@@ -309,8 +305,8 @@ def test_what_is_gemini_already_or_not_at_all_stays(message: dict[str, Any]) -> 
 # ---- what does not fit ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
+@for_each(
+    "ours, theirs",
     [("claude", "openai"), ("openai", "claude"), ("gemini", "claude"), ("claude", ""), ("openai", "gemini")],
 )
 def test_another_providers_snapshot_is_refused(ours: str, theirs: str) -> None:
@@ -323,8 +319,8 @@ def test_another_providers_snapshot_is_refused(ours: str, theirs: str) -> None:
     assert store.head == head
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
+@for_each(
+    "ours, theirs",
     [
         ("openai", "openai-compatible"),
         ("openai-compatible", "openai"),
@@ -341,13 +337,12 @@ def test_one_family_is_one_provider(ours: str | None, theirs: str) -> None:
     assert store.get_metadata().provider == (ours or theirs or None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "messages",
     [
         b"[{}, 1]", b'["text"]', b"[null]", b"[[]]", b'[{"n":18446744073709551616}]', b'[{"n":-9223372036854775809}]', rb'[{"s":"\ud800"}]',
         b'[{"a":1,"a":2}]', b'[{"f":1e999}]', b"[" + b'{"a":' * 201 + b"1" + b"}" * 201 + b"]",
     ],
-    ids=lambda text: repr(text[:30]),
 )  # fmt: skip
 def test_what_a_transcript_cannot_hold_is_refused(messages: bytes) -> None:
     """A snapshot may hold it, a conversation may not: refused by the message's number, and nothing is there afterwards."""
@@ -360,8 +355,8 @@ def test_what_a_transcript_cannot_hold_is_refused(messages: bytes) -> None:
     assert there.get_messages() == [USER]
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
+@for_each(
+    "key, value",
     [
         ("labels", "x"),
         ("labels", "[]"),
@@ -438,8 +433,8 @@ def test_tools_come_back_as_they_were_told_to_the_model() -> None:
 # ---- tokens -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("extra", "tokens"),
+@for_each(
+    "extra, tokens",
     [
         ({"usage": {"input_tokens": 100, "output_tokens": 20, "cache_read_input_tokens": 3, "cache_creation_input_tokens": 4}}, 127),
         ({"usage": {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120, "prompt_tokens_details": {"cached_tokens": 50}}}, 120),
@@ -459,7 +454,7 @@ def test_tokens_are_those_that_the_last_reply_was_billed_for(extra: dict[str, An
     assert tokens + 100 < int(snapshot_of(store).metadata[OURS + "approximate_tokens"]) < tokens + 120
 
 
-@pytest.mark.parametrize(
+@for_each(
     "extra",
     [
         None,

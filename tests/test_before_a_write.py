@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from tests.kit.meanwhile import CHAT, ID, SAID, TRANSCRIPT, a_conversation, in_folder, messages, opened
+from tests.kit.meanwhile import CHAT, ID, SAID, TRANSCRIPT, a_conversation, file_content, in_folder, messages, opened
 from transcript_store import (
     ConversationExistsError,
     ConversationStore,
@@ -32,15 +32,9 @@ METADATA = f"{CHAT}/metadata.json"
 TORN = b'{"seq":4,"at"'
 
 
-def content(disk: SimulatedFileSystem, path: str = TRANSCRIPT) -> bytes:
-    found = disk.tree()[path]
-    assert found is not None
-    return found
-
-
 def add(disk: SimulatedFileSystem, data: bytes) -> None:
     """What another program leaves at the end of the transcript."""
-    disk.write_file(TRANSCRIPT, content(disk) + data)
+    disk.write_file(TRANSCRIPT, file_content(disk) + data)
 
 
 # ---- what stands behind what was stored ---------------------------------------------------------------------------------
@@ -54,7 +48,7 @@ def test_nothing_is_appended_behind_a_tail_that_cannot_be_kept() -> None:
     disk = a_conversation()
     with opened(disk) as store:
         add(disk, TORN)
-        before = content(disk)
+        before = file_content(disk)
 
         def refuse(call: FileSystemCall) -> None:
             if "quarantine" in call.path:
@@ -63,7 +57,7 @@ def test_nothing_is_appended_behind_a_tail_that_cannot_be_kept() -> None:
         disk.on_call = refuse
         with pytest.raises(StorageError, match="keep its torn tail in quarantine/"):
             store.append_message(SAID[0])
-        assert content(disk) == before
+        assert file_content(disk) == before
         disk.on_call = None
         store.append_message(SAID[0])
         assert store.recovery is not None
@@ -76,7 +70,7 @@ def test_what_a_refused_write_left_is_cut_back_at_once(how: str) -> None:
     """P7: the disk is full in the middle of a line: the error comes when the file is as it was, not at the next call."""
     disk = a_conversation()
     with opened(disk) as store:
-        before = content(disk)
+        before = file_content(disk)
         written: list[int] = []
 
         def fill(call: FileSystemCall) -> int | None:
@@ -91,7 +85,7 @@ def test_what_a_refused_write_left_is_cut_back_at_once(how: str) -> None:
         with pytest.raises(StorageError, match="Nothing of it was stored"):
             getattr(store, how)({"append_message": SAID[0], "append_messages": SAID}[how])
         assert len(written) == 2
-        assert content(disk) == before
+        assert file_content(disk) == before
         assert verify(CHAT, file_system=disk.another_process()).is_intact
         disk.on_call = None
         store.append_message(SAID[0])
@@ -155,19 +149,19 @@ def test_nothing_is_appended_behind_a_last_record_that_was_damaged_meanwhile() -
     disk = a_conversation()
     with opened(disk) as store:
         add(disk, TORN)
-        disk.write_file(TRANSCRIPT, content(disk).replace(b"message 2", b"massage 2"))
-        before = content(disk)
+        disk.write_file(TRANSCRIPT, file_content(disk).replace(b"message 2", b"massage 2"))
+        before = file_content(disk)
         with pytest.raises(CorruptTranscriptError) as refused:
             store.append_message(SAID[0])
         assert (refused.value.kind, refused.value.line_number) == ("damaged-line", 4)
-        assert content(disk) == before
+        assert file_content(disk) == before
 
 
 def test_a_transcript_that_was_cut_meanwhile_is_refused() -> None:
     """P10: less is there than was stored: an error, and no record in the place of those that are gone."""
     disk = a_conversation()
     with opened(disk) as store:
-        whole = content(disk)
+        whole = file_content(disk)
         for length in (len(whole) - 1, whole.rindex(b"\n", 0, -1) + 1, 100):
             disk.write_file(TRANSCRIPT, whole[:length])
             with pytest.raises(
@@ -175,7 +169,7 @@ def test_a_transcript_that_was_cut_meanwhile_is_refused() -> None:
             ) as refused:
                 store.append_message(SAID[0])
             assert refused.value.kind == "truncated"
-            assert content(disk) == whole[:length]
+            assert file_content(disk) == whole[:length]
 
 
 def test_a_place_is_held_only_if_it_is_stored_and_its_hash_is_there() -> None:
@@ -184,7 +178,7 @@ def test_a_place_is_held_only_if_it_is_stored_and_its_hash_is_there() -> None:
     Nor is a record that stands there as a part of a batch that was never finished.
     """
     disk = a_conversation()
-    lines = content(disk).splitlines(keepends=True)
+    lines = file_content(disk).splitlines(keepends=True)
     last = lines[-1][-35:-3]
     begun, head = close_line(last, *record_body(4, b"2026-01-01T00:00:00.000000Z", b"{}", None, batch=Batch(1, 2)))
     add(disk, begun)
@@ -197,7 +191,7 @@ def test_a_place_is_held_only_if_it_is_stored_and_its_hash_is_there() -> None:
             assert log.holds(Position(seq, end, lines[seq][-35:-3]))
             assert not log.holds(Position(seq, end, b"f" * 32))
             assert not log.holds(Position(seq, end - 1, lines[seq][-35:-3]))
-        assert not log.holds(Position(4, len(content(disk)), head))
+        assert not log.holds(Position(4, len(file_content(disk)), head))
         log.close()
 
 
@@ -237,12 +231,12 @@ def test_metadata_is_not_changed_beside_a_transcript_that_was_cut() -> None:
     """P10: each call that writes looks at the file first; its mark would say that what is gone is stored."""
     disk = a_conversation()
     with opened(disk) as store:
-        whole, metadata = content(disk), content(disk, METADATA)
+        whole, metadata = file_content(disk), file_content(disk, METADATA)
         disk.write_file(TRANSCRIPT, whole[:-1])
         with pytest.raises(CorruptTranscriptError) as refused:
             store.update_metadata(model="another")
         assert refused.value.kind == "truncated"
-        assert content(disk, METADATA) == metadata
+        assert file_content(disk, METADATA) == metadata
 
 
 def test_a_close_changes_nothing_of_a_writer_that_came_after_the_lock_was_removed() -> None:
@@ -258,10 +252,10 @@ def test_a_close_changes_nothing_of_a_writer_that_came_after_the_lock_was_remove
     with ConversationStore(CHAT, file_system=theirs) as other:
         other.load()
         other.update_metadata(model="theirs")
-    before = content(disk, METADATA)
+    before = file_content(disk, METADATA)
     disk.write_file(METADATA, before)  # as they left it
     store.close()
-    assert content(disk, METADATA) == before
+    assert file_content(disk, METADATA) == before
 
 
 # ---- syncs before a copy --------------------------------------------------------------------------------------------------
@@ -326,7 +320,7 @@ def test_the_cache_is_believed_only_up_to_the_mark_of_its_own_generation() -> No
     with opened(disk) as store:
         store.replace_transcript(SAID)
     assert dropped_at_load(disk) == 0
-    document = decode_document(content(disk, METADATA))
+    document = decode_document(file_content(disk, METADATA))
     assert isinstance(document, MetadataDocument)
     assert document.mark is not None
     members = {**document.members, "generation": 0}
@@ -362,9 +356,9 @@ def test_a_reader_forgets_a_torn_tail_that_is_gone() -> None:
     disk = a_conversation()
     with opened(disk) as writer:
         writer.append_message(SAID[0])
-    whole = content(disk)
+    whole = file_content(disk)
     disk.write_file(TRANSCRIPT, whole[:-9])
-    disk.write_file(METADATA, content(a_conversation(), METADATA))  # its mark is before that record
+    disk.write_file(METADATA, file_content(a_conversation(), METADATA))  # its mark is before that record
     with ConversationStore(CHAT, file_system=disk, read_only=True) as reader:
         reader.load()
         assert reader.torn_tail is not None
@@ -380,12 +374,12 @@ def test_a_reader_is_told_of_damage_that_came_behind_what_it_read() -> None:
     disk = a_conversation()
     with ConversationStore(CHAT, file_system=disk, read_only=True) as reader:
         reader.load()
-        metadata = content(disk, METADATA)
+        metadata = file_content(disk, METADATA)
         with opened(disk.another_process()) as writer:
             writer.append_message({"role": "user", "content": "next"})
             writer.append_message({"role": "user", "content": "last"})
         disk.write_file(METADATA, metadata)
-        disk.write_file(TRANSCRIPT, content(disk).replace(b'"next"', b'"text"'))
+        disk.write_file(TRANSCRIPT, file_content(disk).replace(b'"next"', b'"text"'))
         with pytest.raises(CorruptTranscriptError) as refused:
             reader.refresh()
         assert (refused.value.kind, refused.value.line_number) == ("hole", 5)

@@ -19,6 +19,9 @@ from typing import Any
 
 import pytest
 
+from tests.kit.cases import for_each
+from tests.mutants.near import merge
+
 TOP = Path(__file__).parent.parent
 if not (TOP / ".ci").exists():
     pytest.skip("needs .ci", allow_module_level=True)
@@ -82,7 +85,7 @@ def test_nothing_is_known_so_everything_is_near() -> None:
     assert choose(dict.fromkeys(PARTS)).shares == {NEAR.id: 1, FAR.id: 1, BROWSER.id: 1}
 
 
-@pytest.mark.parametrize("seconds", [1.0, 100.0, 200.0, 479.0])
+@for_each("seconds", [1.0, 100.0, 200.0, 479.0])
 def test_too_much_is_spread_over_the_next_commits_and_said(seconds: float) -> None:
     """As many commits as it takes run all of it, and no run takes more than a share of everything."""
     taken = choose(dict.fromkeys(PARTS), seconds)
@@ -196,12 +199,37 @@ def test_the_table_is_printed_when_a_step_fails_and_names_it(
 
 
 def test_what_was_not_measured_is_near_every_change_and_takes_what_others_take(tmp_path: Path) -> None:
-    """It was skipped where the others were measured; it is not left out for that."""
-    near = {"modules": ["_log/log.py"], "proofs": {FAR.id: [4, 8.0, [0]], NEAR.id: [3, None, None]}}
+    """It was skipped where the others were measured, or is newer, or has a new name; it is not left out for that, and it has its share."""
+    near = {
+        "modules": ["_log/log.py"],
+        "proofs": {FAR.id: [4, 8.0, [0]], NEAR.id: [3, None, None], "gone": [9, 9.0, [0]]},
+    }
     (tmp_path / "near.json").write_text(json.dumps(near))
-    far, unknown = chosen.read_near(tmp_path / "near.json")
-    assert (far.modules, unknown.modules, unknown.seconds) == ({LOG}, None, 6.0)
-    assert [chosen.is_near(unknown, changed, ()) for changed in ({"README.md"}, None, set())] == [True, True, False]
+    far, unknown, new = chosen.read_near(tmp_path / "near.json", {FAR.id: 8, NEAR.id: 3, BROWSER.id: 1})
+    assert (far.modules, far.seconds) == ({LOG}, 16.0)
+    for proof, seconds in ((unknown, 6.0), (new, 2.0)):
+        assert (proof.modules, proof.seconds) == (None, seconds)
+        assert [chosen.is_near(proof, changed, ()) for changed in ({"README.md"}, None, set())] == [True, True, False]
+
+
+def test_every_proof_that_was_measured_is_there() -> None:
+    """A file, a test or a module that is renamed takes its line in .ci/near.json with it."""
+    near = json.loads((TOP / ".ci/near.json").read_text(encoding="utf-8"))
+    assert [module for module in near["modules"] if not (TOP / "transcript_store" / module).exists()] == []
+    tests = [test.split("::") for test in near["proofs"]]
+    texts = {file: (TOP / file).read_text(encoding="utf-8") for file, *_ in tests}
+    assert [test for test in tests if f"def {test[-1]}(" not in texts[test[0]]] == []
+
+
+def test_a_second_measurement_replaces_what_it_measured() -> None:
+    """The first one's other proofs stay, with the numbers that their modules have now; a module that is gone is left out."""
+    before = {
+        "modules": ["a.py", "b.py", "c.py"],
+        "proofs": {"one": [1, 1.0, [0, 1, 2]], "two": [2, 2.0, [1]], "three": [1, None, None]},
+    }
+    now = {"modules": ["c.py", "a.py"], "proofs": {"two": [3, 9.0, [1]]}}
+    proofs = {"one": [1, 1.0, [0, 1]], "three": [1, None, None], "two": [3, 9.0, [1]]}
+    assert merge(before, now) == {"modules": ["c.py", "a.py"], "proofs": proofs}
 
 
 def test_a_part_that_was_interrupted_continues_where_it_was(

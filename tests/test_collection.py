@@ -1,4 +1,4 @@
-"""The suite runs where a tool is missing: what needs it is skipped and says so, all else runs.
+"""The suite says the same everywhere. Where a tool is missing, what needs it is skipped and says so, all else runs.
 
 Found by a newcomer: without libfuse `import mfusepy` raises OSError, not ImportError, and the whole run ended at its
 collection. The test of that failed itself where other tools are missing, too, or the user is not root.
@@ -6,14 +6,17 @@ collection. The test of that failed itself where other tools are missing, too, o
 
 from __future__ import annotations
 
+import inspect
 import sys
 from importlib import import_module
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from hypothesis.internal.conjecture import providers
 
 import tests.crash
+from tests.kit.cases import for_each
 
 MODULES = ["fuse", "forgetful", "failing_disk", "test_failing_disk", "test_forgetful_disk"]
 
@@ -35,3 +38,26 @@ def test_without_libfuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault:
             imported["failing_disk"].failing_volume("ext4"),
         ):
             pass
+
+
+def test_each_case_of_a_loop_runs_and_the_one_that_fails_is_named() -> None:
+    """As a parameter does, it leaves the test its fixtures."""
+    seen = []
+
+    @for_each("number, text", [(1, "a"), (2, "b"), (3, "c")])
+    def smaller_than_two(number: int, text: str, fixture: str) -> None:
+        seen.append((number, text, fixture))
+        assert number < 2
+
+    assert [*inspect.signature(smaller_than_two).parameters] == ["fixture"]
+    with pytest.raises(AssertionError) as failed:
+        smaller_than_two(fixture="x")
+    assert seen == [(1, "a", "x"), (2, "b", "x")]
+    assert failed.value.__notes__ == ["in the case number=2, text='b'"]
+
+
+def test_what_is_drawn_depends_on_no_module_that_is_imported(pytestconfig: pytest.Config) -> None:
+    """Hypothesis collects the constants of imported modules: other ones in each worker, order of tests and folder of the clone."""
+    if "long" in pytestconfig.option.markexpr.replace("not long", ""):
+        pytest.skip("the long proofs may draw what they like")
+    assert len(providers._get_local_constants()) == 0

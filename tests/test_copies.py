@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.kit.meanwhile import library_on
 from transcript_store import (
-    ConversationLibrary,
     ConversationNotFoundError,
     ConversationStore,
     PoisonedError,
@@ -27,10 +27,6 @@ from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
 ONE, TWO, REFUSED = {"n": 1}, {"n": 2}, {"n": "refused"}
-
-
-def library_on(disk: SimulatedFileSystem) -> ConversationLibrary:
-    return ConversationLibrary("/chats", file_system=disk)
 
 
 def refuse(code: int, *names: str) -> Callable[[FileSystemCall], None]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.cases import for_each
 from transcript_store import ConversationStore
 from transcript_store.testing import Aftermath, CrashTestError, crash_test
 from transcript_store.testing._crash_test import story_of
@@ -187,7 +188,7 @@ def test_the_good_agent_passes(count: int) -> None:
     assert report.moments > 100
 
 
-@pytest.mark.parametrize(("agent", "answers", "problem"), FAULTS, ids=[agent.__name__ for agent, _, _ in FAULTS])
+@for_each("agent, answers, problem", FAULTS)
 def test_a_fault_is_found_with_a_short_story(
     agent: Callable[..., None], answers: Callable[..., Any], problem: str
 ) -> None:
@@ -298,9 +299,7 @@ def test_mistakes_of_whoever_calls_it() -> None:
         crash_test(good, model=model, examples=0)
 
 
-@pytest.mark.parametrize(
-    "replay", [[(9999, "kill")], [(-1, "kill", 0)], [(3, "boom", 0)], [("x", "kill")], (3, "kill"), []]
-)
+@for_each("replay", [[(9999, "kill")], [(-1, "kill", 0)], [(3, "boom", 0)], [("x", "kill")], (3, "kill"), []])
 def test_a_replay_that_tries_nothing_does_not_pass(replay: Any) -> None:
     """An old one in CI, after the agent has changed, passed for ever."""
     with pytest.raises(ValueError, match=r"nothing was tried|a replay is a list of"):

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.kit.cases import for_each
 from tests.kit.meanwhile import CHAT, SAID, TRANSCRIPT, a_conversation, messages
 from transcript_store import ConversationStore, CorruptTranscriptError
 from transcript_store._log.record import close_line
@@ -34,7 +35,7 @@ def test_events_are_passed_over() -> None:
     assert messages(disk) == [*SAID, {"role": "user", "content": "and then"}]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "bodies",
     [
         [body(4, '"message":"a text"')],

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.cases import for_each
 from tests.kit.scratch import scratch_directory
 from transcript_store import ConversationStore, Diagnosis, StorageError, doctor
 from transcript_store._doctor import probes
@@ -137,8 +138,8 @@ def test_a_conversation_that_does_not_come_back(quick: Path, monkeypatch: pytest
     assert {"P1", "P2"} <= set(found.failed_promises)
 
 
-@pytest.mark.parametrize(
-    ("kind", "options", "result", "promise"),
+@for_each(
+    "kind, options, result, promise",
     [
         ("ext4", ("rw", "relatime"), "ok", None),
         ("tmpfs", ("rw",), "failed", "P1"),

@@ -79,6 +79,7 @@ def with_line(number: int, change: Callable[[bytes], bytes]) -> Callable[[list[b
     return lambda lines: [*lines[:number], change(lines[number]), *lines[number + 1 :]]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("damage", "kind", "number", "reason"),
     [

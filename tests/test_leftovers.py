@@ -13,7 +13,19 @@ from hashlib import sha256
 
 import pytest
 
-from tests.kit.meanwhile import CHAT, ID, SAID, TRANSCRIPT, a_conversation, in_folder, library_on, messages, opened
+from tests.kit.cases import for_each
+from tests.kit.meanwhile import (
+    CHAT,
+    ID,
+    SAID,
+    TRANSCRIPT,
+    a_conversation,
+    file_content,
+    in_folder,
+    library_on,
+    messages,
+    opened,
+)
 from transcript_store import (
     ConversationStore,
     CorruptTranscriptError,
@@ -32,12 +44,6 @@ METADATA = f"{CHAT}/metadata.json"
 ARCHIVED = f"{CHAT}/archive/transcript-000000.jsonl"
 
 
-def content(disk: SimulatedFileSystem, path: str = TRANSCRIPT) -> bytes:
-    found = disk.tree()[path]
-    assert found is not None
-    return found
-
-
 def killed_before_the_commit(*, has_links: bool = True) -> SimulatedFileSystem:
     """A conversation whose writer was killed in a replace, right before the rename: the archive has the live transcript."""
     disk = a_conversation()
@@ -53,7 +59,7 @@ def killed_before_the_commit(*, has_links: bool = True) -> SimulatedFileSystem:
     with pytest.raises(SimulatedStop):
         store.replace_transcript(SAID[:1])
     disk = disk.kill_process()
-    assert content(disk, ARCHIVED) == content(disk)
+    assert file_content(disk, ARCHIVED) == file_content(disk)
     return disk
 
 
@@ -109,7 +115,7 @@ def test_a_replace_that_was_refused_can_be_done_again() -> None:
 def test_a_link_that_the_disk_refuses_is_no_reason_to_copy() -> None:
     """P7: links there are, but no room for the name: the replace is refused, and all is as it was."""
     disk = a_conversation()
-    before = content(disk)
+    before = file_content(disk)
     with opened(disk) as store:
 
         def refuse(call: FileSystemCall) -> None:
@@ -120,7 +126,7 @@ def test_a_link_that_the_disk_refuses_is_no_reason_to_copy() -> None:
         with pytest.raises(StorageError) as refused:
             store.replace_transcript(SAID[:1])
         assert refused.value.errno == errno.ENOSPC
-        assert content(disk) == before
+        assert file_content(disk) == before
         assert store.get_messages() == SAID
 
 
@@ -147,12 +153,12 @@ def test_what_a_restored_backup_leaves_behind_it_is_kept(number: int, caplog: py
     disk = a_conversation()
     with opened(disk) as store:
         store.replace_transcript(SAID[:1])
-    backup = {path: content(disk, path) for path in (METADATA, TRANSCRIPT)}
+    backup = {path: file_content(disk, path) for path in (METADATA, TRANSCRIPT)}
     with opened(disk) as store:
         for n in range(number):
             store.append_message({"role": "user", "content": f"only in the archive {n}"})
             store.replace_transcript(SAID[:2])
-    later = {k: content(disk, f"{CHAT}/archive/transcript-00000{k}.jsonl") for k in range(1, number + 1)}
+    later = {k: file_content(disk, f"{CHAT}/archive/transcript-00000{k}.jsonl") for k in range(1, number + 1)}
     for path, data in backup.items():
         disk.write_file(path, data)
     with caplog.at_level(logging.WARNING), opened(disk) as store:
@@ -184,13 +190,13 @@ def test_a_damaged_generation_is_listed_with_the_reason_alone() -> None:
     disk = a_conversation()
     with opened(disk) as store:
         store.replace_transcript(SAID[:1])
-        disk.write_file(ARCHIVED, content(disk, ARCHIVED).replace(b"message 1", b"massage 1"))
+        disk.write_file(ARCHIVED, file_content(disk, ARCHIVED).replace(b"message 1", b"massage 1"))
         damaged, live = store.generations()
     assert (damaged.number, damaged.is_live, damaged.record_count) == (0, False, None)
     assert damaged.damage is not None
     assert damaged.damage.startswith("bad bytes with a whole record after them (seq 3, byte ")
     assert (live.number, live.is_live, live.record_count, live.damage) == (1, True, 1, None)
-    assert live.size_bytes == len(content(disk))
+    assert live.size_bytes == len(file_content(disk))
 
 
 def test_a_generation_of_a_later_version_is_listed_as_such() -> None:
@@ -217,14 +223,14 @@ def test_a_list_says_how_much_is_torn_and_nothing_of_that_where_it_says_damage()
         [summary] = list_conversations("/chats", file_system=disk)
         return summary.torn_bytes, summary.damage is not None
 
-    empty = content(disk)
+    empty = file_content(disk)
     assert torn_and_damage() == (0, False)
     disk.write_file(TRANSCRIPT, empty + b"torn")
     assert torn_and_damage() == (4, False)
     disk.write_file(TRANSCRIPT, empty)
     with opened(disk) as store:
         store.append_messages(SAID)
-    whole = content(disk)
+    whole = file_content(disk)
     assert torn_and_damage() == (0, False)
     disk.write_file(TRANSCRIPT, whole + b"torn")
     assert torn_and_damage() == (4, False)
@@ -238,7 +244,7 @@ def test_a_list_takes_the_time_from_the_last_record_where_nothing_else_tells() -
     with opened(disk) as store:
         last = store.get_records(last=1)[0].at
     disk.write_file(METADATA, b"nothing of ours\n")
-    disk.write_file(TRANSCRIPT, b"[" + content(disk)[1:])
+    disk.write_file(TRANSCRIPT, b"[" + file_content(disk)[1:])
     [summary] = list_conversations("/chats", file_system=disk)
     assert (summary.created_at, summary.updated_at, summary.record_count) == (None, last, len(SAID))
     assert summary.damage is not None
@@ -247,7 +253,7 @@ def test_a_list_takes_the_time_from_the_last_record_where_nothing_else_tells() -
 def test_a_mark_of_another_generation_is_damage_in_a_list_too() -> None:
     """P10: load refuses it, and a list says so."""
     disk = a_conversation()
-    document = decode_document(content(disk, METADATA))
+    document = decode_document(file_content(disk, METADATA))
     assert isinstance(document, MetadataDocument)
     assert document.mark is not None
     disk.write_file(METADATA, encode_document(document.members, Mark(7, document.mark.position)))
@@ -256,7 +262,7 @@ def test_a_mark_of_another_generation_is_damage_in_a_list_too() -> None:
     assert "a mark of generation 7" in summary.damage
 
 
-@pytest.mark.parametrize(
+@for_each(
     "nonsense",
     [
         {"generation": -1},
@@ -272,7 +278,7 @@ def test_a_mark_of_another_generation_is_damage_in_a_list_too() -> None:
 def test_a_mark_that_is_none_is_damage_of_the_metadata(nonsense: dict[str, object] | None) -> None:
     """P10: metadata.json is whole and its hash is right, but no mark of ours says this: nothing is concluded from it."""
     disk = a_conversation()
-    whole = content(disk, METADATA)
+    whole = file_content(disk, METADATA)
     document = json.loads(whole)
     del document["hash"]
     document["mark"] = {**document["mark"], **nonsense} if nonsense else [1]
@@ -296,7 +302,7 @@ def test_a_file_in_the_place_of_a_folder_is_found(name: str) -> None:
 def test_a_header_that_is_whole_and_says_nonsense_is_damaged() -> None:
     """P15: the chain is not keyed: anybody can write a header that verifies, with labels that are a list."""
     disk = a_conversation()
-    document = decode_document(content(disk, METADATA))
+    document = decode_document(file_content(disk, METADATA))
     assert isinstance(document, MetadataDocument)
     members = {**document.members, "labels": [1]}
     line = close_line(
@@ -314,7 +320,7 @@ def test_a_header_that_is_whole_and_says_nonsense_is_damaged() -> None:
 def test_damaged_lines_in_a_row_are_one_stretch_to_salvage() -> None:
     """What cannot be read between two records is there once, with all of its bytes."""
     disk = a_conversation()
-    lines = content(disk).splitlines(keepends=True)
+    lines = file_content(disk).splitlines(keepends=True)
     disk.write_file(TRANSCRIPT, b"".join([*lines[:2], b"nothing\n", b"of\n", b"ours\n", *lines[2:]]))
     found = salvage(CHAT, file_system=disk).found
     assert [one.record.message if one.record else None for one in found] == [SAID[0], None, *SAID[1:]]

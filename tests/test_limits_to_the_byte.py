@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.trees import transcript_lines
 from transcript_store import (
     ConversationLibrary,
     ConversationStore,
@@ -27,10 +28,6 @@ from transcript_store._log.record import GENESIS, HASH_MEMBER, Position, chain_h
 SAID = [{"role": "user", "content": f"message {n}"} for n in range(9)]
 
 
-def lines_in(directory: Path) -> list[bytes]:
-    return (directory / "transcript.jsonl").read_bytes().splitlines(keepends=True)
-
-
 # ---- a line ---------------------------------------------------------------------------------------------------------------
 
 
@@ -39,7 +36,7 @@ def test_the_longest_line_is_stored_and_the_next_is_not(scratch: Path, length: i
     """P15: ``max_line_bytes`` counts the whole line, its LF too, whoever makes it: a create, an append or a replace."""
     with ConversationStore(scratch / "measured") as store:
         store.initialize(messages=[{"content": ""}])
-    frame = len(lines_in(scratch / "measured")[1])
+    frame = len(transcript_lines(scratch / "measured")[1])
     longest, longer = {"content": "a" * (length - frame)}, {"content": "a" * (length - frame + 1)}
     with ConversationStore(scratch / "c", max_line_bytes=length) as store:
         with pytest.raises(InvalidMessageError, match=rf"messages\[1\].*{length + 1:,} bytes.*{length:,}"):
@@ -52,7 +49,7 @@ def test_the_longest_line_is_stored_and_the_next_is_not(scratch: Path, length: i
             store.replace_transcript([longest, longer])
         store.replace_transcript([longest] * 9)  # the tenth has a number of two digits
         assert store.get_messages() == [longest] * 9
-    assert [len(line) for line in lines_in(scratch / "c")[1:]] == [length] * 9
+    assert [len(line) for line in transcript_lines(scratch / "c")[1:]] == [length] * 9
 
 
 @pytest.mark.parametrize("size", range(640, 646))
@@ -77,7 +74,7 @@ def test_the_longest_sealed_line_is_stored_and_the_next_is_not(scratch: Path, si
             store.replace_transcript([longest, longer])
         store.replace_transcript([longest] * 9)
         assert store.get_messages() == [longest] * 9
-    assert [len(line) for line in lines_in(scratch / "c")[1:]] == [length] * 9
+    assert [len(line) for line in transcript_lines(scratch / "c")[1:]] == [length] * 9
 
 
 def test_each_field_of_the_metadata_may_be_as_long_as_a_line(tmp_path: Path) -> None:
@@ -157,7 +154,7 @@ def test_whatever_is_read_at_a_time_everything_is_read(
     for how in ("all", "tail"):
         with ConversationStore(directory, cache_bytes=cache_bytes) as store:
             store.load(verify=how)
-            heads = [line[-35:-3].decode() for line in lines_in(directory)]
+            heads = [line[-35:-3].decode() for line in transcript_lines(directory)]
             for last in range(10):
                 assert store.get_messages(last=last) == SAID[max(0, 7 - last) : 7]
                 assert [record.seq for record in store.get_records(last=last)] == list(range(max(1, 9 - last), 9))
@@ -244,7 +241,7 @@ def test_an_edited_line_is_a_record_up_to_a_length(scratch: Path, monkeypatch: p
     """Wherever it stands: a line far behind that length is no longer than the first one."""
     with ConversationStore(scratch) as store:
         store.initialize(messages=SAID)
-    lines = [line.replace(b"message ", b"massage ") for line in lines_in(scratch)]
+    lines = [line.replace(b"message ", b"massage ") for line in transcript_lines(scratch)]
     longest = max(map(len, lines[1:])) - 1
     lines[5] = lines[5].replace(b"massage", b"massages")
     (scratch / "transcript.jsonl").write_bytes(b"".join(lines))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.cases import for_each
 from transcript_store import ConversationStore, CorruptTranscriptError
 from transcript_store._log import scan
 from transcript_store._log.lines import GATHERED_BYTES, CachedLines, FromTheEnd, newest_lines_first, numbered
@@ -86,8 +87,8 @@ def test_a_record_with_a_wrong_number_behind_the_last_one_is_never_cut(tmp_path:
     assert path.read_bytes() == content + line
 
 
-@pytest.mark.parametrize("kind", [bytes, bytearray])
-@pytest.mark.parametrize("texts", [[b"one"], [b"", b"two", b""], [b"%d" % n * n for n in range(60)]])
+@for_each("kind", [bytes, bytearray])
+@for_each("texts", [[b"one"], [b"", b"two", b""], [b"%d" % n * n for n in range(60)]])
 def test_from_the_end_on_the_lines_of_a_block_are_the_same(kind: type, texts: list[bytes]) -> None:
     """Whoever wants the last few finds them one by one: the same lines with the same numbers as whoever takes all of them apart."""
     lines = kind(b"".join(text + b"\n" for text in texts))
@@ -100,8 +101,8 @@ def test_from_the_end_on_the_lines_of_a_block_are_the_same(kind: type, texts: li
     assert numbered(block)[0] == (6, texts[0])
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 5, 100])
-@pytest.mark.parametrize("kind", [bytes, bytearray])
+@for_each("count", [1, 2, 3, 5, 100])
+@for_each("kind", [bytes, bytearray])
 def test_as_many_lines_from_the_end_on_as_are_asked_for(kind: type, count: int) -> None:
     """In stretches without a gap: so many lines each, none twice and none left out. Where blocks were passed over a stretch ends."""
     lengths = [1, 4, 1, 1, 7, 2, 1]

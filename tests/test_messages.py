@@ -29,6 +29,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.kit.cases import for_each
 from transcript_store import ConversationStore, InvalidMessageError, Snapshot, ToolSnapshot, snapshot_of
 from transcript_store._json.strict import MAX_DEPTH, parse
 from transcript_store.testing.strategies import json_objects
@@ -262,6 +263,7 @@ def nested(depth: int, innermost: Any, kind: str) -> dict[str, Any]:
     return {"top": value}
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("kind", ["lists", "dicts", "both"])
 @pytest.mark.parametrize("innermost", [None, 1.5, "text", [], {}])
 def test_nesting_of_exactly_200_levels(store, kind, innermost):
@@ -484,8 +486,8 @@ def test_what_is_returned_is_a_fresh_copy_each_time(store):
 # ---- JSON that somebody else wrote -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
+@for_each(
+    "text, reason",
     [
         (b'{"a":1,"a":2}', "twice"),
         (b'{"b":{"a":1,"\\u0061":2}}', "twice"),
@@ -528,8 +530,8 @@ def test_parse_refuses_what_reading_would_change_in_silence(text, reason):
     assert len(str(caught.value)) < 200
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
+@for_each(
+    "text, value",
     [
         (b'{"a":18446744073709551615,"b":-9223372036854775808}', {"a": 2**64 - 1, "b": -(2**63)}),
         (b' {"a" : [1.0, 1e2, -0.0, 0] }\r\n', {"a": [1.0, 100.0, -0.0, 0]}),

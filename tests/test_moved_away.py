@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 
+from tests.kit.cases import for_each
 from tests.kit.meanwhile import (
     CHAT,
     ID,
@@ -122,7 +123,7 @@ def test_where_not_even_the_root_is_there_a_create_ends() -> None:
         store.initialize(messages=SAID)
 
 
-def test_a_file_that_is_put_where_the_folder_is_to_be_is_left_alone() -> None:
+def test_a_file_that_is_put_where_the_folder_is_to_be_is_left_unchanged() -> None:
     """P13: somebody's file comes to stand there after the look, and before the folder is made."""
     disk = SimulatedFileSystem()
     looks: list[FileSystemCall] = []
@@ -146,8 +147,8 @@ def test_a_file_that_is_put_where_the_folder_is_to_be_is_left_alone() -> None:
 # ---- load -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("moment", "path"),
+@for_each(
+    "moment, path",
     [
         ("status", f"{ID}/metadata.json"),
         ("try_lock", "/lock"),

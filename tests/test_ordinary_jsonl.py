@@ -98,7 +98,7 @@ def _program_of_the_documentation() -> str:
 
 
 @needs_jq
-def test_jq_shows_what_was_taken_back(tmp_path):
+def test_jq_shows_what_was_retracted(tmp_path):
     """P14: a message that was taken back is printed as before, and so is what took it back; the documented program leaves it out."""
     path = tmp_path / "c"
     messages = [{"n": n} for n in range(6)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.kit.cases import for_each
 from transcript_store._log import damage, resync, scan
 from transcript_store._log.record import GENESIS, Position, close_line, header_body, record_body
 
@@ -157,9 +158,7 @@ def test_the_rest_of_a_file_is_numbered_from_where_it_begins() -> None:
     assert [part.line_number for part in found] == [3, 4, 5]
 
 
-@pytest.mark.parametrize(
-    "tail", [b"", b"torn", b'{"seq":3,', bytes(9), b'{"note":1}\n', TWO, TWO[:-1], b"torn\n" + LONG]
-)
+@for_each("tail", [b"", b"torn", b'{"seq":3,', bytes(9), b'{"note":1}\n', TWO, TWO[:-1], b"torn\n" + LONG])
 def test_nothing_behind_the_size_is_looked_at(tail: bytes) -> None:
     """P12: the size is that of the moment when the file was opened; a writer may be at work behind it."""
     whole = b"".join(line + b"\n" for line in (HEADER, ONE))

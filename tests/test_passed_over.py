@@ -8,6 +8,7 @@ import random
 
 import pytest
 
+from tests.kit.cases import for_each
 from transcript_store import ConversationStore, verify
 from transcript_store._log.record import close_line
 from transcript_store.testing import FileSystemCall, SimulatedFileSystem
@@ -46,7 +47,7 @@ def test_what_was_appended_behind_what_is_passed_over_is_found_after_a_look_agai
         assert store.get_messages() == store.get_messages(last=1) == []
 
 
-@pytest.mark.parametrize("seed", range(8))
+@for_each("seed", range(8))
 def test_the_last_so_many_are_the_last_of_all(seed):
     """Appends, batches, events and retractions at random, short and long, with any cache, with loads and looks again between."""
     chance = random.Random(seed)

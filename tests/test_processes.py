@@ -36,6 +36,7 @@ import pytest
 
 from tests.kit.children import Child, Gate, check_storm, storm
 from tests.kit.machines import Between
+from tests.kit.trees import replace_by_folder
 from transcript_store import (
     ConversationExistsError,
     ConversationLibrary,
@@ -505,13 +506,8 @@ def _remove(path: Path) -> None:
     path.unlink()
 
 
-def _swap_for_a_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
 @pytest.mark.parametrize(
-    "swap", [_swap_for_a_copy, _swap_for_other_content, _swap_for_a_link, _remove, _swap_for_a_folder]
+    "swap", [_swap_for_a_copy, _swap_for_other_content, _swap_for_a_link, _remove, replace_by_folder]
 )
 @pytest.mark.parametrize("durability", ["power-loss", "process-crash"])
 def test_a_writer_never_writes_into_another_file(scratch, swap, durability):

@@ -24,8 +24,8 @@ from typing import Any
 import pytest
 
 from tests.kit.machines import Between
-from tests.kit.nobody import as_nobody
 from tests.kit.trees import times, tree
+from tests.kit.unprivileged import as_nobody
 from transcript_store import (
     ConversationNotFoundError,
     ConversationStore,

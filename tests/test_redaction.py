@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kit.cases import for_each
 from transcript_store.redaction import SecretRedactor
 from transcript_store.testing.strategies import json_objects, texts
 
@@ -102,7 +103,7 @@ EVERY = [(kind, secret, secret) for kind, secrets in SECRETS.items() for secret 
 EVERY += [(kind, around.format(secret), secret) for kind, pairs in WITHIN.items() for around, secret in pairs]
 
 
-@pytest.mark.parametrize(("kind", "text", "secret"), EVERY, ids=[f"{kind}-{n}" for n, (kind, *_) in enumerate(EVERY)])
+@for_each("kind, text, secret", EVERY)
 def test_a_secret_is_found_wherever_it_stands(kind, text, secret):
     """In prose, quoted, assigned, in a URL's query; in a name, in JSON within a text, and within that; escaped there."""
     redact = SecretRedactor()
@@ -175,8 +176,8 @@ def test_patterns_of_ones_own():
     assert number.redact(found).value is found
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "secret"),
+@for_each(
+    "name, value, secret",
     [
         ("SecretAccessKey", WORD[:40], WORD[:40]),
         ("aws_secret_access_key", WORD[:40], WORD[:40]),
@@ -200,7 +201,7 @@ def test_a_secret_whose_name_is_the_members(name, value, secret):
         assert text is None or json.loads(text)["input"]["headers"].keys() == {name}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "headers",
     [
         [{"name": "Authorization", "value": f"Bearer {WORD[:40]}"}],
@@ -221,7 +222,7 @@ def test_a_secret_whose_name_stands_beside_it_or_in_front_of_it(headers):
         assert redact(found.value) is found.value
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         '{"limit": 1e400, "price": 1.10, "big": 1E5, "n": -0, "x": 0.1000000000000000055511151231257827, "t": "%s"}',
@@ -279,7 +280,7 @@ def test_a_pattern_of_ones_own_that_goes_over_name_and_value_of_json_in_a_text()
     assert redact(found) is found
 
 
-@pytest.mark.parametrize("pattern", ["(", "a*", "", "x|"])
+@for_each("pattern", ["(", "a*", "", "x|"])
 def test_a_pattern_that_is_none_or_matches_nothing_is_refused(pattern):
     with pytest.raises(ValueError, match="pattern 2"):
         SecretRedactor(patterns=["fine", pattern])
@@ -294,7 +295,7 @@ def test_one_pattern_in_the_place_of_a_list_is_refused():
             SecretRedactor(patterns=["fine", other])  # type: ignore[list-item]
 
 
-@pytest.mark.parametrize("colour", ["\x1b[32m", "\x1b[1;38;5;10m", "\\u001b[0m", "\\x1b[K", "\\033[31m"])
+@for_each("colour", ["\x1b[32m", "\x1b[1;38;5;10m", "\\u001b[0m", "\\x1b[K", "\\033[31m"])
 def test_a_colour_of_the_terminal_ends_in_a_letter_and_is_none(colour):
     """Found by tests/measured_secrets.py: a program prints a token in green, and it seemed to begin within a word."""
     secret = SECRETS["github-token"][0]
@@ -351,8 +352,8 @@ SHOWN = {
 }
 
 
-@pytest.mark.parametrize("shown", SHOWN)
-@pytest.mark.parametrize("header", [[], ["Proc-Type: 4,ENCRYPTED", "DEK-Info: AES-256-CBC," + HEX[:32].upper(), ""]])
+@for_each("shown", SHOWN)
+@for_each("header", [[], ["Proc-Type: 4,ENCRYPTED", "DEK-Info: AES-256-CBC," + HEX[:32].upper(), ""]])
 def test_a_key_that_is_cut_off_by_what_shows_it(shown, header):
     """Each line has something in front of it, and the last one is a piece of one: no line is left, and what comes after stays."""
     key = ["-----BEGIN RSA PRIVATE KEY-----", *header, *LINES, "QUJD"]

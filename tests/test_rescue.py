@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import io
-import itertools
 import json
 import os
 import pty
@@ -99,7 +98,7 @@ def test_a_damaged_transcript(kind: str, count: int) -> None:
 def test_a_damaged_folder_as_the_library_salvages_it(tmp_path: Path) -> None:
     """The same of the whole program, beside the library's own call."""
     randomly = Randomly(7, str(tmp_path))
-    for number, kind in zip(range(2 * len(KINDS)), itertools.cycle(KINDS)):
+    for number, kind in enumerate(KINDS):
         folder = tmp_path / str(number)
         folder.mkdir()
         (folder / "metadata.json").write_bytes(randomly.metadata)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.conversation.helpers import ONE, THREE, TWO
+from tests.kit.cases import for_each
 from transcript_store import (
     ConversationChangedError,
     ConversationLibrary,
@@ -95,7 +96,7 @@ def expect(store: ConversationStore, messages: list[Any]) -> None:
     assert verify(store.directory).is_intact
 
 
-def test_what_was_taken_back_counts_for_no_reader_and_is_still_a_record(store):
+def test_what_was_retracted_counts_for_no_reader_and_is_still_a_record(store):
     appended = store.retract()
     assert appended.seq == 7
     expect(store, [ONE, TWO, {"n": 4}, {"n": 5}])
@@ -104,7 +105,7 @@ def test_what_was_taken_back_counts_for_no_reader_and_is_still_a_record(store):
     assert (retraction.message, retraction.extra, retraction.is_retracted) == (None, None, False)
 
 
-def test_messages_behind_a_retraction_are_taken_back_with_those_before_it(store):
+def test_messages_behind_a_retraction_are_retracted_with_those_before_it(store):
     """Two messages, one at each side of what was taken back before and of an event, which stays."""
     store.retract(2)
     store.append_message(THREE)
@@ -118,7 +119,7 @@ def test_messages_behind_a_retraction_are_taken_back_with_those_before_it(store)
     expect(store, [])
 
 
-def test_no_more_is_taken_back_than_there_is(store):
+def test_no_more_is_retracted_than_there_is(store):
     with pytest.raises(ValueError, match="6 messages cannot be retracted: there are 5"):
         store.retract(6)
     for wrong in (0, -1, True, 1.0, "1"):
@@ -136,7 +137,7 @@ def test_an_event_that_has_a_member_message_is_no_message(store):
     assert store.get_messages() == [ONE, TWO, {"n": 4}, {"n": 5}]
 
 
-def test_after_a_sync_that_failed_nothing_is_taken_back():
+def test_after_a_sync_that_failed_nothing_is_undone():
     """P6: what the disk has is not known, so nothing is written behind it."""
     disk = SimulatedFileSystem()
 
@@ -156,7 +157,7 @@ def test_after_a_sync_that_failed_nothing_is_taken_back():
         assert disk.tree() == before
 
 
-def test_the_same_call_again_takes_back_no_more(store):
+def test_the_same_call_again_retracts_no_more(store):
     head = store.head
     store.retract(if_head=head)
     with pytest.raises(ConversationChangedError):
@@ -164,7 +165,7 @@ def test_the_same_call_again_takes_back_no_more(store):
     assert store.get_messages() == [ONE, TWO, {"n": 4}, {"n": 5}]
 
 
-def test_a_reader_takes_back_nothing(store):
+def test_a_reader_retracts_nothing(store):
     with ConversationStore(store.directory, read_only=True) as reader:
         reader.load()
         with pytest.raises(ReadOnlyError):
@@ -294,7 +295,7 @@ def damaged(store: ConversationStore, seq: int) -> Path:
 
 
 @pytest.mark.parametrize("lost", [4, 5, 6])
-def test_of_what_a_gap_swallowed_the_rest_stays_taken_back(store, lost):
+def test_of_what_a_gap_swallowed_the_rest_stays_retracted(store, lost):
     store.retract(3)
     damaged(store, lost)
     repair(store.directory, mode="salvage", dry_run=False)
@@ -336,7 +337,7 @@ def test_a_retraction_that_was_edited_by_hand_is_taken_as_it_is(store):
     expect(store, [ONE, TWO, {"n": 4}])
 
 
-def test_prefix_keeps_what_was_taken_back_before_the_damage(store):
+def test_prefix_keeps_what_was_retracted_before_the_damage(store):
     store.retract(3)
     store.append_message(THREE)
     damaged(store, 8)
@@ -440,7 +441,7 @@ def test_without_the_feature_the_member_says_nothing(tmp_path):
 # ---- others who read ---------------------------------------------------------------------------------------------------
 
 
-def test_search_does_not_find_what_was_taken_back(tmp_path):
+def test_search_does_not_find_what_was_retracted(tmp_path):
     """Before and after it was indexed, also when it is the last that was indexed, so that no number is given twice."""
     library = ConversationLibrary(tmp_path / "library")
     with library.create(messages=[{"role": "user", "content": "apple"}], features=RETRACT) as store:
@@ -458,7 +459,7 @@ def test_search_does_not_find_what_was_taken_back(tmp_path):
             assert [len(index.search(word)) for word in ("apple", "banana", "cherry", "date")] == [1, 0, 1, 0]
 
 
-def test_a_page_does_not_show_what_was_taken_back(tmp_path):
+def test_a_page_does_not_show_what_was_retracted(tmp_path):
     with ConversationStore(tmp_path / "c") as store:
         store.initialize(
             messages=[{"role": "user", "content": "apple"}, {"role": "user", "content": "banana"}], features=RETRACT
@@ -511,7 +512,7 @@ def test_at_random_every_reader_agrees(tmp_path):
         expect(store, expected)
 
 
-def test_threads_take_back_what_others_append(tmp_path):
+def test_threads_retract_what_others_append(tmp_path):
     """P22: each retraction takes back one message that counts; no two of them take the same."""
     with ConversationStore(tmp_path / "c", durability="process-crash") as store:
         store.initialize(messages=[{"n": n} for n in range(100)], features=RETRACT)
@@ -546,7 +547,7 @@ def test_a_pop_costs_an_append_however_long_the_conversation_is(tmp_path):
 
 @pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("seed", range(40))
-def test_no_repair_takes_back_what_was_not_taken_back(tmp_path, seed):
+def test_no_repair_retracts_what_was_not_retracted(tmp_path, seed):
     """T3: lines lost, swapped, repeated, changed, glued and put in, at random; whatever is kept, nothing else is hidden."""
     rng = random.Random(seed)
     path = tmp_path / "c"
@@ -624,7 +625,7 @@ def test_the_last_messages_are_read_without_a_look_at_all_that_stands_with_them(
         assert [record.message for record in store.get_records(last=3)] == [{"kept": 60}, {"gone": 60}, None]
 
 
-def test_each_of_many_that_are_taken_back_one_by_one_costs_the_same(tmp_path):
+def test_each_of_many_that_are_retracted_one_by_one_costs_the_same(tmp_path):
     """Also of those that stand together, as a load or one append leaves them: the hundredth looked at the ninety-nine before it again."""
 
     def calls_of_a_retraction(store: ConversationStore) -> int:
@@ -649,8 +650,8 @@ def test_each_of_many_that_are_taken_back_one_by_one_costs_the_same(tmp_path):
         assert store.get_messages(last=3) == [{"n": n} for n in range(7, 10)]
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_what_is_left_out_of_a_stretch_is_what_is_taken_back(seed):
+@for_each("seed", range(30))
+def test_what_is_left_out_of_a_stretch_is_what_is_retracted(seed):
     """Whoever decodes a stretch together leaves out the same records as whoever asks of each, wherever the ranges begin and end."""
     chance = random.Random(seed)
     taken_back = TakenBack()
@@ -664,7 +665,7 @@ def test_what_is_left_out_of_a_stretch_is_what_is_taken_back(seed):
         assert numbers == left
 
 
-def test_what_is_taken_back_before_the_first_that_is_asked_for_is_not_forgotten(store):
+def test_what_is_retracted_before_the_first_that_is_asked_for_is_not_forgotten(store):
     """The mutant: what a reader of the end was told of retractions was kept as all that there are."""
     store.retract()
     for _ in range(4):

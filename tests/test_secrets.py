@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.importing.helpers import imported, line, notebook, use_notebooks
+from tests.kit.trees import bytes_below
 from transcript_store import ConversationLibrary, ConversationStore, FileStore, snapshot_of, verify
 from transcript_store.importing import import_conversations
 from transcript_store.redaction import SecretRedactor
@@ -17,10 +18,6 @@ from transcript_store.secrets import find_secrets, find_secrets_in_snapshots, fo
 TOKEN = "ghp_" + "Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4zAb3d"
 CLEAN = [{"role": "user", "content": "Where does the zebra sleep?"}]
 SAID = [{"role": "user", "content": f"Use {TOKEN}."}]
-
-
-def bytes_below(folder: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
 def parts(found: Any) -> list[tuple[str, str, int | None, dict[str, int]]]:
@@ -102,7 +99,7 @@ def test_what_cannot_be_done_is_named_and_the_rest_is_done(tmp_path: Path) -> No
     assert [Path(one.directory).name for one in forget_secrets(tmp_path) if one.reason is None] == ["live"]
 
 
-def test_a_fork_of_what_was_imported_is_found_and_the_import_goes_on(
+def test_a_fork_of_what_was_imported_is_found_and_the_import_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Forgotten in both; then the source is compared as if it had been imported without its secrets, which never come back."""

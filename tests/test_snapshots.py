@@ -24,6 +24,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.kit.cases import for_each
 from tests.kit.vectors import VECTORS
 from transcript_store import (
     CorruptSnapshotError,
@@ -82,7 +83,7 @@ def test_the_vectors_are_there() -> None:
     assert len(ALL) == 11
 
 
-@pytest.mark.parametrize("name", ALL)
+@for_each("name", ALL)
 def test_what_go_was_given_becomes_what_go_loaded(name: str) -> None:
     """Read from the input, a vector has the value that the Go library loads, tools' parameters apart, which Go changes."""
     ours = json.loads(Snapshot.from_json((VECTORS / name / "input.json").read_bytes()).to_json())
@@ -92,7 +93,7 @@ def test_what_go_was_given_becomes_what_go_loaded(name: str) -> None:
     assert ours == theirs
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name[:2] not in ("06", "09", "10", "13", "14")])
+@for_each("name", [name for name in ALL if name[:2] not in ("06", "09", "10", "13", "14")])
 def test_our_bytes_are_those_of_go(name: str) -> None:
     """Indentation, order, escapes and what is left out: byte for byte, and from Go's own file too."""
     (theirs,) = (VECTORS / name / "store").glob("*.json")
@@ -118,8 +119,8 @@ def test_but_for_the_parameters_of_tools_they_are_too() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "is_good"), [(case["in"], case["ok"]) for case in json.loads((VECTORS / "validate_id.json").read_text())]
+@for_each(
+    "text, is_good", [(case["in"], case["ok"]) for case in json.loads((VECTORS / "validate_id.json").read_text())]
 )
 def test_an_id_is_what_go_takes_for_one(text: str, is_good: bool) -> None:
     """Good and bad ids are those of the Go library, and an error shows at most 32 characters."""
@@ -196,10 +197,9 @@ def test_null_stays_null() -> None:
     assert snapshot(messages=None).messages_json == b"null"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "bad",
     [b"", b"{}", b'"text"', b"1", b"[", b"[1,]", b"[01]", b"[NaN]", b"[1]x", b"\xef\xbb\xbf[]", b'["\xff"]', b'["\n"]', b'["\xed\xa0\x80"]', b"[" * 100_000, b"[" * 502 + b"]" * 502],
-    ids=lambda bad: repr(bad[:12]),
 )  # fmt: skip
 def test_what_is_not_an_array_of_json_is_refused(bad: bytes) -> None:
     """A text that is cut, not JSON, not UTF-8, or too deep is refused when a snapshot is made, and when one is read."""
@@ -221,9 +221,7 @@ def test_the_limit_of_nesting_is_a_limit() -> None:
     assert Snapshot.from_json(one.to_json()) == one
 
 
-@pytest.mark.parametrize(
-    "bad", [[{1: "a"}], [(1, 2)], [float("nan")], [float("inf")], ["\ud800"], [b"x"], [{"a": {1}}], [object()]]
-)
+@for_each("bad", [[{1: "a"}], [(1, 2)], [float("nan")], [float("inf")], ["\ud800"], [b"x"], [{"a": {1}}], [object()]])
 def test_values_that_would_come_back_changed_are_refused(bad: list[Any]) -> None:
     """A tuple, a key that is no text, NaN, half a character: refused, with nothing stored. The error says which message."""
     with pytest.raises(InvalidMessageError) as refused:
@@ -265,7 +263,7 @@ def test_what_nests_too_deeply_is_refused(depth: int) -> None:
             read_summary(text)
 
 
-@pytest.mark.parametrize("bad", [None, "[]", 7, [1]])
+@for_each("bad", [None, "[]", 7, [1]])
 def test_messages_json_is_bytes(bad: Any) -> None:
     """A text, or a list, is refused with its type."""
     with pytest.raises(InvalidMessageError, match="must be bytes"):
@@ -352,7 +350,7 @@ def test_members_that_are_not_known_are_left_out() -> None:
     assert b"sk-secret" not in Snapshot.from_json(form(api_key="sk-secret", token={"a": "sk-secret"})).to_json()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "bad",
     [
         b"", b"null", b"[]", b"garbage", b"{", form()[:-1], b"\xff" + form(), form() + b"x",
@@ -362,7 +360,6 @@ def test_members_that_are_not_known_are_left_out() -> None:
         form(version="1"), form(version=1.0), form(version=True), form(version=-1), form(messages={}), form(messages="x"),
         form(model="\ud800"),
     ],
-    ids=lambda bad: repr(bad[:60]),
 )  # fmt: skip
 def test_anything_but_a_snapshot_is_corrupt(bad: bytes) -> None:
     """Garbage, a cut file, a member of another type: an error with a kind, and never half a snapshot."""
@@ -403,11 +400,10 @@ def test_the_quick_way_to_encode_gives_what_the_slow_one_does(value: Any) -> Non
     assert verbatim.decode(quick) == value
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [(1,), [_Pair(1, 2)], uuid.UUID(ID), [datetime.now(UTC)], {1: 2}, [float("nan")], [float("-inf")], "\ud800",
      b"x", orjson.Fragment(b"{}"), {1, 2}, [_Kind.ONE], ToolSnapshot("t")],
-    ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_what_would_come_back_changed_is_refused(value: Any) -> None:
     """Though ``orjson`` would write most of it."""
@@ -446,7 +442,7 @@ def test_one_look_sees_what_several_would(pairs: list[tuple[str, Any]], indent: 
     assert verbatim.compact_length(elements) == len(compact)
 
 
-@pytest.mark.parametrize("bad", [{}, "text", 7, True])
+@for_each("bad", [{}, "text", 7, True])
 def test_a_listing_leaves_out_what_has_no_messages(bad: Any) -> None:
     """Neither an array nor null: what load() refuses is not worth listing."""
     with pytest.raises(CorruptSnapshotError):
@@ -471,7 +467,7 @@ def test_texts_are_texts(field: str) -> None:
         assert caught.value.field == field
 
 
-@pytest.mark.parametrize(
+@for_each(
     "fields",
     [
         {"metadata": {"a": 1}},
@@ -535,8 +531,8 @@ def test_a_snapshot_is_a_value() -> None:
 # ---- time -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "normal"),
+@for_each(
+    "text, normal",
     [
         ("2026-03-31T12:00:00.123456789Z", "2026-03-31T12:00:00.123456789Z"),
         ("2026-03-31T14:00:00.120000000+02:00", "2026-03-31T14:00:00.12+02:00"),
@@ -553,7 +549,7 @@ def test_times_are_written_as_go_writes_them(text: str, normal: str) -> None:
     assert snapshot(created_at=text).created_at == normal
 
 
-@pytest.mark.parametrize(
+@for_each(
     "bad",
     [
         "",

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.cases import for_each
 from tests.kit.vectors import VECTORS
 from transcript_store import (
     ConversationStore,
@@ -101,7 +102,7 @@ def test_a_conversation_takes_them_as_objects_and_gives_them_back() -> None:
     copy.close()
 
 
-@pytest.mark.parametrize("parameters", [1, "true", [], [True], 0.5])
+@for_each("parameters", [1, "true", [], [True], 0.5])
 def test_nothing_else_is_a_schema(parameters: Any) -> None:
     """What is neither an object nor a bool stays refused, given and read."""
     with pytest.raises(InvalidMetadataError, match="dict or a bool"):
@@ -159,7 +160,7 @@ def test_what_go_cannot_read_is_written_in_an_equal_form(given: Any, equal: Any,
         assert (conversation.get_metadata().tools or [])[0]["parameters"] == given
 
 
-@pytest.mark.parametrize(
+@for_each(
     "given",
     [
         {"default": NULLABLE, "enum": [NULLABLE], "const": {"minLength": 1.0}, "examples": [NULLABLE]},
@@ -171,7 +172,6 @@ def test_what_go_cannot_read_is_written_in_an_equal_form(given: Any, equal: Any,
         {"type": ["string", "null"], "anyOf": [], "allOf": {}},
         {"minLength": 1.5, "maxLength": "1"},
     ],
-    ids=lambda value: json.dumps(value)[:40],
 )
 def test_all_else_is_kept_as_it_was_given(given: dict[str, Any]) -> None:
     """What looks like a schema in data, what no dialect knows, what has no equal form: to the last member, in its order."""
@@ -248,7 +248,7 @@ def tool_of(schema: str) -> ToolSnapshot | None:
         return None
 
 
-@pytest.mark.parametrize("keyword", GO["reads"])
+@for_each("keyword", GO["reads"])
 def test_what_go_reads_of_each_keyword(keyword: str) -> None:
     """With each kind of value: what it reads is never warned of, and whatever it does not is warned of or written otherwise."""
     mended = 0
@@ -266,7 +266,7 @@ def test_what_go_reads_of_each_keyword(keyword: str) -> None:
     assert mended < 4
 
 
-@pytest.mark.parametrize("row", GO["whole"], ids=lambda row: row["in"][:40])
+@for_each("row", GO["whole"])
 def test_what_go_reads_of_whole_schemas(row: dict[str, Any]) -> None:
     """Names in any case, keys that need escapes, schemas in schemas; and what it wrote of them is read here."""
     tool = tool_of(row["in"])

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.kit.interruption import every_line
+from tests.kit.meanwhile import library_on
 from transcript_store import (
     ConversationLibrary,
     ConversationLockedError,
@@ -33,10 +34,6 @@ ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
 OTHER_ID = "11111111-2222-4333-8444-555555555555"
 NOBODY = "00000000-0000-4000-8000-000000000000"
 SAID = [{"role": "user", "content": "Hello"}]
-
-
-def library_on(disk: SimulatedFileSystem) -> ConversationLibrary:
-    return ConversationLibrary("/chats", file_system=disk)
 
 
 def a_library() -> SimulatedFileSystem:
@@ -87,6 +84,7 @@ def insist_on_whole_conversations(disk: SimulatedFileSystem, counts: set[int], w
             assert store.get_messages() == SAID * (3 if summary.id == OTHER_ID else 1), where
 
 
+@pytest.mark.sampled(every=2)
 @CREATES
 def test_what_a_killed_create_left_is_swept_by_the_next_change(make: Callable[[ConversationLibrary], object]) -> None:
     """P4: killed at every call, a create or a fork leaves a whole conversation or nothing, once something else is changed."""
@@ -185,6 +183,7 @@ def test_a_sweep_that_meets_who_tries_again() -> None:
     assert outcomes == {"made", "locked"}
 
 
+@pytest.mark.sampled(every=2)
 @CREATES
 def test_what_a_create_left_that_the_disk_refused_is_swept_by_the_next_change(
     make: Callable[[ConversationLibrary], object],
@@ -267,7 +266,7 @@ def test_ctrl_c_at_any_line_leaves_no_lock_and_no_half(
 
 
 @pytest.mark.parametrize("what", ["a message", "a folder", "a link"])
-def test_what_is_not_half_a_conversation_is_left_alone(tmp_path: Path, what: str) -> None:
+def test_what_is_not_half_a_conversation_is_left_unchanged(tmp_path: Path, what: str) -> None:
     """P13, P16: a note speaks of a folder; what is not ours in it, or in its place, is not touched."""
     library = ConversationLibrary(tmp_path / "chats")
     create(library)

@@ -65,6 +65,7 @@ async def test_cancelled_before_it_called(tmp_path):
         assert (await conversation.get_records())[0].extra == {"event": "cancelled"}
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("ticks", range(12))
 async def test_cancelled_at_any_await(ticks):
     """P22: two tasks append turn by turn, and are cancelled after any number of steps of the event loop. What a task called is

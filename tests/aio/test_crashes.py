@@ -70,6 +70,7 @@ class Life:
             assert ns == list(range(len(ns)))
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_power_fails_at_any_call(backend, quiet, record_property):
     """P1: what a task was told is there. P3: a call's messages are there together or not at all, though batches of many calls are

@@ -1,4 +1,4 @@
-"""A PostgreSQL of the tests' own, started when the first test asks for it."""
+"""The backends that many tests use: simulated ones, and a PostgreSQL that starts when the first test asks for it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kit.postgres import PostgresServer, programs
+from transcript_store.testing import SimulatedBackend, SimulatedObjectStore
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +17,10 @@ def postgres() -> Iterator[PostgresServer]:
         pytest.skip("needs PostgreSQL: apt-get install postgresql")
     with PostgresServer() as server:
         yield server
+
+
+@pytest.fixture(params=[SimulatedBackend, SimulatedObjectStore])
+def backend(request: pytest.FixtureRequest) -> SimulatedBackend:
+    """A new simulated backend: one that keeps each slot, and one that packs them."""
+    made: SimulatedBackend = request.param()
+    return made

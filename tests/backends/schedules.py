@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from greenlet import greenlet
 
-from transcript_store import ConversationLibrary
+from transcript_store import ConversationLibrary, ConversationStore
 from transcript_store.backends import BackendConversation, BackendError, ConversationTakenOverError
 from transcript_store.testing import BackendRequest, Fate, SimulatedBackend, SimulatedFileSystem, SimulatedStop
 
@@ -135,7 +135,7 @@ class World:
                 raise LossError(f"R6: the outcome of {text} is told as {store.outcome(error)}")
 
 
-def texts(conversation: BackendConversation) -> list[str]:
+def texts(conversation: BackendConversation | ConversationStore) -> list[str]:
     return [message["text"] for message in conversation.get_messages()]
 
 

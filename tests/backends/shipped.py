@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+from tests.kit.messages import user_message
 from transcript_store import ConversationLibrary, ConversationStore, TranscriptStoreError
 from transcript_store.backends import Shipped, restore, ship
 from transcript_store.testing import BackendRequest, Fate, SimulatedBackend, SimulatedFileSystem, SimulatedStop
@@ -17,10 +18,6 @@ WAITS = (0.05, 0.1)
 SEEDS = count(1)
 
 
-def said(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
 def library_on(disk: SimulatedFileSystem, key: bytes | None = None) -> ConversationLibrary:
     return ConversationLibrary(LIBRARY, file_system=disk, encryption_key=key)
 
@@ -28,7 +25,7 @@ def library_on(disk: SimulatedFileSystem, key: bytes | None = None) -> Conversat
 def begun(disk: SimulatedFileSystem, key: bytes | None = None) -> ConversationStore:
     """A conversation that began with two messages, of which the library knows a title."""
     return library_on(disk, key).create(
-        id=ID, provider="claude", labels={"title": "A ship"}, messages=[said("first"), said("second")]
+        id=ID, provider="claude", labels={"title": "A ship"}, messages=[user_message("first"), user_message("second")]
     )
 
 
@@ -36,14 +33,14 @@ def with_a_history(key: bytes | None = None) -> SimulatedFileSystem:
     """Two earlier generations, of which one was deleted; a batch, a retraction, a change of the metadata; closed."""
     disk = SimulatedFileSystem()
     with begun(disk, key) as conversation:
-        conversation.append_message(said("third"))
-        conversation.replace_transcript([said(f"summary {number}") for number in range(3)])
-        conversation.append_messages([said("a"), said("b")])
-        conversation.replace_transcript([said("again")], features=["retract"])
-        conversation.append_message(said("taken back"))
+        conversation.append_message(user_message("third"))
+        conversation.replace_transcript([user_message(f"summary {number}") for number in range(3)])
+        conversation.append_messages([user_message("a"), user_message("b")])
+        conversation.replace_transcript([user_message("again")], features=["retract"])
+        conversation.append_message(user_message("taken back"))
         conversation.retract()
         conversation.update_metadata(model="second", labels={"title": "A longer one"})
-        conversation.append_message(said("last"))
+        conversation.append_message(user_message("last"))
         conversation.delete_generation(1)
     return disk.copy()
 
@@ -110,15 +107,17 @@ def tried(call: Callable[..., object], *arguments: Any, **options: Any) -> BaseE
 def history(disk: SimulatedFileSystem, key: bytes | None, at_each: Callable[[], object]) -> None:
     """Appends, replaces and changes of the metadata, with a look at the closed folder after each."""
     steps: list[Callable[[ConversationStore], object]] = [
-        lambda conversation: conversation.append_message(said("third")),
-        lambda conversation: conversation.append_messages([said("a"), said("b")]),
+        lambda conversation: conversation.append_message(user_message("third")),
+        lambda conversation: conversation.append_messages([user_message("a"), user_message("b")]),
         lambda conversation: conversation.update_metadata(labels={"title": "A longer one"}),
-        lambda conversation: conversation.replace_transcript([said(f"summary {number}") for number in range(3)]),
-        lambda conversation: conversation.append_message(said("behind it")),
-        lambda conversation: conversation.replace_transcript([said("again")], features=["retract"]),
-        lambda conversation: conversation.append_message(said("taken back")),
+        lambda conversation: conversation.replace_transcript(
+            [user_message(f"summary {number}") for number in range(3)]
+        ),
+        lambda conversation: conversation.append_message(user_message("behind it")),
+        lambda conversation: conversation.replace_transcript([user_message("again")], features=["retract"]),
+        lambda conversation: conversation.append_message(user_message("taken back")),
         lambda conversation: conversation.retract(),
-        lambda conversation: conversation.append_message(said("last")),
+        lambda conversation: conversation.append_message(user_message("last")),
     ]
     begun(disk, key).close()
     at_each()

@@ -19,7 +19,7 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
-from tests.backends.telling import placed
+from tests.backends.judging import placed
 from transcript_store.backends import BackendConversation, BackendError, ConversationTakenOverError, ObjectStoreBackend
 
 

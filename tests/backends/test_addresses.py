@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.conftest import cli
 from tests.cli.helpers import Cli
+from tests.kit.cases import for_each
 from transcript_store import ConversationLibrary, ConversationStore, FileStore, verify
 from transcript_store.backends import BackendError, open_backend
 from transcript_store.cli._shared.names import printable_name
@@ -31,7 +32,7 @@ TORN = [
 ]
 
 
-@pytest.mark.parametrize("address", TORN)
+@for_each("address", TORN)
 def test_no_part_of_a_password_with_signs_is_told(address: str) -> None:
     """Q4, B1: whatever stands in it unescaped, neither the user nor a piece of the password is in the name of a place, or in an error."""
     told = [printable_name(address), without_credentials(f"refused: {address} [1]")]
@@ -59,7 +60,7 @@ def test_an_address_that_can_be_told_is_told() -> None:
 
 
 @pytest.mark.parametrize("address", ["postgresql://ada:s3/cret@host/db", "postgresql://ada:s3cret@host:port/db"])
-def test_an_address_that_libpq_would_take_apart_elsewhere_is_refused_with_the_way_out(address: str) -> None:
+def test_an_address_that_libpq_would_take_apart_elsewhere_is_refused_with_the_hint(address: str) -> None:
     """It would look for a host called ``ada`` for half a minute, and say that nobody answers."""
     with pytest.raises(ValueError, match="%2F"):
         open_backend(address)
@@ -87,7 +88,7 @@ def test_an_address_is_no_path(
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_place_is_no_folder() -> None:
+def test_a_backend_is_no_folder() -> None:
     """A store of a place comes from its library, and the error says so."""
     with pytest.raises(TypeError, match=r"ConversationLibrary\(backend\)"):
         ConversationStore(SimulatedBackend())  # type: ignore[arg-type]
@@ -169,7 +170,7 @@ def test_the_beginning_of_an_id_in_an_address_is_told_how_to_be_given(cli: Cli) 
     assert "a word of its own: postgresql://host/db 0b8f" in err
 
 
-def test_an_error_of_a_place_names_no_errno_of_this_machine() -> None:
+def test_an_error_of_a_backend_names_no_errno_of_this_machine() -> None:
     """``[EIO]`` made people look at their disk."""
     error = BackendError(
         path="postgresql://host/db", doing="list", reason="the server did not answer", outcome="not stored"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from transcript_store import ConversationLibrary, ConversationStore, TranscriptStoreError, snapshot_of
-from transcript_store.testing import SimulatedBackend, SimulatedFileSystem, SimulatedObjectStore
+from transcript_store.testing import SimulatedBackend, SimulatedFileSystem
 
 ID = "6f1c2c0e-53cb-4d7e-8a5f-0a3a1c7d9e21"
 
@@ -30,11 +30,11 @@ class StillMachine(SimulatedFileSystem):
 class Twins:
     """One conversation in a folder, and one on a place."""
 
-    def __init__(self, place: SimulatedBackend, **options: Any) -> None:
+    def __init__(self, backend: SimulatedBackend, **options: Any) -> None:
         self.machines = StillMachine(), StillMachine()
         self.libraries = (
             ConversationLibrary("/library", file_system=self.machines[0]),
-            ConversationLibrary(place, file_system=self.machines[1]),
+            ConversationLibrary(backend, file_system=self.machines[1]),
         )
         self._options = {"take_over": True, **options}
         self.stores: list[ConversationStore] = []
@@ -86,12 +86,6 @@ def everything(store: ConversationStore) -> Any:
     )
 
 
-@pytest.fixture(params=[SimulatedBackend, SimulatedObjectStore])
-def place(request: pytest.FixtureRequest) -> SimulatedBackend:
-    made: SimulatedBackend = request.param()
-    return made
-
-
 def said(random: Random) -> dict[str, Any]:
     return {
         "role": random.choice(["user", "assistant"]),
@@ -136,10 +130,10 @@ def steps(random: Random) -> Iterator[Callable[[ConversationStore], Any]]:
 @pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("options", [{}, {"cache_bytes": 0}, {"hold_lock": False}])
-def test_what_is_done_comes_to_the_same(place: SimulatedBackend, seed: int, options: dict[str, Any]):
+def test_what_is_done_comes_to_the_same(backend: SimulatedBackend, seed: int, options: dict[str, Any]):
     """R2, R7, and what ``ConversationStore`` says of each call: on a place as in a folder."""
     random = Random(seed)
-    twins = Twins(place, **options)
+    twins = Twins(backend, **options)
     twins.create(provider="claude", features=["retract"], messages=[said(random) for _ in range(seed)])
     with ExitStack() as stack:
         stack.callback(twins.close)
@@ -156,9 +150,9 @@ def test_what_is_done_comes_to_the_same(place: SimulatedBackend, seed: int, opti
 
 
 @pytest.mark.parametrize("through_seq", [None, 0, 3, 99])
-def test_a_fork_is_the_same_wherever_it_is_made(place: SimulatedBackend, through_seq: int | None):
+def test_a_fork_is_the_same_wherever_it_is_made(backend: SimulatedBackend, through_seq: int | None):
     """From a folder and from a place, into a folder and into a place: the records are the same bytes, and the origin is told."""
-    twins = Twins(place)
+    twins = Twins(backend)
     twins.create(messages=[{"n": n} for n in range(5)], labels={"title": "t"})
     twins.close()
     forks = []
@@ -177,9 +171,9 @@ def test_a_fork_is_the_same_wherever_it_is_made(place: SimulatedBackend, through
     assert len(forks) == (0 if through_seq == 99 else 4)
 
 
-def test_a_list_is_the_same(place: SimulatedBackend):
+def test_a_list_is_the_same(backend: SimulatedBackend):
     """R11: the newest first, page by page, with what was left at the close; what was deleted is not in it."""
-    twins = Twins(place)
+    twins = Twins(backend)
     for n in range(7):
         for machine in twins.machines:
             machine.clock_us += 1_000_000

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends.shipped import said
 from tests.cli.conftest import a_cache_of_its_own, cli
 from tests.cli.helpers import Cli, damage
+from tests.kit.messages import user_message
 from transcript_store import ConversationLibrary, ConversationStore
 from transcript_store.cli._shared.health import StatusFile
 from transcript_store.cli._shared.names import printable_name
@@ -32,7 +32,7 @@ def library(tmp_path: Path) -> ConversationLibrary:
     for number in range(3):
         made.create(
             labels={"title": f"number {number}", "cwd": f"/Users/ada/{'web' if number else 'data'}"},
-            messages=[said(f"a question {number}")],
+            messages=[user_message(f"a question {number}")],
         ).close()
     return made
 
@@ -62,7 +62,7 @@ def test_a_copy_again_and_back(cli: Cli, library: ConversationLibrary, tmp_path:
         True,
     )
     with library[library.list()[0].id or ""] as conversation:
-        conversation.append_message(said("more"))
+        conversation.append_message(user_message("more"))
     code, out, _ = cli("backup", library.directory, to)
     assert (code, out.count("1 record added"), "1 grew, 2 unchanged" in out) == (0, 1, True)
     assert "0 records copied" in cli("backup", library.directory, to).out
@@ -156,7 +156,7 @@ def test_two_machines_become_one(cli: Cli, library: ConversationLibrary, tmp_pat
     parted = library.list()[0].id or ""
     for directory, text in ((library.directory, "here"), (laptop, "there")):
         with ConversationLibrary(directory).open(parted) as conversation:
-            conversation.append_message(said(text))
+            conversation.append_message(user_message(text))
     code, out, _ = cli("restore", laptop, library.directory)
     assert (code, f"a copy, because {parted} went on otherwise there" in out) == (0, True)
     assert "1 of them as copies beside what went on otherwise" in out
@@ -262,7 +262,7 @@ def test_folders_with_names_of_their_own_keep_them(cli: Cli, tmp_path: Path, tar
     """An agent opens `agent/main`, and finds it again; a name that is taken by another conversation falls back to the id."""
     for name in ("main", "Ünicode name", "bad\nname"):
         with ConversationStore(tmp_path / "agent" / name) as conversation:
-            conversation.initialize(messages=[said(name)])
+            conversation.initialize(messages=[user_message(name)])
     to, back = str(tmp_path / target), tmp_path / "back"
     for _ in range(2):
         assert cli("backup", str(tmp_path / "agent"), to).code == 0
@@ -272,7 +272,7 @@ def test_folders_with_names_of_their_own_keep_them(cli: Cli, tmp_path: Path, tar
     assert files_in(back / "main") == files_in(tmp_path / "agent/main")
     other = tmp_path / "other"
     with ConversationStore(other / "main") as conversation:
-        conversation.initialize(messages=[said("another")])
+        conversation.initialize(messages=[user_message("another")])
         before = files_in(other / "main")
     assert cli("restore", to, str(other)).code == 0
     assert len([*other.iterdir()]) == 4

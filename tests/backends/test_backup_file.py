@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.backends.shipped import FOLDER, ID, KEY, LIBRARY, files_in, history, library_on, said, with_a_history
+from tests.backends.shipped import FOLDER, ID, KEY, LIBRARY, files_in, history, library_on, with_a_history
+from tests.kit.messages import user_message
 from transcript_store import (
     ConversationLibrary,
     ConversationLockedError,
@@ -81,7 +82,7 @@ def test_sealed_conversations_come_back_with_their_keys() -> None:
     brought_back(disk)
     assert files_in(disk, f"/back/{ID}") == files_in(disk, FOLDER)
     with library_on(disk, KEY).open(ID) as conversation:
-        conversation.append_message(said("more"))
+        conversation.append_message(user_message("more"))
     ConversationLibrary(LIBRARY, file_system=disk, encryption_key=bytes(32), retired_keys=[KEY]).rotate_key()
     backed_up(disk)
     brought_back(disk, to="/later")
@@ -91,20 +92,20 @@ def test_sealed_conversations_come_back_with_their_keys() -> None:
     assert report.key_is_missing
 
 
-def test_what_went_on_otherwise_is_in_it_beside_what_was() -> None:
+def test_what_continued_otherwise_is_in_it_beside_what_was() -> None:
     """The library was brought back to an earlier moment, and went on: both histories are in the file, and come back as two."""
     disk = Disk()
-    with library_on(disk).create(id=ID, messages=[said("a")]):
+    with library_on(disk).create(id=ID, messages=[user_message("a")]):
         pass
     earlier = disk.copy()
     with library_on(disk).open(ID) as conversation:
-        conversation.append_message(said("b"))
+        conversation.append_message(user_message("b"))
     backed_up(disk)
     earlier.make_directory(earlier.open_directory("/"), "copies")
     earlier.write_file(FILE, disk.tree()[FILE] or b"")
     assert not any(report.is_changed for report in backed_up(earlier))  # all of it is in the file
     with library_on(earlier).open(ID) as conversation:
-        conversation.append_message(said("c"))
+        conversation.append_message(user_message("c"))
     backed_up(earlier)
     first, second = brought_back(earlier)
     assert (first.id, first.copy_of, second.copy_of) == (ID, None, ID)
@@ -120,12 +121,12 @@ def test_a_redacted_copy_names_its_original_and_changes_nothing_beside_it() -> N
     """It has an id of its own, the original's id and head; more of the original is more of the copy."""
     disk, secret = Disk(), "ghp_" + "a1B2" * 9
     with library_on(disk).create(
-        id=ID, messages=[said(f"token {secret}")], labels={"title": f"on {secret}"}
+        id=ID, messages=[user_message(f"token {secret}")], labels={"title": f"on {secret}"}
     ) as original:
-        original.append_messages([said("one"), said(f"again {secret}")])
+        original.append_messages([user_message("one"), user_message(f"again {secret}")])
     (report,) = whole(backup_library(LIBRARY, "/public", redact=SecretRedactor(), file_system=disk))
     with library_on(disk).open(ID) as original:
-        original.append_message(said("two"))
+        original.append_message(user_message("two"))
         head = original.head
     (again,) = whole(backup_library(LIBRARY, "/public", redact=SecretRedactor(), file_system=disk))
     assert (again.id, again.added_records) == (report.id, 1)
@@ -164,7 +165,7 @@ def test_a_sealed_file_shows_nothing_and_needs_its_key() -> None:
 def test_no_frame_can_be_left_out_moved_or_changed(key: bytes | None) -> None:
     """F3: what stands behind is refused to a writer, and told to a reader, who gets what stands before."""
     disk = with_a_history()
-    with library_on(disk).create(messages=[said("another")]):
+    with library_on(disk).create(messages=[user_message("another")]):
         pass
     backed_up(disk, key)
     data = disk.tree()[FILE] or b""
@@ -203,7 +204,7 @@ def test_a_stream_that_broke_is_told_and_what_is_whole_in_it_comes_back(tmp_path
     library = ConversationLibrary(tmp_path / "chats")
     counts = {}
     for number in range(3):
-        with library.create(messages=[said(f"{number} {each}") for each in range(number + 1)]) as conversation:
+        with library.create(messages=[user_message(f"{number} {each}") for each in range(number + 1)]) as conversation:
             counts[conversation.id] = number + 1
     stream = io.BytesIO()
     with BackupFile.to_stream(stream) as backup:
@@ -225,7 +226,7 @@ def test_a_stream_that_broke_is_told_and_what_is_whole_in_it_comes_back(tmp_path
 def test_a_file_that_lies_makes_no_damaged_conversation() -> None:
     """Its hashes are right, since who wrote it made them: what does not fit together is refused, gets no name, and stops no other."""
     disk, forged = with_a_history(), "11111111-1111-4111-8111-111111111111"
-    with library_on(disk).create(messages=[said("whole")]):
+    with library_on(disk).create(messages=[user_message("whole")]):
         pass
     lines = files_in(disk, FOLDER)
     with BackupFile(FILE, writes=True, file_system=disk) as backup:
@@ -267,9 +268,9 @@ def cut_at_every_call(key: bytes | None, every: int = 1) -> Iterator[tuple[Disk,
     disk = with_a_history()
     backed_up(disk, key)
     with library_on(disk).open(ID) as conversation:
-        conversation.replace_transcript([said("x" * 1500), said("y" * 1500)])
-        conversation.append_message(said("and on"))
-    with library_on(disk).create(messages=[said("another")]):
+        conversation.replace_transcript([user_message("x" * 1500), user_message("y" * 1500)])
+        conversation.append_message(user_message("and on"))
+    with library_on(disk).create(messages=[user_message("another")]):
         pass
     disk = disk.copy()
     number = 0
@@ -317,7 +318,7 @@ def judge(disk: Disk, left: Disk, key: bytes | None) -> None:
 
 @pytest.mark.parametrize("key", [None, pytest.param(KEY, marks=pytest.mark.long)], ids=["plain", "sealed"])
 @pytest.mark.usefixtures("short_pieces")
-def test_a_run_that_was_killed_anywhere_is_gone_on_with(key: bytes | None) -> None:
+def test_a_run_that_was_killed_anywhere_is_continued(key: bytes | None) -> None:
     """F1, F2: at each call, with the power cut or not."""
     count = 0
     for disk, left in cut_at_every_call(key, every=2 if key is None else 1):
@@ -330,7 +331,7 @@ def test_a_full_disk_ends_the_run_and_leaves_whole_frames() -> None:
     """No conversation is written behind a part of a frame; with space again the next run continues, and all of it comes back."""
     first = with_a_history()
     for number in range(2):
-        with library_on(first).create(messages=[said(f"another {number}")]):
+        with library_on(first).create(messages=[user_message(f"another {number}")]):
             pass
     refused: list[int | None] = []
     for number in range(1, 30):

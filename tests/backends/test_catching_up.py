@@ -14,22 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.backends.shipped import (
-    FOLDER,
-    ID,
-    KEY,
-    WAITS,
-    begun,
-    every_moment,
-    files_in,
-    library_on,
-    said,
-    shipped,
-    tried,
-)
+from tests.backends.shipped import FOLDER, ID, KEY, WAITS, begun, every_moment, files_in, library_on, shipped, tried
 from tests.crash import enumeration, model
 from tests.crash.operations import Case
 from tests.kit.machines import machine_of
+from tests.kit.messages import user_message
 from transcript_store import (
     ConversationExistsError,
     ConversationLibrary,
@@ -65,7 +54,7 @@ def brought_up(disk: Disk, place: SimulatedBackend, **options: bool) -> int:
 
 @pytest.mark.parametrize("new_place", [SimulatedBackend, SimulatedObjectStore])
 @KEYS
-def test_a_folder_of_any_moment_goes_on_to_the_byte(new_place: type[SimulatedBackend], key: bytes | None) -> None:
+def test_a_folder_of_any_moment_continues_to_the_byte(new_place: type[SimulatedBackend], key: bytes | None) -> None:
     """S5, S6, P1: every file is what a new folder has, also behind a power cut; and a second run finds nothing to do."""
     place = new_place()
     *moments, last = every_moment(place, key)
@@ -78,21 +67,21 @@ def test_a_folder_of_any_moment_goes_on_to_the_byte(new_place: type[SimulatedBac
         assert files_in(disk.worst_power_failure(), FOLDER) == whole
     assert counts == [3 + 4 + 4, 2 + 4 + 4, 4 + 4, 4 + 4, 1 + 4, 4, 3, 2, 1]
     with library_on(last, key).open(ID) as conversation:
-        conversation.append_message(said("here"))
+        conversation.append_message(user_message("here"))
     assert shipped(last, place).sent_records == 1
 
 
-def test_the_folder_that_was_shipped_goes_on_from_its_copy() -> None:
+def test_the_folder_that_was_shipped_continues_from_its_copy() -> None:
     """Shipped, gone on with on the place, and back into the folder it came from."""
     disk, place = Disk(), SimulatedBackend()
     begun(disk).close()
     shipped(disk, place)
     with ConversationLibrary(place, file_system=Disk(seed=7)).open(ID, take_over=True) as there:
-        there.append_message(said("there"))
+        there.append_message(user_message("there"))
         there.update_metadata(labels={"title": "given there"})
     assert brought_up(disk, place) == 1
     with library_on(disk).open(ID) as conversation:
-        assert conversation.get_messages()[-1] == said("there")
+        assert conversation.get_messages()[-1] == user_message("there")
         assert conversation.get_metadata().labels == {"title": "given there"}
 
 
@@ -109,7 +98,7 @@ def test_metadata_alone_may_be_behind() -> None:
     assert files_in(behind, FOLDER) == files_in(disk, FOLDER)
 
 
-def test_a_torn_tail_is_kept_and_the_folder_goes_on() -> None:
+def test_a_torn_tail_is_kept_and_the_folder_continues() -> None:
     """The end of a line that a crash cut off goes to quarantine, as by any load."""
     place = SimulatedBackend()
     behind, *_, last = every_moment(place, None)
@@ -131,7 +120,7 @@ def test_a_key_that_is_there_stays() -> None:
     assert brought_up(behind, place, with_key=True) == 11
     assert files_in(behind, FOLDER)["key.json"] == wrapped
     with library_on(behind, new_key).open(ID) as conversation:
-        assert conversation.get_messages()[-1] == said("last")
+        assert conversation.get_messages()[-1] == user_message("last")
 
 
 def test_a_folder_that_was_plain_gets_the_key_of_what_was_sealed_since() -> None:
@@ -142,12 +131,12 @@ def test_a_folder_that_was_plain_gets_the_key_of_what_was_sealed_since() -> None
     behind = disk.copy()
     with ConversationStore(FOLDER, encryption_key=KEY, file_system=disk) as conversation:
         conversation.seal(keep_plain=True)
-        conversation.append_message(said("sealed"))
+        conversation.append_message(user_message("sealed"))
     shipped(disk, place, with_key=True)
     brought_up(behind, place, with_key=True)
     assert files_in(behind, FOLDER) == files_in(disk, FOLDER)
     with library_on(behind, KEY).open(ID) as conversation:
-        assert conversation.get_messages()[-1] == said("sealed")
+        assert conversation.get_messages()[-1] == user_message("sealed")
 
 
 # ---- left alone ------------------------------------------------------------------------------------------------------------
@@ -155,7 +144,7 @@ def test_a_folder_that_was_plain_gets_the_key_of_what_was_sealed_since() -> None
 
 def appended(disk: Disk) -> None:
     with library_on(disk).open(ID) as conversation:
-        conversation.append_message(said("said here alone"))
+        conversation.append_message(user_message("said here alone"))
 
 
 def titled(disk: Disk) -> None:
@@ -165,7 +154,7 @@ def titled(disk: Disk) -> None:
 
 def replaced(disk: Disk) -> None:
     with library_on(disk).open(ID) as conversation:
-        conversation.replace_transcript([said("a summary of here alone")])
+        conversation.replace_transcript([user_message("a summary of here alone")])
 
 
 def damaged(disk: Disk) -> None:
@@ -184,7 +173,7 @@ def title_given_back(disk: Disk) -> None:
     ("moment", "part"),
     [*((moment, part) for moment in (0, 3, 4) for part in (appended, titled, replaced)), (0, damaged)],
 )
-def test_a_folder_that_went_on_by_itself_is_left_alone(moment: int, part: Callable[[Disk], None]) -> None:
+def test_a_folder_that_continued_by_itself_is_left_unchanged(moment: int, part: Callable[[Disk], None]) -> None:
     """S5: both heads are named, and no byte of it is changed."""
     place = SimulatedBackend()
     moments = every_moment(place, None)
@@ -216,14 +205,14 @@ def test_a_title_given_back_is_a_change() -> None:
     assert files_in(disk, FOLDER) == before
 
 
-def test_a_folder_with_a_writer_is_left_alone() -> None:
+def test_a_folder_with_a_writer_is_left_unchanged() -> None:
     """Whoever writes to the folder is not disturbed, and goes on; of a folder that lacks nothing, nothing is said."""
     place = SimulatedBackend()
     behind, *_, last = every_moment(place, None)
     with library_on(behind).open(ID) as conversation:
         with pytest.raises(ConversationLockedError):
             brought_up(behind.another_process(), place)
-        conversation.append_message(said("goes on"))
+        conversation.append_message(user_message("goes on"))
     with library_on(last).open(ID):
         assert brought_up(last.another_process(), place) == 0
 
@@ -278,9 +267,9 @@ def _ahead(change: Callable[[ConversationStore], object]) -> tuple[SimulatedBack
     """A place one commit ahead of a folder."""
     place, machine = SimulatedBackend(), Disk()
     with ConversationLibrary(place, file_system=machine).create(
-        id=model.ID, provider="claude", messages=[said("first"), said("second")]
+        id=model.ID, provider="claude", messages=[user_message("first"), user_message("second")]
     ) as conversation:
-        conversation.replace_transcript([said("summary"), said("of the two")])
+        conversation.replace_transcript([user_message("summary"), user_message("of the two")])
         disk = Disk(page_bytes=256, sector_bytes=64)
         restore(place, model.ID, model.DIRECTORY, file_system=disk)
         change(conversation)
@@ -288,11 +277,15 @@ def _ahead(change: Callable[[ConversationStore], object]) -> tuple[SimulatedBack
 
 
 def _one_ahead() -> SimulatedBackend:
-    return _ahead(lambda conversation: conversation.append_messages([said("x" * 300), said("y" * 300), said("z")]))[0]
+    return _ahead(
+        lambda conversation: conversation.append_messages(
+            [user_message("x" * 300), user_message("y" * 300), user_message("z")]
+        )
+    )[0]
 
 
 def _a_generation_ahead() -> SimulatedBackend:
-    return _ahead(lambda conversation: conversation.replace_transcript([said("shorter")]))[0]
+    return _ahead(lambda conversation: conversation.replace_transcript([user_message("shorter")]))[0]
 
 
 def behind() -> Disk:
@@ -307,24 +300,29 @@ def _replaced(conversation: ConversationStore) -> None:
     restore(_a_generation_ahead(), model.ID, model.DIRECTORY, file_system=machine_of(conversation))
 
 
-@pytest.mark.parametrize("step", [_replaced, pytest.param(_appended, marks=pytest.mark.long)])
-def test_a_folder_that_is_cut_off_is_as_it_was_or_up_to_date(step: Callable[[ConversationStore], None]) -> None:
+@pytest.mark.parametrize(
+    ("step", "every"),
+    [(_replaced, 5), *(pytest.param(step, 1, marks=pytest.mark.long) for step in (_replaced, _appended))],
+)
+def test_a_folder_that_is_cut_off_is_as_it_was_or_up_to_date(
+    step: Callable[[ConversationStore], None], every: int
+) -> None:
     """S6, P1, P2, P6, P7: a power cut before every sync, SIGKILL before every call, an error of every call; and it can be run again."""
     case = CatchingUp(behind, (step,))
-    assert enumeration.power_cuts(case, limit=8) > 10
-    assert enumeration.kills(case) > 20
-    assert enumeration.kills_then_power_cuts(case, limit=2) > 5
-    assert enumeration.errors(case, every=7) > 20
+    assert enumeration.power_cuts(case, limit=8 if every == 1 else 3) > 10
+    assert enumeration.kills(case, every=every) > 20 // every
+    assert enumeration.kills_then_power_cuts(case, limit=2, every=every) > 5 // every
+    assert enumeration.errors(case, every=7 * every) > 20 // every
 
 
-def cut_at_every_call(key: bytes | None) -> int:
-    """Two generations behind: killed at every call, and the power cut then; what is there opens, and the next run makes it whole."""
+def cut_at_calls(key: bytes | None, step: int = 1) -> int:
+    """Two generations behind: killed at every call, or at every ``step``-th, and the power cut then; what is there opens, and the next run makes it whole."""
     place = SimulatedBackend()
     first, *_, last = every_moment(place, key)
     whole, seen = files_in(last, FOLDER), set[str]()
     number = 0
     while True:
-        disk, number = first.copy(), number + 1
+        disk, number = first.copy(), number + step
         calls = iter(range(1, number))
 
         def on_call(_: FileSystemCall, calls: object = calls) -> None:
@@ -350,17 +348,21 @@ def cut_at_every_call(key: bytes | None) -> int:
             return len(seen)
 
 
-@pytest.mark.parametrize("key", [None, pytest.param(KEY, marks=pytest.mark.long)], ids=["plain", "sealed"])
-def test_a_run_that_was_killed_anywhere_is_gone_on_with(key: bytes | None) -> None:
+@pytest.mark.parametrize(
+    ("key", "step"),
+    [(None, 4), pytest.param(None, 1, marks=pytest.mark.long), pytest.param(KEY, 1, marks=pytest.mark.long)],
+    ids=["some", "plain", "sealed"],
+)
+def test_a_run_that_was_killed_anywhere_is_continued(key: bytes | None, step: int) -> None:
     """S6: each state is one that the conversation had: as it was, each generation at its end."""
-    assert cut_at_every_call(key) == 4
+    assert cut_at_calls(key, step) == 4
 
 
 def test_a_generation_that_is_not_kept_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """S6 left out: what ends is not in the archive."""
     monkeypatch.setattr(archive, "archive_live", lambda folder, live: None)
     with pytest.raises(AssertionError):
-        cut_at_every_call(None)
+        cut_at_calls(None)
 
 
 # ---- at random -------------------------------------------------------------------------------------------------------------
@@ -370,7 +372,7 @@ STEPS = st.lists(st.sampled_from(["append", "batch", "replace", "metadata", "shi
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS, is_sealed=st.booleans(), packs=st.booleans())
-def test_random_histories_go_on_from_any_copy(steps: list[str], is_sealed: bool, packs: bool) -> None:
+def test_random_histories_continue_from_any_copy(steps: list[str], is_sealed: bool, packs: bool) -> None:
     """A disk copied at any moment, shipped before or not, goes on to what is on the place in the end."""
     key = KEY if is_sealed else None
     disk, place = Disk(), SimulatedObjectStore() if packs else SimulatedBackend()
@@ -385,11 +387,11 @@ def test_random_histories_go_on_from_any_copy(steps: list[str], is_sealed: bool,
             continue
         with library_on(disk, key).open(ID) as conversation:
             if step == "append":
-                conversation.append_message(said(f"{number}"))
+                conversation.append_message(user_message(f"{number}"))
             elif step == "batch":
-                conversation.append_messages([said(f"{number}")] * 3)
+                conversation.append_messages([user_message(f"{number}")] * 3)
             elif step == "replace":
-                conversation.replace_transcript([said(f"summary {number}")])
+                conversation.replace_transcript([user_message(f"summary {number}")])
             else:
                 conversation.update_metadata(labels={"title": f"{number}"})
     shipped(disk, place, with_key=True)
@@ -409,13 +411,13 @@ def test_a_clock_that_is_ahead_of_the_one_that_ships_changes_nothing() -> None:
     disk, place, behind = Disk(), SimulatedBackend(), Disk(seed=7)
     disk.clock_us += 3_600_000_000
     with begun(disk) as conversation:
-        conversation.append_message(said("one"))
+        conversation.append_message(user_message("one"))
     disk.clock_us -= 3_600_000_000
     shipped(disk, place)
     restore(place, ID, FOLDER, file_system=behind)
     disk.clock_us += 3_600_000_000
     with library_on(disk).open(ID) as conversation:
-        conversation.append_message(said("two"))
+        conversation.append_message(user_message("two"))
     disk.clock_us -= 3_600_000_000
     shipped(disk, place)
     assert brought_up(behind, place) == 1

@@ -22,6 +22,7 @@ from tests.chat.dialects import DIALECTS
 from tests.chat.server import serving
 from tests.cli.conftest import a_cache_of_its_own, cli
 from tests.cli.helpers import COMMAND, Cli
+from tests.kit.cases import for_each
 from tests.kit.postgres import PASSWORD, USER, PostgresServer
 from transcript_store import ConversationLibrary, ConversationStore
 from transcript_store.backends import ObjectStoreBackend, PostgresBackend, open_backend
@@ -50,8 +51,8 @@ def begun(cli: Cli, place: str) -> str:
 # ---- names -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "library", "what"),
+@for_each(
+    "name, library, what",
     [
         (f"s3://bucket/agents/{ONE}", "s3://bucket/agents", ONE),
         ("s3://bucket/agents/last", "s3://bucket/agents", "last"),
@@ -105,7 +106,7 @@ def test_no_error_of_arguments_tells_the_password(cli: Cli, command: tuple[str, 
     assert "lovelace" not in out + err
 
 
-@pytest.mark.parametrize("url", ["ftp://host/x", "host/x", "", "postgresql://[::1/x", "//host"])
+@for_each("url", ["ftp://host/x", "host/x", "", "postgresql://[::1/x", "//host"])
 def test_what_is_no_address_is_refused(url: str) -> None:
     """The error says which schemes there are, and repeats nothing of what stands behind it."""
     with pytest.raises(ValueError, match=r"not a backend.s address") as told:
@@ -113,7 +114,7 @@ def test_what_is_no_address_is_refused(url: str) -> None:
     assert "host" not in str(told.value)
 
 
-def test_a_place_by_its_address() -> None:
+def test_a_backend_by_its_address() -> None:
     """The scheme says which engine it is. Nothing is asked for yet, and errors call it by its address without the secrets."""
     database = open_backend("postgresql://lovelace:s3cret@nowhere.invalid/agents?connect_timeout=1")
     assert isinstance(database, PostgresBackend)
@@ -418,7 +419,9 @@ def test_the_variable_names_the_library(cli: Cli, begun: str, tmp_path: Path, mo
     assert '{"n": 1}' in cli("show", "last", "--plain").out or '"n"' in cli("show", "last").out
 
 
-def test_a_chat_goes_on_there(cli: Cli, begun: str, a_cache_of_its_own: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chat_continues_there(
+    cli: Cli, begun: str, a_cache_of_its_own: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """P2, R1: the history of the place is sent, and the answer is on it before it is printed."""
     monkeypatch.setattr("transcript_store.search._index.UPDATE_SECONDS", 60.0)  # a busy machine is no event
     with serving() as server:
@@ -486,12 +489,12 @@ def resumed_elsewhere(tmp_path: Path, library: str, **more: str) -> None:
 
 
 @LONG
-def test_an_agent_goes_on_from_postgresql(postgres: PostgresServer, tmp_path: Path) -> None:
+def test_an_agent_continues_from_postgresql(postgres: PostgresServer, tmp_path: Path) -> None:
     resumed_elsewhere(tmp_path, postgres.schema())
 
 
 @LONG
-def test_an_agent_goes_on_from_an_object_store(tmp_path: Path) -> None:
+def test_an_agent_continues_from_an_object_store(tmp_path: Path) -> None:
     server = seaweedfs(tmp_path)
     try:
         resumed_elsewhere(

@@ -12,7 +12,7 @@ from transcript_store.testing import SimulatedBackend, SimulatedObjectStore, che
 
 
 @pytest.mark.parametrize("make_place", [SimulatedBackend, SimulatedObjectStore])
-def test_the_simulated_places_keep_the_contract(make_place: type[SimulatedBackend]):
+def test_the_simulated_backends_keep_the_contract(make_place: type[SimulatedBackend]):
     """E1 to E17."""
     place = make_place()
     check_backend(lambda: place)
@@ -242,7 +242,7 @@ class PutsTheKeyIntoASlot(SimulatedBackend):
         return super()._put_key(id, data, known)
 
 
-def test_a_place_need_not_know_labels():
+def test_a_backend_need_not_know_labels():
     """E14: then it says so."""
     place = HasNoLabels()
     check_backend(lambda: place)
@@ -295,7 +295,7 @@ def test_the_contract_objects(wrong: type[SimulatedBackend], rule: str):
     assert str(told.value).startswith(f"{rule},")
 
 
-def test_the_contract_is_given_what_opens_a_place():
+def test_the_contract_is_given_what_opens_a_backend():
     with pytest.raises(
         TypeError,
         match="open_backend must be a function that makes a new one each time, or a class, not a SimulatedBackend",

@@ -11,6 +11,7 @@ import json
 import pytest
 
 from tests.cli.conftest import a_cache_of_its_own, cli
+from tests.kit.cases import for_each
 from tests.kit.postgres import PostgresServer
 from transcript_store import ConversationLibrary
 from transcript_store.backends import BackendError, ObjectStoreBackend, PostgresBackend, examine, open_backend
@@ -72,8 +73,8 @@ def test_settings_and_rights_that_do_not_do(postgres: PostgresServer):
     assert "upgrade" in str(examine(open_backend(url)).checks)
 
 
-@pytest.mark.parametrize(
-    ("row", "name", "result"),
+@for_each(
+    "row, name, result",
     [
         (("12.1", 120001, False, "on", "on", "on", "", 0), "server", "failed"),
         (("15.1", 150001, True, "on", "on", "on", "", 0), "primary", "failed"),

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.backends.schedules import texts
 from transcript_store import (
     ConversationChangedError,
     ConversationExistsError,
@@ -45,24 +46,14 @@ from transcript_store.backends._claims import ClaimedLog
 from transcript_store.backends._mirror import Mirror
 from transcript_store.backends._slots import encoded
 from transcript_store.backends._storage import BackendWriter
-from transcript_store.testing import BackendRequest, Fate, SimulatedBackend, SimulatedFileSystem, SimulatedObjectStore
+from transcript_store.testing import BackendRequest, Fate, SimulatedBackend, SimulatedFileSystem
 
 ID = "6f1c2c0e-53cb-4d7e-8a5f-0a3a1c7d9e21"
 
 
-@pytest.fixture(params=[SimulatedBackend, SimulatedObjectStore])
-def place(request: pytest.FixtureRequest) -> SimulatedBackend:
-    made: SimulatedBackend = request.param()
-    return made
-
-
 @pytest.fixture
-def library(place: SimulatedBackend) -> ConversationLibrary:
-    return ConversationLibrary(place, file_system=SimulatedFileSystem())
-
-
-def texts(store: ConversationStore) -> list[Any]:
-    return [message["text"] for message in store.get_messages()]
+def library(backend: SimulatedBackend) -> ConversationLibrary:
+    return ConversationLibrary(backend, file_system=SimulatedFileSystem())
 
 
 def says(text: str) -> dict[str, str]:
@@ -74,10 +65,10 @@ def descriptors() -> set[str]:
     return {fd for fd in os.listdir("/proc/self/fd") if Path(f"/proc/self/fd/{fd}").exists()}
 
 
-def nobody_answers(place: SimulatedBackend, *first: Fate) -> None:
+def nobody_answers(backend: SimulatedBackend, *first: Fate) -> None:
     """The next requests that change something have these fates, and then nobody answers anything."""
     fates = list(first)
-    place.on_request = lambda request: fates.pop(0) if request.changes and fates else Fate.REFUSED
+    backend.on_request = lambda request: fates.pop(0) if request.changes and fates else Fate.REFUSED
 
 
 # ---- in turn ------------------------------------------------------------------------------------------------------------
@@ -112,7 +103,9 @@ def test_two_that_take_turns_see_each_other(library: ConversationLibrary):
 
 
 @pytest.mark.parametrize("is_bound", [False, True])
-def test_in_turns_whoever_was_faster_goes_first(place: SimulatedBackend, library: ConversationLibrary, is_bound: bool):
+def test_in_turns_whoever_was_faster_goes_first(
+    backend: SimulatedBackend, library: ConversationLibrary, is_bound: bool
+):
     """R5: between the look and the put of one, the other one claims and appends. With ``if_head`` that is told, else it goes behind it."""
     with library.create(id=ID, hold_lock=False) as one, library.open(ID, hold_lock=False) as two:
         one.append_message(says("first"))
@@ -120,10 +113,10 @@ def test_in_turns_whoever_was_faster_goes_first(place: SimulatedBackend, library
 
         def comes_between(request: BackendRequest) -> None:
             if request.call == "put":
-                place.on_request = None
+                backend.on_request = None
                 two.append_message(says("faster"))
 
-        place.on_request = comes_between
+        backend.on_request = comes_between
         if is_bound:
             with pytest.raises(ConversationChangedError):
                 one.append_message(says("slower"), if_head=head)
@@ -132,10 +125,10 @@ def test_in_turns_whoever_was_faster_goes_first(place: SimulatedBackend, library
         assert texts(one) == texts(two) == ["first", "faster", "slower"][: 2 if is_bound else 3]
 
 
-def test_there_is_one_or_it_is_begun(place: SimulatedBackend):
+def test_there_is_one_or_it_is_begun(backend: SimulatedBackend):
     """``load_or_initialize`` and ``exists``."""
     for is_new in (True, False):
-        with BackendConversation(place, ID, take_over=True) as store:
+        with BackendConversation(backend, ID, take_over=True) as store:
             assert store.exists() is not is_new
             assert store.load_or_initialize(messages=[says("one")]) is is_new
             assert store.exists()
@@ -144,7 +137,7 @@ def test_there_is_one_or_it_is_begun(place: SimulatedBackend):
                 store.initialize()
 
 
-def test_who_waits_gets_it_when_it_is_released(place: SimulatedBackend, library: ConversationLibrary):
+def test_who_waits_gets_it_when_it_is_released(backend: SimulatedBackend, library: ConversationLibrary):
     """``lock_timeout_seconds``: as long as the other one writes, and not a minute more."""
     first = library.create(id=ID)
     with pytest.raises(ConversationLockedError, match="take_over=True"):
@@ -155,11 +148,11 @@ def test_who_waits_gets_it_when_it_is_released(place: SimulatedBackend, library:
         nonlocal reads
         reads += request.call == "read"
         if reads == 4:
-            place.on_request = None
+            backend.on_request = None
             first.append_message(says("last word"))
             first.close()
 
-    place.on_request = on_request
+    backend.on_request = on_request
     with library.open(ID, lock_timeout_seconds=30) as second:
         assert texts(second) == ["last word"]
 
@@ -204,27 +197,28 @@ CHANGES: dict[str, tuple[Callable[[ConversationStore], object], Callable[[Conver
 }
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("fate", [Fate.LOST, Fate.LATE, Fate.REFUSED])
 @pytest.mark.parametrize("is_read_between", [True, False])
-def test_each_change_without_an_answer(place: SimulatedBackend, change: str, fate: Fate, is_read_between: bool):
+def test_each_change_without_an_answer(backend: SimulatedBackend, change: str, fate: Fate, is_read_between: bool):
     """R2, R6: whole or absent, what was known can be read meanwhile, and the next call that writes knows."""
     make, is_made = CHANGES[change]
-    library = ConversationLibrary(place, file_system=SimulatedFileSystem())
+    library = ConversationLibrary(backend, file_system=SimulatedFileSystem())
     with library.create(id=ID, messages=[says("one")]) as store:
         assert isinstance(store, BackendConversation)
-        nobody_answers(place, fate)
+        nobody_answers(backend, fate)
         with pytest.raises(BackendError) as told:
             make(store)
         assert (told.value.outcome, store.outcome(told.value)) == ("unknown", None)
         if is_read_between:
             assert texts(store) == ["one"]
             assert store.get_metadata().model is None
-        place.on_request = None
+        backend.on_request = None
         if fate is Fate.LATE and is_read_between:
             assert not is_made(store)  # a read looked, and nothing was there: it is for the next write to find out
-        while place.late:
-            place.land()
+        while backend.late:
+            backend.land()
         seen = is_made(store)
         store.update_metadata(system_prompt="p")
         assert store.outcome(told.value) is is_made(store) is (fate is not Fate.REFUSED)
@@ -235,15 +229,15 @@ def test_each_change_without_an_answer(place: SimulatedBackend, change: str, fat
     assert library.verify(ID).is_intact
 
 
-def test_a_claim_that_nobody_answered_is_not_taken_for_the_message(place: SimulatedBackend):
+def test_a_claim_that_nobody_answered_is_not_taken_for_the_message(backend: SimulatedBackend):
     """R6: the second append has to claim first, and that gets no answer. So its message is not stored, though the claim is.
 
     A random schedule of turns found it (seed 1894): the claim's outcome was told as that of the message.
     """
-    library = ConversationLibrary(place, file_system=SimulatedFileSystem())
+    library = ConversationLibrary(backend, file_system=SimulatedFileSystem())
     with library.create(id=ID) as store:
         assert isinstance(store, BackendConversation)
-        nobody_answers(place, Fate.REFUSED)
+        nobody_answers(backend, Fate.REFUSED)
         with pytest.raises(BackendError) as first:
             store.append_message(says("one"))
         answered = [True]
@@ -253,19 +247,19 @@ def test_a_claim_that_nobody_answered_is_not_taken_for_the_message(place: Simula
                 return Fate.LOST
             return Fate.DONE if answered and answered.pop() else Fate.REFUSED
 
-        place.on_request = only_the_look
+        backend.on_request = only_the_look
         with pytest.raises(BackendError) as second:
             store.append_message(says("two"))
         assert (first.value.outcome, second.value.outcome) == ("unknown", "not stored")
-        place.on_request = None
+        backend.on_request = None
         store.append_message(says("three"))
         assert (store.outcome(first.value), store.outcome(second.value)) == (False, None)
         assert texts(store) == ["three"]
 
 
-def test_threads_whose_batch_nobody_answered_are_all_told(place: SimulatedBackend):
+def test_threads_whose_batch_nobody_answered_are_all_told(backend: SimulatedBackend):
     """R5, R6: a batch of several threads is stored once, or not: no leader stores its own part again."""
-    library = ConversationLibrary(place, file_system=SimulatedFileSystem())
+    library = ConversationLibrary(backend, file_system=SimulatedFileSystem())
     with library.create(id=ID) as store:
         assert isinstance(store, BackendConversation)
         told: list[BackendError] = []
@@ -284,7 +278,7 @@ def test_threads_whose_batch_nobody_answered_are_all_told(place: SimulatedBacken
                 return Fate.DONE
             return Fate.LOST if request.changes else Fate.REFUSED
 
-        place.on_request = on_request
+        backend.on_request = on_request
         threads = [threading.Thread(target=append, args=(n,)) for n in range(5)]
         threads[0].start()
         is_first.wait(30)
@@ -293,7 +287,7 @@ def test_threads_whose_batch_nobody_answered_are_all_told(place: SimulatedBacken
         others_wait.set()
         for thread in threads:
             thread.join()
-        place.on_request = None
+        backend.on_request = None
         store.append_message(says("last"))
         assert sorted(set(texts(store))) == sorted(texts(store))
         for error in told:
@@ -305,10 +299,12 @@ def test_threads_whose_batch_nobody_answered_are_all_told(place: SimulatedBacken
 # ---- the mirror ----------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_of_it_has_a_name_on_the_disk(place: SimulatedBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_nothing_of_it_has_a_name_on_the_disk(
+    backend: SimulatedBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """What was fetched is in memory, or in a file without a name that nobody else may open. A close lets go of it."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    library = ConversationLibrary(place)
+    library = ConversationLibrary(backend)
     before = descriptors()
     with library.create(id=ID, messages=[says("x" * 100_000)]) as store:
         for n in range(5):
@@ -330,15 +326,15 @@ def test_nothing_of_it_has_a_name_on_the_disk(place: SimulatedBackend, tmp_path:
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_full_disk_here_does_not_lose_what_is_there(
-    place: SimulatedBackend, change: str, monkeypatch: pytest.MonkeyPatch
+    backend: SimulatedBackend, change: str, monkeypatch: pytest.MonkeyPatch
 ):
     """G2: the place has it, and the mirror refuses. The error says that the outcome is open, and the next call fetches everything anew."""
     make, is_made = CHANGES[change]
-    library = ConversationLibrary(place, file_system=SimulatedFileSystem())
+    library = ConversationLibrary(backend, file_system=SimulatedFileSystem())
     with library.create(id=ID, messages=[says("one")]) as store:
         assert isinstance(store, BackendConversation)
         is_put: list[bool] = []
-        place.on_request = lambda request: is_put.append(True) if request.call == "put" else None
+        backend.on_request = lambda request: is_put.append(True) if request.call == "put" else None
 
         def full(real: Callable[..., Any]) -> Callable[..., Any]:
             def call(*given: Any) -> Any:
@@ -387,36 +383,36 @@ def test_without_p1_a_deposed_writer_shows_what_is_not_stored(
             assert texts(here) == (["lost"] if is_left_out else [])
 
 
-def test_without_d6_a_late_message_breaks_the_next_one(place: SimulatedBackend, monkeypatch: pytest.MonkeyPatch):
+def test_without_d6_a_late_message_breaks_the_next_one(backend: SimulatedBackend, monkeypatch: pytest.MonkeyPatch):
     """A claim behind each unsure write. Without it, what lands between the look and the put stands where the next message was made for."""
     for is_left_out in (False, True):
         if is_left_out:
             monkeypatch.setattr(ClaimedLog, "is_held", property(lambda log: log.is_ours))
         one = f"{ID[:-1]}{int(is_left_out)}"
-        library = ConversationLibrary(place, file_system=SimulatedFileSystem())
+        library = ConversationLibrary(backend, file_system=SimulatedFileSystem())
         with library.create(id=one) as store:
-            nobody_answers(place, Fate.LATE)
+            nobody_answers(backend, Fate.LATE)
             with pytest.raises(BackendError):
                 store.append_message(says("one"))
 
             def lands(request: BackendRequest) -> None:
-                if request.call == "put" and place.late:
-                    place.land()
+                if request.call == "put" and backend.late:
+                    backend.land()
 
-            place.on_request = lands
+            backend.on_request = lands
             if is_left_out:
                 with pytest.raises(AssertionError, match="D6"):
                     store.append_message(says("two"))
             else:
                 store.append_message(says("two"))
                 assert texts(store) == ["one", "two"]
-            place.on_request = None
+            backend.on_request = None
 
 
 # ---- the door -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_library_on_a_place_is_a_library(place: SimulatedBackend, library: ConversationLibrary, tmp_path: Path):
+def test_a_library_on_a_backend_is_a_library(backend: SimulatedBackend, library: ConversationLibrary, tmp_path: Path):
     """``ConversationLibrary(place)``, its name, a group, a fork by the place, and that a path is as ever."""
     assert isinstance(library, ConversationLibrary)
     assert (library.directory, repr(library)) == ("simulated", "ConversationLibrary('simulated')")
@@ -433,11 +429,11 @@ def test_a_library_on_a_place_is_a_library(place: SimulatedBackend, library: Con
         ConversationLibrary(object())  # type: ignore[arg-type]
 
 
-def test_what_needs_a_folder_says_so(place: SimulatedBackend, library: ConversationLibrary):
+def test_what_needs_a_folder_says_so(backend: SimulatedBackend, library: ConversationLibrary):
     """Each names a way out, and nothing is changed."""
     with library.create(id=ID, messages=[says("one")]) as store:
         store.replace_transcript([says("two")])
-        before = place.names(ID)
+        before = backend.names(ID)
         calls: list[Callable[[], object]] = [
             lambda: store.delete_generation(0),
             lambda: library.delete_folder("x"),
@@ -453,7 +449,7 @@ def test_what_needs_a_folder_says_so(place: SimulatedBackend, library: Conversat
             assert str(pickle.loads(pickle.dumps(told.value))) == str(told.value)
         with pytest.raises(ValueError, match="live"):
             store.delete_generation(1)
-        assert place.names(ID) == before
+        assert backend.names(ID) == before
 
 
 def snapshots_in_memory(then: Callable[[], object] | None = None) -> BackendSnapshotStore:
@@ -518,7 +514,7 @@ def test_a_conversation_goes_only_behind_a_snapshot_that_was_acknowledged(
     assert (item.snapshot or "").replace("-", "") == head
 
 
-def test_a_conversation_that_goes_on_behind_its_snapshot_stays(library: ConversationLibrary):
+def test_a_conversation_that_continues_behind_its_snapshot_stays(library: ConversationLibrary):
     """R3, R4: somebody takes it over between the snapshot and the delete, and what is said then is lost nowhere."""
     with library.create(id=ID, messages=[says("one")]):
         pass
@@ -533,11 +529,11 @@ def test_a_conversation_that_goes_on_behind_its_snapshot_stays(library: Conversa
         assert store.get_messages() == [says("one"), says("late")]
 
 
-def test_a_sealed_conversation_is_not_pruned_into_a_snapshot_without_its_key(place: SimulatedBackend):
+def test_a_sealed_conversation_is_not_pruned_into_a_snapshot_without_its_key(backend: SimulatedBackend):
     """P17: what cannot be read cannot be kept, so it stays."""
     machine = SimulatedFileSystem()
-    library = ConversationLibrary(place, file_system=machine)
-    sealed = ConversationLibrary(place, encryption_key=bytes(32), file_system=machine)
+    library = ConversationLibrary(backend, file_system=machine)
+    sealed = ConversationLibrary(backend, encryption_key=bytes(32), file_system=machine)
     with sealed.create(id=ID, messages=[says("one")]):
         pass
     kept = snapshots_in_memory()
@@ -547,14 +543,14 @@ def test_a_sealed_conversation_is_not_pruned_into_a_snapshot_without_its_key(pla
     assert [found.message_count for found in kept.list()] == [1]
 
 
-def test_retention(place: SimulatedBackend, library: ConversationLibrary):
+def test_retention(backend: SimulatedBackend, library: ConversationLibrary):
     """What nobody wrote to goes, as the list has it and as it is when it is claimed; what is open, damaged or labelled otherwise stays."""
     ids = [f"{ID[:-1]}{n}" for n in range(6)]
     for n, one in enumerate(ids):
         with library.create(id=one, labels={"team": "a" if n else "b"}) as store:
             store.append_message(says("secret"))
     library.open(ids[4]).close()
-    place.set_object(ids[5], "s/2", place.object(ids[5], "s/2").replace(b"secret", b"public"))
+    backend.set_object(ids[5], "s/2", backend.object(ids[5], "s/2").replace(b"secret", b"public"))
     with library.create(id=ID[:-1] + "a", labels={"team": "a"}) as newer, library.open(ids[3]) as opened:
         rule: dict[str, Any] = {"older_than": newer.get_metadata().created_at, "labels": {"team": "a"}}
         dry = library.prune(**rule)
@@ -562,26 +558,26 @@ def test_retention(place: SimulatedBackend, library: ConversationLibrary):
 
         def comes_between(request: BackendRequest) -> None:
             if request.call == "summaries":
-                place.on_request = None
+                backend.on_request = None
                 with library.open(ids[2]) as late:
                     late.append_message(says("late"))
 
-        place.on_request = comes_between
+        backend.on_request = comes_between
         done = library.prune(**rule, dry_run=False)
         assert {item.id for item in done.pruned} == {ids[1], ids[4]}
         assert {item.id for item in done.skipped} == {ids[3], ids[5]}
         opened.append_message(says("goes on"))
     assert {summary.id for summary in library.list()} == {ids[0], ids[2], ids[3], ids[5], ID[:-1] + "a"}
-    assert not any(b"secret" in piece.data for piece in place.read(ids[1]))
+    assert not any(b"secret" in piece.data for piece in backend.read(ids[1]))
     with library.open(ids[2]) as store:
         assert texts(store) == ["secret", "late"]
 
 
-def test_damage_is_found_by_verify_and_refused_by_open(place: SimulatedBackend, library: ConversationLibrary):
+def test_damage_is_found_by_verify_and_refused_by_open(backend: SimulatedBackend, library: ConversationLibrary):
     """R7."""
     library.create(id=ID, messages=[says("one")]).close()
-    data = place.object(ID, "s/1")
-    place.set_object(ID, "s/1", data.replace(b"one", b"two"))
+    data = backend.object(ID, "s/1")
+    backend.set_object(ID, "s/1", data.replace(b"one", b"two"))
     (finding,) = library.verify(ID).findings
     assert finding.kind == "damaged-line"
     with pytest.raises(CorruptTranscriptError):
@@ -590,22 +586,22 @@ def test_damage_is_found_by_verify_and_refused_by_open(place: SimulatedBackend, 
         library.verify(ID[:-1] + "0")
 
 
-def test_a_summary_that_is_none_is_listed_as_damaged(place: SimulatedBackend, library: ConversationLibrary):
+def test_a_summary_that_is_none_is_listed_as_damaged(backend: SimulatedBackend, library: ConversationLibrary):
     """A list shows what anybody may have written there, and is not broken by it."""
     library.create(id=ID).close()
-    (summary,) = place.summaries()
+    (summary,) = backend.summaries()
     for data in (b"", b"[]", b"{}", b'{"metadata":[]}', b'{"metadata":{"labels":{"title":7}},"seq":"x"}', b"\xff"):
-        place.put_summary(summary._replace(data=data))
+        backend.put_summary(summary._replace(data=data))
         (shown,) = library.list()
         assert (shown.id, shown.title, shown.record_count) == (ID, None, None)
         assert (shown.damage is None) == data.startswith(b'{"metadata":{')
 
 
-def test_it_can_be_awaited(place: SimulatedBackend):
+def test_it_can_be_awaited(backend: SimulatedBackend):
     """``aio`` is the same door."""
 
     async def main() -> list[Any]:
-        library = AsyncConversationLibrary(place)
+        library = AsyncConversationLibrary(backend)
         async with await library.create(id=ID, messages=[says("one")]) as store:
             await store.append_message(says("two"))
         async with await library.open(ID, take_over=True) as store:
@@ -614,9 +610,9 @@ def test_it_can_be_awaited(place: SimulatedBackend):
     assert asyncio.run(main()) == ["one", "two"]
 
 
-def test_a_fork_of_the_process_has_to_open_it_anew(place: SimulatedBackend) -> None:
+def test_a_fork_of_the_process_has_to_open_it_anew(backend: SimulatedBackend) -> None:
     """What was fetched and claimed is the parent's, whose mirror the child does not touch."""
-    library = ConversationLibrary(place)
+    library = ConversationLibrary(backend)
     with library.create(id=ID, messages=[says("x" * 100_000)]) as store:
         child = os.fork()
         if child == 0:
@@ -630,35 +626,35 @@ def test_a_fork_of_the_process_has_to_open_it_anew(place: SimulatedBackend) -> N
         assert len(store.get_messages()) == 2
 
 
-def test_a_label_of_an_earlier_moment_prunes_nothing(place: SimulatedBackend, library: ConversationLibrary):
+def test_a_label_of_an_earlier_moment_prunes_nothing(backend: SimulatedBackend, library: ConversationLibrary):
     """The list lagged behind: it said ``temp`` of a conversation that had become one to keep, and that was deleted."""
     with library.create(id=ID, labels={"temp": "yes"}) as store:
         store.append_message(says("one"))
-    place.on_request = lambda request: Fate.REFUSED if request.call == "put_summary" else None
+    backend.on_request = lambda request: Fate.REFUSED if request.call == "put_summary" else None
     with library.open(ID) as store:
         store.update_metadata(replace_labels={"keep": "yes"})
-    place.on_request = None
+    backend.on_request = None
     assert library.prune(older_than=timedelta(0), labels={"temp": "yes"}, dry_run=False).pruned == ()
     assert len(library.prune(older_than=timedelta(0), labels={"keep": "yes"}, dry_run=False).pruned) <= 1
 
 
-def test_a_summary_that_comes_late_brings_nothing_back(place: SimulatedBackend, library: ConversationLibrary):
+def test_a_summary_that_comes_late_brings_nothing_back(backend: SimulatedBackend, library: ConversationLibrary):
     """The incident: a writer had released a conversation, somebody deleted it, and then the writer left its summary: title and labels."""
     store = library.create(id=ID, labels={"title": "Not for you"}, messages=[says("one")])
 
     def deleted_before(request: BackendRequest) -> Fate:
         if request.call == "put_summary":
-            place.on_request = None
+            backend.on_request = None
             library.delete(ID)
         return Fate.TWICE
 
-    place.on_request = deleted_before
+    backend.on_request = deleted_before
     store.close()
     assert library.list() == []
     with pytest.raises(ConversationNotFoundError, match="was deleted"):
         library.open(ID)
-    while place.late:
-        place.land()
+    while backend.late:
+        backend.land()
     assert library.list() == []
     assert library.prune(older_than=timedelta(0)).items == ()
 
@@ -673,7 +669,7 @@ def test_a_page_begins_behind_a_summary_and_not_behind_an_id(tmp_path):
             library.list(before=only.id)  # type: ignore[arg-type]
 
 
-def test_a_place_that_was_not_made_yet():
+def test_a_backend_that_was_not_made_yet():
     """Somebody forgot the brackets."""
     with pytest.raises(
         TypeError, match=r"SimulatedBackend is a class, not a backend: SimulatedBackend\(…\) creates one"

@@ -40,7 +40,7 @@ def live(make_place: type[SimulatedBackend], lives: int) -> None:
 
 @pytest.mark.parametrize("place", [SimulatedBackend, SimulatedObjectStore])
 @pytest.mark.parametrize("lives", [20, pytest.param(200, marks=pytest.mark.long)])
-def test_the_simulated_places_keep_the_contract(place: type[SimulatedBackend], lives: int):
+def test_the_simulated_backends_keep_the_contract(place: type[SimulatedBackend], lives: int):
     live(place, lives)
 
 
@@ -91,6 +91,6 @@ def test_the_machine_objects(wrong: type[SimulatedBackend], steps: int):
     assert 0 < len(re.findall(r"^state\.(?!both_read_all|teardown)\w+\(", story, re.MULTILINE)) <= steps
 
 
-def test_whoever_forgets_the_place_is_told():
+def test_a_machine_without_a_backend_is_refused():
     with pytest.raises(NotImplementedError, match="as for check_backend"):
         BackendMachine()

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.backends.shipped import FOLDER, ID, KEY, LIBRARY, files_in, library_on, said, shipped
+from tests.backends.shipped import FOLDER, ID, KEY, LIBRARY, files_in, library_on, shipped
 from tests.crash import enumeration, model
 from tests.crash.operations import Case
 from tests.kit.machines import machine_of
+from tests.kit.messages import user_message
 from transcript_store import ConversationLibrary, ConversationStore
 from transcript_store.backends import Restored, backup_library, restore_library
 from transcript_store.backends import _merging as merging
@@ -92,18 +93,20 @@ def go_on(disk: Disk, who: str, steps: Steps) -> None:
     for number, step in enumerate(steps):
         with library_on(disk).open(ID) as conversation:
             if step == "append":
-                conversation.append_message(said(f"{who} {number}"))
+                conversation.append_message(user_message(f"{who} {number}"))
             elif step == "batch":
-                conversation.append_messages([said(f"{who} {number} a"), said(f"{who} {number} b")])
+                conversation.append_messages([user_message(f"{who} {number} a"), user_message(f"{who} {number} b")])
             elif step == "replace":
-                conversation.replace_transcript([said(f"{who} sums up {number}")])
+                conversation.replace_transcript([user_message(f"{who} sums up {number}")])
             else:
                 conversation.update_metadata(labels={f"of {who} {number}": "x"})
 
 
 def begun() -> Disk:
     disk = Disk()
-    with library_on(disk).create(id=ID, provider="claude", messages=[said("a"), said("b")], labels={"title": "t"}):
+    with library_on(disk).create(
+        id=ID, provider="claude", messages=[user_message("a"), user_message("b")], labels={"title": "t"}
+    ):
         pass
     return disk.copy()
 
@@ -117,7 +120,7 @@ SLOW = [HealthCheck.too_slow]
 @example(together=[], first=["append"], second=["append"], third=["append"], shares=False)
 @example(together=["append"], first=["replace"], second=["append"], third=["append", "replace"], shares=True)
 @example(together=[], first=["append", "replace"], second=["label"], third=["replace"], shares=False)
-def test_three_that_went_on_apart_come_to_the_same_in_any_order(
+def test_three_that_continued_apart_come_to_the_same_in_any_order(
     together: Steps, first: Steps, second: Steps, third: Steps, shares: bool
 ) -> None:
     """M1 to M4, on a few examples."""
@@ -127,7 +130,7 @@ def test_three_that_went_on_apart_come_to_the_same_in_any_order(
 @pytest.mark.long
 @settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
 @given(**DRAWN)
-def test_three_that_went_on_apart_at_length(
+def test_three_that_continued_apart_at_length(
     together: Steps, first: Steps, second: Steps, third: Steps, shares: bool
 ) -> None:
     """M1 to M4, on many."""
@@ -193,24 +196,24 @@ def test_what_parted_names_where() -> None:
         assert (origin["conversation"], origin["seq"], origin["generation"]) == (ID, 2, 0)
         assert record.seq == 2
         assert origin["head"] in (files_in(here, FOLDER)["transcript.jsonl"].split(b"\n")[2]).decode()
-        copy.append_message(said("and on"))
+        copy.append_message(user_message("and on"))
     go_on(there, "there", ["append"])
     assert [each.id for each in bring(there, here)] != [report.id]  # the copy went on by itself: a third one
     assert len(histories(here)) == 3
 
 
-def test_a_copy_is_the_original_where_that_went_on_like_it() -> None:
+def test_a_copy_is_the_original_where_that_continued_like_it() -> None:
     """M3: brought home, what had become a copy elsewhere makes the original grow, and is no second conversation."""
     here, there = apart()
     (report,) = bring(there, here)
     with library_on(here).open(report.id) as copy:
-        copy.append_message(said("said in the copy"))
+        copy.append_message(user_message("said in the copy"))
     home = there.copy()
     reports = bring(here, home)
     assert [one.added_records for one in reports] == [3, 1]
     assert len(histories(home)) == 2
     with library_on(home).open(ID, read_only=True) as conversation:
-        assert conversation.get_messages()[-1] == said("said in the copy")
+        assert conversation.get_messages()[-1] == user_message("said in the copy")
 
 
 def test_a_library_alone_comes_back_to_the_byte() -> None:
@@ -245,15 +248,15 @@ def test_metadata_of_both_is_kept() -> None:
 def test_a_sealed_one_grows_and_parts_without_its_key() -> None:
     """It is not opened: what parted keeps its id in a folder of another name, which grows, and is there once."""
     here = Disk()
-    with library_on(here, KEY).create(id=ID, messages=[said("a")]):
+    with library_on(here, KEY).create(id=ID, messages=[user_message("a")]):
         pass
     there = here.copy()
     with library_on(there, KEY).open(ID) as conversation:
-        conversation.append_message(said("b"))
+        conversation.append_message(user_message("b"))
     assert [report.added_records for report in bring(there, here)] == [1]
     for disk, text in ((here, "c"), (there, "d")):
         with library_on(disk, KEY).open(ID) as conversation:
-            conversation.append_message(said(text))
+            conversation.append_message(user_message(text))
     before = files_in(here, FOLDER)
     (report,) = bring(there, here)
     assert (report.id, report.copy_of, report.added_records) == (ID, ID, 3)
@@ -262,7 +265,7 @@ def test_a_sealed_one_grows_and_parts_without_its_key() -> None:
     assert files_in(here, report.directory) == files_in(there, FOLDER)
     assert not any(each.is_changed for each in bring(there, here))
     with library_on(there, KEY).open(ID) as conversation:
-        conversation.append_message(said("e"))
+        conversation.append_message(user_message("e"))
     (again,) = bring(there, here)
     assert (again.directory, again.added_records) == (report.directory, 1)
     with ConversationStore(report.directory, encryption_key=KEY, file_system=here) as conversation:
@@ -270,7 +273,7 @@ def test_a_sealed_one_grows_and_parts_without_its_key() -> None:
         assert [message["content"] for message in conversation.get_messages()] == ["a", "b", "d", "e"]
 
 
-def test_a_backup_goes_on_when_a_conversation_was_sealed_meanwhile() -> None:
+def test_a_backup_continues_when_a_conversation_was_sealed_meanwhile() -> None:
     """Its plain generations are gone, so nobody can tell: what the backup had stays, the sealed one comes beside it, and is kept up."""
     disk = begun()
     [*backup_library(LIBRARY, "/copy", file_system=disk)]
@@ -279,7 +282,7 @@ def test_a_backup_goes_on_when_a_conversation_was_sealed_meanwhile() -> None:
         conversation.seal()
     for number in range(2):
         with library_on(disk, KEY).open(ID) as conversation:
-            conversation.append_message(said(f"sealed {number}"))
+            conversation.append_message(user_message(f"sealed {number}"))
         (report,) = backup_library(LIBRARY, "/copy", file_system=disk)
         assert isinstance(report, Restored)
         assert report.is_changed
@@ -294,7 +297,7 @@ def test_a_generation_that_was_deleted_is_not_brought_back() -> None:
     go_on(disk, "x", ["append"])
     old = disk.copy()
     with library_on(disk).open(ID) as conversation:
-        conversation.replace_transcript([said("redacted")])
+        conversation.replace_transcript([user_message("redacted")])
         conversation.delete_generation(0)
     before = tree(disk)
     assert not any(report.is_changed for report in bring(old, disk))
@@ -309,8 +312,8 @@ def test_a_copy_is_the_same_whatever_the_library_had_when_it_came() -> None:
     there = here.copy()
     there.clock_us += 1_000_000
     with library_on(there).open(ID) as conversation:
-        conversation.append_message(said("of there"))
-        conversation.replace_transcript([said("sums up there")])
+        conversation.append_message(user_message("of there"))
+        conversation.replace_transcript([user_message("sums up there")])
         conversation.delete_generation(0)
     bring(there, here)
     go_on(here, "here", ["replace"])
@@ -348,7 +351,7 @@ class Merging(Case):
 def behind() -> Disk:
     disk = Disk(page_bytes=256, sector_bytes=64)
     with ConversationLibrary(model.LIBRARY, file_system=disk).create(
-        id=model.ID, provider="claude", messages=[said("first"), said("second")]
+        id=model.ID, provider="claude", messages=[user_message("first"), user_message("second")]
     ):
         pass
     return disk.copy()
@@ -368,17 +371,22 @@ def _merge(conversation: ConversationStore, source: Disk) -> None:
 
 
 def _more(conversation: ConversationStore) -> None:
-    _merge(conversation, _ahead(lambda there: there.append_messages([said("x" * 300), said("y" * 300), said("z")])))
+    _merge(
+        conversation,
+        _ahead(
+            lambda there: there.append_messages([user_message("x" * 300), user_message("y" * 300), user_message("z")])
+        ),
+    )
 
 
 def _another_generation(conversation: ConversationStore) -> None:
-    _merge(conversation, _ahead(lambda there: there.replace_transcript([said("shorter")])))
+    _merge(conversation, _ahead(lambda there: there.replace_transcript([user_message("shorter")])))
 
 
 def parted() -> Disk:
     disk = behind()
     with ConversationLibrary(model.LIBRARY, file_system=disk).open(model.ID) as conversation:
-        conversation.append_message(said("of here"))
+        conversation.append_message(user_message("of here"))
     return disk.copy()
 
 
@@ -432,7 +440,7 @@ def judge(left: Disk) -> None:
     assert not any(report.is_changed for report in bring(there, left))
 
 
-def test_a_merge_that_was_killed_anywhere_is_gone_on_with() -> None:
+def test_a_merge_that_was_killed_anywhere_is_continued() -> None:
     """What parted is there whole or not at all, and once."""
     count = 0
     for left in cut_at_every_call():
@@ -457,7 +465,7 @@ def test_a_copy_that_is_not_known_again_is_caught(monkeypatch: pytest.MonkeyPatc
     """M3 left out: at home the history is there twice."""
     monkeypatch.setattr(merging, "is_copy", lambda incoming: False)
     with pytest.raises(AssertionError):
-        test_a_copy_is_the_original_where_that_went_on_like_it()
+        test_a_copy_is_the_original_where_that_continued_like_it()
 
 
 def test_a_merge_that_asks_once_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -492,9 +500,9 @@ def keeps_what_came_between(disk: Disk) -> bool:
 def copy_is_no_longer_than_the_source() -> bool:
     """A writer does not sync; a backup is made beside it, and again with what came since; then the power goes."""
     disk = Disk()
-    writer = library_on(disk).create(id=ID, durability="process-crash", messages=[said("a")])
+    writer = library_on(disk).create(id=ID, durability="process-crash", messages=[user_message("a")])
     for text in ("b", "c"):
-        writer.append_message(said(text))
+        writer.append_message(user_message(text))
         (report,) = backup_library(LIBRARY, "/copy", file_system=disk.another_process())
         assert isinstance(report, Restored)
     left = disk.worst_power_failure()

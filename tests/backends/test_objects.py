@@ -20,8 +20,9 @@ from uuid import uuid4
 
 import pytest
 
+from tests.backends.judging import placed
 from tests.backends.loopback import Answer, Ask, Fate, Loopback
-from tests.backends.telling import placed
+from tests.kit.cases import for_each
 from transcript_store import ConversationLibrary, ConversationNotFoundError, MissingExtraError
 from transcript_store.backends import BackendError, ObjectStoreBackend, OutcomeUnknownError, UnsuitableBackendError
 from transcript_store.backends._bucket import Bucket, ListedObject, StoredObject
@@ -300,7 +301,7 @@ def tells_nothing(error: BaseException, server: Loopback) -> bool:
     return not [secret for secret in secrets if secret in told]
 
 
-@pytest.mark.parametrize(("fate", "says"), REFUSED)
+@for_each("fate, says", REFUSED)
 def test_what_the_store_refuses_is_not_stored(fate: Answer, says: str):
     """B1, B3: each call says so, with the status and the server's word for it, and nothing that is somebody's."""
     with Loopback(on_request=lambda ask: fate) as server:
@@ -315,7 +316,7 @@ def test_what_the_store_refuses_is_not_stored(fate: Answer, says: str):
             assert str(pickle.loads(pickle.dumps(told.value))) == str(told.value)
 
 
-@pytest.mark.parametrize(("fate", "says"), SILENT)
+@for_each("fate, says", SILENT)
 def test_what_may_have_been_done_is_unknown(fate: Answer | Fate, says: str):
     """B1, B3, R6: the place does not know, and the log finds no answer either."""
     with Loopback(on_request=lambda ask: fate) as server:
@@ -387,7 +388,7 @@ def test_a_server_that_keeps_conditions_is_asked_once():
     assert len(probes) - len(set(probes)) == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     "address",
     [
         f"s3://{KEY}:{SECRET}@bucket",

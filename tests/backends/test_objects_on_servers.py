@@ -13,11 +13,11 @@ from uuid import uuid4
 
 import pytest
 
+from tests.backends.judging import placed
 from tests.backends.loopback import Answer, Ask, Fate, Loopback
 from tests.backends.sealed import dies_sealed
 from tests.backends.servers import SECRET, Server, options_for, rclone, seaweedfs
 from tests.backends.storm import Storm, texts
-from tests.backends.telling import placed
 from tests.sealed.conversations import KEY, OTHER_KEY
 from transcript_store.backends import (
     BackendConversation,

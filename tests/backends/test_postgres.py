@@ -22,8 +22,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from tests.backends.judging import placed
 from tests.backends.sealed import dies_sealed
-from tests.backends.telling import placed
 from tests.kit.postgres import PASSWORD, USER, PostgresServer
 from tests.kit.proxy import Net, Proxy
 from tests.sealed.conversations import KEY, OTHER_KEY

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from tests.backends.telling import judged, placed
+from tests.backends.judging import judged, placed
 from tests.kit.postgres import PostgresServer
 from tests.kit.proxy import Net, Proxy
 from transcript_store.backends import BackendConversation, BackendError, ConversationTakenOverError, PostgresBackend
@@ -64,7 +64,7 @@ def test_writers_and_the_server_are_killed(postgres: PostgresServer, record_prop
         count += 1
         name = f"s{seed}w{count}"
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.backends.telling", url, one, name], stdout=subprocess.PIPE
+            [sys.executable, "-m", "tests.backends.judging", url, one, name], stdout=subprocess.PIPE
         )
         assert process.stdout is not None
         readers.register(process.stdout, selectors.EVENT_READ, (name, process))

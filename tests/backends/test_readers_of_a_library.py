@@ -14,35 +14,30 @@ from typing import Any
 import pytest
 
 from tests.backends.sealed import library_on
+from tests.kit.messages import user_message
 from tests.sealed.conversations import CANARY, KEY, MESSAGES
-from tests.search.libraries import begun, user
+from tests.search.libraries import begun
 from transcript_store import ConversationLibrary, ConversationNotFoundError
 from transcript_store.mcp import LibraryTools, Scope
 from transcript_store.search import SearchIndex
-from transcript_store.testing import BackendRequest, SimulatedBackend, SimulatedFileSystem, SimulatedObjectStore
+from transcript_store.testing import BackendRequest, SimulatedBackend, SimulatedFileSystem
 
 NOWHERE = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
 
 
-@pytest.fixture(params=[SimulatedBackend, SimulatedObjectStore])
-def place(request: pytest.FixtureRequest) -> SimulatedBackend:
-    made: SimulatedBackend = request.param()
-    return made
-
-
 @pytest.fixture
-def library(place: SimulatedBackend) -> ConversationLibrary:
-    return ConversationLibrary(place, file_system=SimulatedFileSystem())
+def library(backend: SimulatedBackend) -> ConversationLibrary:
+    return ConversationLibrary(backend, file_system=SimulatedFileSystem())
 
 
-def requests(place: SimulatedBackend) -> list[str]:
+def requests(backend: SimulatedBackend) -> list[str]:
     """The calls that are made from now on."""
     made: list[str] = []
 
     def seen(request: BackendRequest) -> None:
         made.append(request.call)
 
-    place.on_request = seen
+    backend.on_request = seen
     return made
 
 
@@ -64,13 +59,13 @@ def up_to_date(library: ConversationLibrary, tmp_path: Path) -> None:
         index.update(refresh=True)
 
 
-def test_an_agent_reads_its_past_on_a_place(
-    past: LibraryTools, library: ConversationLibrary, place: SimulatedBackend, tmp_path: Path
+def test_an_agent_reads_its_past_on_a_backend(
+    past: LibraryTools, library: ConversationLibrary, backend: SimulatedBackend, tmp_path: Path
 ) -> None:
     """R9: listed, found, read page by page, one message whole; and no request writes anything."""
     own_id = begun(library, *(f"the socket {number}" for number in range(30)), labels={"title": "A socket"})
     up_to_date(library, tmp_path)
-    made = requests(place)
+    made = requests(backend)
     (listed,) = past.list_conversations("socket")["conversations"]
     assert (listed["id"], listed["records"], listed["quoted"]["title"]) == (own_id, 30, "A socket")
     assert len(past.search_conversations("socket", limit=25)["hits"]) == 25
@@ -87,9 +82,9 @@ def test_what_is_written_meanwhile_is_read(past: LibraryTools, library: Conversa
     own_id = begun(library, "one", "two", "three")
     with library.open(own_id) as writer:
         page = past.read_conversation(own_id, limit=2)
-        writer.append_message(user("four"))
+        writer.append_message(user_message("four"))
         assert [one["seq"] for one in past.read_conversation(cursor=page["cursor"])["messages"]] == [3, 4]
-        writer.replace_transcript([user("all anew")])
+        writer.replace_transcript([user_message("all anew")])
         with pytest.raises(ValueError, match="was replaced meanwhile"):
             past.read_conversation(cursor=page["cursor"])
     library.delete(own_id)
@@ -113,10 +108,10 @@ def test_labels_bound_what_an_agent_sees_there(library: ConversationLibrary, tmp
 
 
 def test_what_is_sealed_there_needs_the_key(
-    place: SimulatedBackend, library: ConversationLibrary, tmp_path: Path
+    backend: SimulatedBackend, library: ConversationLibrary, tmp_path: Path
 ) -> None:
     """Without the key nothing of it is told; with it all is, and nothing of it is in the cache."""
-    sealed = library_on(place)
+    sealed = library_on(backend)
     own_id = sealed.create(messages=MESSAGES).id
     with LibraryTools(library, cache=tmp_path / "cache") as past:
         assert past.list_conversations()["conversations"][0]["is_sealed"]
@@ -181,7 +176,7 @@ class Browser:
 
 
 @pytest.fixture
-def browser(library: ConversationLibrary, tmp_path: Path) -> Iterator[Browser]:
+def client(library: ConversationLibrary, tmp_path: Path) -> Iterator[Browser]:
     pytest.importorskip("starlette", reason="needs the extra `view`")
     begun(library, "Why does the socket time out?", labels={"title": "A socket"})
     opened = Browser(library, tmp_path / "cache")
@@ -189,62 +184,62 @@ def browser(library: ConversationLibrary, tmp_path: Path) -> Iterator[Browser]:
     opened.close()
 
 
-def test_a_library_on_a_place_is_shown(
-    browser: Browser, library: ConversationLibrary, place: SimulatedBackend, tmp_path: Path
+def test_a_library_on_a_backend_is_shown(
+    client: Browser, library: ConversationLibrary, backend: SimulatedBackend, tmp_path: Path
 ) -> None:
     """F12, R9: the list, a search, the page of a conversation and its news; and no request writes anything."""
     (summary,) = library.list()
     up_to_date(library, tmp_path)
     with library.open(summary.id or "") as writer:
-        status, page = browser.get(f"/c/{summary.id}/")
+        status, page = client.get(f"/c/{summary.id}/")
         assert (status, "Why does the socket time out?" in page) == (200, True)
         writer.append_message({"role": "assistant", "content": "It is bound to the wrong address."})
-        made = requests(place)
-        status, news = browser.get(f"/c/{summary.id}/events", "after=0-1", events=2)
+        made = requests(backend)
+        status, news = client.get(f"/c/{summary.id}/events", "after=0-1", events=2)
         assert (status, "bound to the wrong address" in news) == (200, True)
-        assert "A socket" in browser.get("/")[1]
-        assert f"c/{summary.id}/#1" in browser.get("/", "q=socket")[1]
-        assert "bound to the wrong address" in browser.get(f"/c/{summary.id}/")[1]
+        assert "A socket" in client.get("/")[1]
+        assert f"c/{summary.id}/#1" in client.get("/", "q=socket")[1]
+        assert "bound to the wrong address" in client.get(f"/c/{summary.id}/")[1]
         assert not WRITES.intersection(made)
 
 
 @pytest.mark.parametrize("name", [NOWHERE, "last", "..", "%2e%2e", "a", ""])
-def test_what_is_not_there_is_not_found(browser: Browser, name: str) -> None:
+def test_what_is_not_there_is_not_found(client: Browser, name: str) -> None:
     """F13: a name of a browser is an id or nothing; one that is not there is no error of the server's."""
-    assert browser.get(f"/c/{name}/")[0] == 404
+    assert client.get(f"/c/{name}/")[0] == 404
 
 
 def test_an_earlier_generation_and_damage_have_their_pages(
-    browser: Browser, library: ConversationLibrary, place: SimulatedBackend
+    client: Browser, library: ConversationLibrary, backend: SimulatedBackend
 ) -> None:
     """A page of a generation that was replaced is shown; of damaged slots there is a page that says so, and what to do."""
     (summary,) = library.list()
     own_id = summary.id or ""
     with library.open(own_id) as writer:
-        writer.replace_transcript([user("All anew")])
-    assert "Why does the socket time out?" in browser.get(f"/c/{own_id}/", "g=0")[1]
-    assert browser.get(f"/c/{own_id}/", "g=7")[0] == 404
-    place.set_object(own_id, "s/1", place.object(own_id, "s/1").replace(b"socket", b"sockets"))
-    damaged = Browser(library, Path(browser.index.status().path or ".").parent / "other")
+        writer.replace_transcript([user_message("All anew")])
+    assert "Why does the socket time out?" in client.get(f"/c/{own_id}/", "g=0")[1]
+    assert client.get(f"/c/{own_id}/", "g=7")[0] == 404
+    backend.set_object(own_id, "s/1", backend.object(own_id, "s/1").replace(b"socket", b"sockets"))
+    damaged = Browser(library, Path(client.index.status().path or ".").parent / "other")
     status, page = damaged.get(f"/c/{own_id}/")
     damaged.close()
     assert (status, "slot 1" in page) == (500, True)
 
 
 def test_what_is_sealed_there_is_shown_with_the_key(
-    place: SimulatedBackend, library: ConversationLibrary, tmp_path: Path
+    backend: SimulatedBackend, library: ConversationLibrary, tmp_path: Path
 ) -> None:
     """What is plain beside it is shown too: keys are given to what is sealed, and to nothing else."""
     pytest.importorskip("starlette", reason="needs the extra `view`")
-    sealed = library_on(place)
+    sealed = library_on(backend)
     own_id, plain = sealed.create(messages=MESSAGES).id, begun(library, "Nothing is hidden")
-    browser = Browser(library, tmp_path / "cache", encryption_key=KEY)
-    assert CANARY in browser.get(f"/c/{own_id}/")[1]
-    assert "Nothing is hidden" in browser.get(f"/c/{plain}/")[1]
-    browser.close()
-    browser = Browser(library, tmp_path / "cache")
-    status, page = browser.get(f"/c/{own_id}/")
-    browser.close()
+    client = Browser(library, tmp_path / "cache", encryption_key=KEY)
+    assert CANARY in client.get(f"/c/{own_id}/")[1]
+    assert "Nothing is hidden" in client.get(f"/c/{plain}/")[1]
+    client.close()
+    client = Browser(library, tmp_path / "cache")
+    status, page = client.get(f"/c/{own_id}/")
+    client.close()
     assert CANARY not in page
     assert status == 500
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.cases import for_each
 from tests.kit.postgres import PostgresServer
 from transcript_store import ConversationLibrary, CorruptKeyFileError
 from transcript_store.backends import BackendError, PostgresBackend, open_backend, ship
@@ -18,8 +19,8 @@ from transcript_store.testing import SimulatedBackend
 SAID = {"role": "user", "content": "Hello"}
 
 
-@pytest.mark.parametrize(
-    ("address", "told"),
+@for_each(
+    "address, told",
     [
         ("postgresql://ada:s3cret@db/agents?schema=copies", "postgresql://db/agents?schema=copies"),
         ("postgresql://ada@db/agents?sslmode=require&schema=copies", "postgresql://db/agents?schema=copies"),
@@ -33,7 +34,7 @@ def test_an_address_is_told_with_its_schema_and_no_secret(address, told):
     assert printable_address(address) == told
 
 
-@pytest.mark.parametrize("name", ["", "Copies", "a-b", "1a", "a b", "a;drop", "x" * 64, "a,public"])
+@for_each("name", ["", "Copies", "a-b", "1a", "a b", "a;drop", "x" * 64, "a,public"])
 def test_a_schema_has_a_plain_name(name):
     """It becomes a part of a statement, so nothing else is let in."""
     for make in (

@@ -25,126 +25,120 @@ from transcript_store import (
 from transcript_store._conversation.metadata import Sealing
 from transcript_store.backends import Backend, BackendError, ConversationTakenOverError, UnsupportedByBackendError
 from transcript_store.backends._storage import BackendWriter
-from transcript_store.testing import BackendRequest, Fate, SimulatedBackend, SimulatedObjectStore, SimulatedStop
+from transcript_store.testing import BackendRequest, Fate, SimulatedBackend, SimulatedStop
 
 TITLE = f"{CANARY} title"
 LATER = f"{CANARY} later"
 
 
-@pytest.fixture(params=[SimulatedBackend, SimulatedObjectStore])
-def place(request: pytest.FixtureRequest) -> SimulatedBackend:
-    made: SimulatedBackend = request.param()
-    return made
-
-
-def plain(place: Backend) -> None:
-    with library_on(place, None).create(id=ID, labels={"title": TITLE}, messages=MESSAGES[:2]) as store:
+def plain(backend: Backend) -> None:
+    with library_on(backend, None).create(id=ID, labels={"title": TITLE}, messages=MESSAGES[:2]) as store:
         store.append_message(MESSAGES[2])
         store.keep_records([1, 2, 3])
 
 
-def seal(place: Backend, key: bytes = KEY) -> None:
-    with library_on(place, key).store(ID) as store:
+def seal(backend: Backend, key: bytes = KEY) -> None:
+    with library_on(backend, key).store(ID) as store:
         store.seal(keep_plain=True)
 
 
-def test_it_is_sealed_from_here_on(place: SimulatedBackend) -> None:
+def test_it_is_sealed_from_here_on(backend: SimulatedBackend) -> None:
     """The records and the metadata are what they were; what is written from now on, and what a list shows, has nothing plain in it."""
-    plain(place)
-    before = set(place.names(ID))
-    with library_on(place).store(ID) as store:
+    plain(backend)
+    before = set(backend.names(ID))
+    with library_on(backend).store(ID) as store:
         store.seal(keep_plain=True)
-        (summary,) = library_on(place, None).list()
+        (summary,) = library_on(backend, None).list()
         assert (summary.sealed, summary.title, summary.labels) == (True, None, None)
         store.append_message({"role": "user", "content": LATER})
         store.update_metadata(labels={"title": LATER})
         assert store.get_metadata().labels == {"title": LATER}
-    assert [message["content"] for message in read(library_on(place))] == [
+    assert [message["content"] for message in read(library_on(backend))] == [
         *(message["content"] for message in MESSAGES[:3]),
         LATER,
     ]
-    new = [place.object(ID, name) for name in place.names(ID) if name not in before]
+    new = [backend.object(ID, name) for name in backend.names(ID) if name not in before]
     assert len(new) >= 4
     assert not any(
-        CANARY.encode() in data for data in [*new, place.key(ID) or b"", *(s.data for s in place.summaries())]
+        CANARY.encode() in data for data in [*new, backend.key(ID) or b"", *(s.data for s in backend.summaries())]
     )
-    assert library_on(place, None).verify(ID).is_intact
-    with library_on(place, None).open(ID, read_only=True) as store, pytest.raises(KeyNeededError):
+    assert library_on(backend, None).verify(ID).is_intact
+    with library_on(backend, None).open(ID, read_only=True) as store, pytest.raises(KeyNeededError):
         store.get_messages()
-    with library_on(place).open(ID, read_only=True) as store:
+    with library_on(backend).open(ID, read_only=True) as store:
         assert [generation.number for generation in store.generations()] == [0, 1, 2]
         assert len(store.get_records(generation=0)) == 3
 
 
-def test_what_is_plain_before_is_said_to_stay(place: SimulatedBackend) -> None:
+def test_what_is_plain_before_is_said_to_stay(backend: SimulatedBackend) -> None:
     """Nobody is made to believe that it is gone: without ``keep_plain`` nothing is changed, and a shred names what can be read."""
-    plain(place)
-    with library_on(place).store(ID) as store, pytest.raises(UnsupportedByBackendError, match="remove the plaintext"):
+    plain(backend)
+    with library_on(backend).store(ID) as store, pytest.raises(UnsupportedByBackendError, match="remove the plaintext"):
         store.seal()
-    with library_on(place, None).open(ID, read_only=True) as store:
+    with library_on(backend, None).open(ID, read_only=True) as store:
         assert len(store.get_messages()) == 3
-    seal(place)
-    done = library_on(place, None).shred(ID)
+    seal(backend)
+    done = library_on(backend, None).shred(ID)
     assert [path.rpartition("/")[2] for path in done.still_readable] == [
         "transcript-000000.jsonl",
         "transcript-000001.jsonl",
     ]
 
 
-def test_the_way_out_leaves_nothing_plain(place: SimulatedBackend) -> None:
+def test_the_hint_leaves_nothing_plain(backend: SimulatedBackend) -> None:
     """A fork with the key, and a delete of the original: nothing of the content is on the place any more."""
-    plain(place)
-    fork = library_on(place, None).fork(ID, into=library_on(place))
-    library_on(place, None).delete(ID)
-    assert [message["content"] for message in read(library_on(place), fork)] == [m["content"] for m in MESSAGES[:3]]
-    kept = [place.object(each, name) for each in (ID, fork) for name in place.names(each)]
-    assert not any(CANARY.encode() in data for data in [*kept, *(summary.data for summary in place.summaries())])
+    plain(backend)
+    fork = library_on(backend, None).fork(ID, into=library_on(backend))
+    library_on(backend, None).delete(ID)
+    assert [message["content"] for message in read(library_on(backend), fork)] == [m["content"] for m in MESSAGES[:3]]
+    kept = [backend.object(each, name) for each in (ID, fork) for name in backend.names(each)]
+    assert not any(CANARY.encode() in data for data in [*kept, *(summary.data for summary in backend.summaries())])
 
 
-def test_sealed_twice_is_sealed_once(place: SimulatedBackend) -> None:
+def test_sealed_twice_is_sealed_once(backend: SimulatedBackend) -> None:
     """The same call again adds no generation; unsealed and sealed anew, it is one data key, and each generation opens."""
-    plain(place)
-    seal(place)
-    seal(place)
-    key = place.key(ID)
-    with library_on(place).open(ID) as store:
+    plain(backend)
+    seal(backend)
+    seal(backend)
+    key = backend.key(ID)
+    with library_on(backend).open(ID) as store:
         assert store.get_metadata().generation == 2
         store.unseal()
-    seal(place)
-    assert place.key(ID) == key
-    with library_on(place).open(ID, read_only=True) as store:
+    seal(backend)
+    assert backend.key(ID) == key
+    with library_on(backend).open(ID, read_only=True) as store:
         assert [len(store.get_records(generation=number)) for number in range(5)] == [3, 3, 3, 3, 3]
 
 
-def test_a_writer_at_work_is_not_sealed_away(place: SimulatedBackend) -> None:
+def test_a_writer_at_work_is_not_sealed_away(backend: SimulatedBackend) -> None:
     """R4: whoever is at work makes an error; who takes over seals, and the other one is told and has written nothing."""
-    plain(place)
-    with library_on(place, None).open(ID) as here:
-        with library_on(place).store(ID) as store, pytest.raises(ConversationLockedError):
+    plain(backend)
+    with library_on(backend, None).open(ID) as here:
+        with library_on(backend).store(ID) as store, pytest.raises(ConversationLockedError):
             store.seal(keep_plain=True)
-        with library_on(place).store(ID, take_over=True) as store:
+        with library_on(backend).store(ID, take_over=True) as store:
             store.seal(keep_plain=True)
         with pytest.raises(ConversationTakenOverError):
             here.append_message({"content": "plain"})
-    assert len(read(library_on(place))) == 3
+    assert len(read(library_on(backend))) == 3
 
 
-def test_another_key_seals_nothing_over_it(place: SimulatedBackend) -> None:
+def test_another_key_seals_nothing_over_it(backend: SimulatedBackend) -> None:
     """A key that was put beside it, of a seal that was cut off, stays: another key is refused, and what is there stays plain."""
-    plain(place)
-    cut_off(place, "put", Fate.KILLED)
+    plain(backend)
+    cut_off(backend, "put", Fate.KILLED)
     with pytest.raises(SimulatedStop):
-        seal(place)
-    place.on_request = None
+        seal(backend)
+    backend.on_request = None
     with pytest.raises(WrongKeyError):
-        seal(place, OTHER_KEY)
-    with library_on(place, None).open(ID, read_only=True) as store:
+        seal(backend, OTHER_KEY)
+    with library_on(backend, None).open(ID, read_only=True) as store:
         assert len(store.get_messages()) == 3
-    seal(place)
-    assert len(read(library_on(place))) == 3
+    seal(backend)
+    assert len(read(library_on(backend))) == 3
 
 
-def cut_off(place: SimulatedBackend, call: str, fate: Fate) -> None:
+def cut_off(backend: SimulatedBackend, call: str, fate: Fate) -> None:
     """The second slot of what comes next, the sealed generation behind the claim, has this fate."""
     seen: list[BackendRequest] = []
 
@@ -153,7 +147,7 @@ def cut_off(place: SimulatedBackend, call: str, fate: Fate) -> None:
             seen.append(request)
         return fate if len(seen) == 2 and request.call == call else None
 
-    place.on_request = on_request
+    backend.on_request = on_request
 
 
 # ---- each request ----------------------------------------------------------------------------------------------------------
@@ -161,43 +155,43 @@ def cut_off(place: SimulatedBackend, call: str, fate: Fate) -> None:
 
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("fate", [fate for fate in Fate if fate is not Fate.DONE], ids=lambda fate: fate.name)
-def test_each_request_of_a_seal(place: SimulatedBackend, fate: Fate) -> None:
+def test_each_request_of_a_seal(backend: SimulatedBackend, fate: Fate) -> None:
     """P17, R1, R2, R6: whatever becomes of one request, and whenever it lands, it is plain and whole, or sealed and opens with the key; the
     same call again finishes it.
     """
-    kind, number = type(place), 0
+    kind, number = type(backend), 0
     while True:
         number += 1
-        place, is_reported = kind(), False
-        plain(place)
-        first = place.requests
-        place.on_request = lambda request, at=first + number: fate if request.number == at else None
+        backend, is_reported = kind(), False
+        plain(backend)
+        first = backend.requests
+        backend.on_request = lambda request, at=first + number: fate if request.number == at else None
         with suppress(SimulatedStop, BackendError):
-            seal(place)
+            seal(backend)
             is_reported = True
-        if place.requests < first + number:
+        if backend.requests < first + number:
             break
-        place.on_request = None
+        backend.on_request = None
         for moment in ("before", "after"):
-            is_sealed = opens(place)
+            is_sealed = opens(backend)
             assert is_sealed or not is_reported, f"request {number}, {moment} it landed"
-            while place.late and moment == "before":
-                place.land()
-        with library_on(place).store(ID, take_over=True) as store:
+            while backend.late and moment == "before":
+                backend.land()
+        with library_on(backend).store(ID, take_over=True) as store:
             store.seal(keep_plain=True)
-        while place.late:
-            place.land()
-        assert opens(place), f"request {number}"
+        while backend.late:
+            backend.land()
+        assert opens(backend), f"request {number}"
     assert number > 6
 
 
-def opens(place: SimulatedBackend) -> bool:
+def opens(backend: SimulatedBackend) -> bool:
     """Whether it is sealed; what was stored is there, by the one road or the other."""
     try:
-        with library_on(place).open(ID, read_only=True) as store:
+        with library_on(backend).open(ID, read_only=True) as store:
             found, is_sealed = store.get_messages(), True
     except NotSealedError:
-        with library_on(place, None).open(ID, read_only=True) as store:
+        with library_on(backend, None).open(ID, read_only=True) as store:
             found, is_sealed = store.get_messages(), False
     assert found == MESSAGES[:3]
     return is_sealed
@@ -206,7 +200,7 @@ def opens(place: SimulatedBackend) -> bool:
 # ---- a rule left out -------------------------------------------------------------------------------------------------------
 
 
-def test_a_seal_before_its_key_is_seen(place: SimulatedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seal_before_its_key_is_seen(backend: SimulatedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """Y1 left out: the sealed generation first, then the key. Cut off in between, the conversation is lost to its owner."""
     whole: Callable[..., None] = BackendWriter.seal
 
@@ -221,4 +215,4 @@ def test_a_seal_before_its_key_is_seen(place: SimulatedBackend, monkeypatch: pyt
     monkeypatch.setattr(BackendWriter, "sealing_to_begin_with", new)
     monkeypatch.setattr(BackendWriter, "seal", late)
     with pytest.raises(TranscriptStoreError):
-        test_each_request_of_a_seal(place, Fate.KILLED)
+        test_each_request_of_a_seal(backend, Fate.KILLED)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.backends.sealed import ID, OTHER_ID, create, library_on, lived, read
+from tests.kit.cases import for_each
 from tests.sealed.conversations import CANARY, KEY, MESSAGES, OTHER_KEY
 from transcript_store import (
     ConversationExistsError,
@@ -51,13 +52,6 @@ from transcript_store.testing import (
     SimulatedStop,
 )
 
-
-@pytest.fixture(params=[SimulatedBackend, SimulatedObjectStore])
-def place(request: pytest.FixtureRequest) -> SimulatedBackend:
-    made: SimulatedBackend = request.param()
-    return made
-
-
 # ---- what reaches the engine --------------------------------------------------------------------------------------------
 
 
@@ -85,34 +79,34 @@ class Watched(SimulatedObjectStore):
         return super().put_key(id, data, known)
 
 
-def test_nothing_of_the_content_reaches_the_place():
+def test_nothing_of_the_content_reaches_the_backend():
     """P17: not in a slot, a pack, a summary or the key, whatever is done; nor does a key reach it, the data key least of all."""
-    place = Watched()
-    library = library_on(place)
+    backend = Watched()
+    library = library_on(backend)
     lived(library)
     with library.open(ID) as store:
         assert isinstance(store, BackendConversation)
         store.pack()
         store.replace_transcript([{"content": f"{CANARY} anew"}], system_prompt=f"{CANARY} third")
     fork = library.fork(ID)
-    library_on(place, OTHER_KEY, KEY).rotate_key()
-    assert read(library_on(place, OTHER_KEY), fork) == [{"content": f"{CANARY} anew"}]
-    wrapped = decode_key_file(place.key(ID) or b"", "", ID)
+    library_on(backend, OTHER_KEY, KEY).rotate_key()
+    assert read(library_on(backend, OTHER_KEY), fork) == [{"content": f"{CANARY} anew"}]
+    wrapped = decode_key_file(backend.key(ID) or b"", "", ID)
     assert wrapped.key_id.startswith("aes-256-gcm:")
-    library_on(place, OTHER_KEY).shred(ID)
+    library_on(backend, OTHER_KEY).shred(ID)
     library.delete(ID)
-    assert len(place.given) > 20
-    for data in place.given:
+    assert len(backend.given) > 20
+    for data in backend.given:
         assert CANARY.encode() not in data
         assert KEY not in data
         assert OTHER_KEY not in data
 
 
-def test_what_a_list_shows(place: SimulatedBackend):
+def test_what_a_list_shows(backend: SimulatedBackend):
     """A list needs no key, says ``sealed``, and has neither a title nor a label; counts, times, provider and model are in sight."""
-    library = library_on(place)
+    library = library_on(backend)
     lived(library)
-    for other in (library, library_on(place, None)):
+    for other in (library, library_on(backend, None)):
         (summary,) = other.list()
         assert (summary.sealed, summary.title, summary.labels) == (True, None, None)
         assert (summary.id, summary.provider, summary.model, summary.record_count) == (ID, "claude", "m-1", 4)
@@ -122,10 +116,10 @@ def test_what_a_list_shows(place: SimulatedBackend):
 # ---- as in a folder -----------------------------------------------------------------------------------------------------
 
 
-def test_a_sealed_conversation_lives_as_a_plain_one_does(place: SimulatedBackend):
+def test_a_sealed_conversation_lives_as_a_plain_one_does(backend: SimulatedBackend):
     """Created, opened, appended to, replaced, read along, taken in turns, by several processes: each as its own library has it."""
-    lived(library_on(place))
-    library = library_on(place)
+    lived(library_on(backend))
+    library = library_on(backend)
     with library.open(ID) as store, library.open(ID, read_only=True) as reader:
         assert store.get_messages() == [*MESSAGES[:3], {"role": "user", "content": f"{CANARY} behind"}]
         assert store.get_metadata().labels == {"title": f"{CANARY} another title"}
@@ -138,7 +132,7 @@ def test_a_sealed_conversation_lives_as_a_plain_one_does(place: SimulatedBackend
         store.replace_transcript([{"content": "less"}])
         assert reader.refresh().started_over
         assert reader.get_messages() == [{"content": "less"}]
-    with library.open(ID, hold_lock=False) as one, library_on(place).open(ID, hold_lock=False) as two:
+    with library.open(ID, hold_lock=False) as one, library_on(backend).open(ID, hold_lock=False) as two:
         for n in range(3):
             one.append_message({"content": f"one {n}"})
             two.append_message({"content": f"two {n}"})
@@ -153,13 +147,13 @@ def test_a_sealed_conversation_lives_as_a_plain_one_does(place: SimulatedBackend
     assert library.verify(ID).is_intact
 
 
-def test_without_the_key(place: SimulatedBackend):
+def test_without_the_key(backend: SimulatedBackend):
     """It can be verified, listed, loaded and deleted, as in a folder; nothing of it is read or written."""
-    lived(library_on(place))
-    plain = library_on(place, None)
+    lived(library_on(backend))
+    plain = library_on(backend, None)
     found = plain.verify(ID)
     assert (found.is_intact, found.records) == (True, 4)
-    before = place.names(ID)
+    before = backend.names(ID)
     with plain.open(ID, read_only=True) as store:
         assert store.record_count == 4
         for call in (store.get_messages, store.get_records):
@@ -173,20 +167,22 @@ def test_without_the_key(place: SimulatedBackend):
             store.replace_transcript([])
     with plain.open(ID):
         pass
-    assert place.names(ID) != before
-    assert len(read(library_on(place))) == 4  # and that somebody without the key claimed it and let go changes nothing
+    assert backend.names(ID) != before
+    assert (
+        len(read(library_on(backend))) == 4
+    )  # and that somebody without the key claimed it and let go changes nothing
     with pytest.raises(KeyNeededError):
         plain.fork(ID)
     plain.delete(ID)
     with pytest.raises(ConversationNotFoundError):
-        library_on(place).open(ID)
-    assert place.key(ID) is None
+        library_on(backend).open(ID)
+    assert backend.key(ID) is None
 
 
-def test_between_a_place_and_a_folder(place: SimulatedBackend):
+def test_between_a_backend_and_a_folder(backend: SimulatedBackend):
     """A fork is sealed anew, with a data key of its own, there and back; of what is plain ``fork_from`` makes a sealed one."""
     files = SimulatedFileSystem()
-    lived(library := library_on(place))
+    lived(library := library_on(backend))
     folder = ConversationLibrary("/library", encryption_key=OTHER_KEY, file_system=files)
     there = library.fork(ID, into=folder)
     with folder.open(there) as store:
@@ -197,8 +193,8 @@ def test_between_a_place_and_a_folder(place: SimulatedBackend):
     with ConversationLibrary("/plain", file_system=files).create(messages=MESSAGES) as plain:
         path = plain.directory
     with pytest.raises(NotSealedError):
-        ConversationLibrary(place, encryption_key=KEY, file_system=files).fork_from(path)
-    with library_on(place, None).create(id=OTHER_ID, messages=MESSAGES) as plain:
+        ConversationLibrary(backend, encryption_key=KEY, file_system=files).fork_from(path)
+    with library_on(backend, None).create(id=OTHER_ID, messages=MESSAGES) as plain:
         with pytest.raises(UnsupportedByBackendError) as told:
             plain.seal()
         assert told.value.hint is not None
@@ -206,34 +202,34 @@ def test_between_a_place_and_a_folder(place: SimulatedBackend):
         library.open(OTHER_ID)
 
 
-def test_unseal(place: SimulatedBackend):
+def test_unseal(backend: SimulatedBackend):
     """``unseal()`` begins a plain generation; the sealed one before it stays as it is, and a key is refused from then on."""
-    lived(library := library_on(place))
+    lived(library := library_on(backend))
     expected = read(library)
     with library.open(ID) as store:
         store.unseal()
     with pytest.raises(NotSealedError):
         library.open(ID)
-    with library_on(place, None).open(ID) as store:
+    with library_on(backend, None).open(ID) as store:
         assert store.get_messages() == expected
         store.append_message({"content": "plain"})
-    assert library_on(place, None).verify(ID).is_intact
+    assert library_on(backend, None).verify(ID).is_intact
 
 
 # ---- who lacks the key, and changes what is there -----------------------------------------------------------------------
 
 
-def slots(place: SimulatedBackend, id: str = ID) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+def slots(backend: SimulatedBackend, id: str = ID) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
     """Each slot as its envelope and its lines."""
-    names = sorted(place.names(id), key=lambda name: int(name[2:]))
-    split = [place.object(id, name).splitlines() for name in names]
+    names = sorted(backend.names(id), key=lambda name: int(name[2:]))
+    split = [backend.object(id, name).splitlines() for name in names]
     return [(json.loads(envelope), [json.loads(line) for line in lines]) for envelope, *lines in split]
 
 
-def write(place: SimulatedBackend, changed: list[tuple[dict[str, Any], list[dict[str, Any]]]], id: str = ID) -> None:
+def write(backend: SimulatedBackend, changed: list[tuple[dict[str, Any], list[dict[str, Any]]]], id: str = ID) -> None:
     """Slots with every hash, length and position computed anew: anybody can do that."""
-    for name in place.names(id):
-        place.set_object(id, name, None)
+    for name in backend.names(id):
+        backend.set_object(id, name, None)
     chain, head, seq, offset = GENESIS, GENESIS, 0, 0
     for number, (envelope, lines) in enumerate(changed, 1):
         if envelope["kind"] == "generation":
@@ -244,7 +240,7 @@ def write(place: SimulatedBackend, changed: list[tuple[dict[str, Any], list[dict
             data, seq, offset = data + whole, seq + 1, offset + len(whole)
         members = {**envelope, "slot": number, "seq": seq, "offset": offset, "head": head.decode(), "bytes": len(data)}
         closed, chain = close_line(chain, compact(members))
-        place.set_object(id, f"s/{number}", closed + data)
+        backend.set_object(id, f"s/{number}", closed + data)
 
 
 def compact(members: dict[str, Any]) -> bytes:
@@ -335,9 +331,9 @@ def write_the_first_generation_anew(found):
 
 
 def put_a_line_of_another_there(found):
-    place = SimulatedBackend()
-    lived(library_on(place), OTHER_ID)
-    found[0][1][1]["sealed"] = slots(place, OTHER_ID)[0][1][1]["sealed"]
+    backend = SimulatedBackend()
+    lived(library_on(backend), OTHER_ID)
+    found[0][1][1]["sealed"] = slots(backend, OTHER_ID)[0][1][1]["sealed"]
 
 
 ATTACKS: dict[Callable[[Any], None], str | type[Exception]] = {
@@ -359,15 +355,15 @@ ATTACKS: dict[Callable[[Any], None], str | type[Exception]] = {
 }
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
+@for_each("attack", ATTACKS)
 def test_what_is_done_without_the_key_is_an_error(attack: Callable[[Any], None]):
     """P17: changed, moved, swapped, replayed, cut out or downgraded: an error of ours, without a word of the content."""
-    place = SimulatedBackend()
-    lived(library_on(place))
-    found = slots(place)
+    backend = SimulatedBackend()
+    lived(library_on(backend))
+    found = slots(backend)
     attack(found)
-    write(place, found)
-    library = library_on(place)
+    write(backend, found)
+    library = library_on(backend)
     with pytest.raises((CorruptTranscriptError, CorruptMetadataError, NotSealedError)) as told:
         for generation in (None, 0):
             with library.open(ID, read_only=True) as store:
@@ -378,46 +374,46 @@ def test_what_is_done_without_the_key_is_an_error(attack: Callable[[Any], None])
 
 def test_what_it_is_without_an_attack():
     """The tests above change what they say and nothing else: slots that are written anew as they were are taken."""
-    place = SimulatedBackend()
-    lived(library_on(place))
-    before = {name: place.object(ID, name) for name in place.names(ID)}
-    write(place, slots(place))
-    assert {name: place.object(ID, name) for name in place.names(ID)} == before
+    backend = SimulatedBackend()
+    lived(library_on(backend))
+    before = {name: backend.object(ID, name) for name in backend.names(ID)}
+    write(backend, slots(backend))
+    assert {name: backend.object(ID, name) for name in backend.names(ID)} == before
 
 
 def test_the_last_slots_gone_are_not_noticed():
     """R7: whoever takes the last slots away, all that stands behind one, leaves what was whole then. So says the table of attacks."""
-    place = SimulatedBackend()
-    lived(library_on(place))
-    found = slots(place)
-    write(place, found[:-2])
-    assert len(read(library_on(place))) == 3
+    backend = SimulatedBackend()
+    lived(library_on(backend))
+    found = slots(backend)
+    write(backend, found[:-2])
+    assert len(read(library_on(backend))) == 3
 
 
 @pytest.mark.parametrize("what", [None, b"", b"damaged", "of another"])
-def test_the_key_gone_or_changed(place: SimulatedBackend, what: Any):
+def test_the_key_gone_or_changed(backend: SimulatedBackend, what: Any):
     """No key, no content; the error names the key file, nothing is claimed, and ``verify`` without the key finds the slots whole."""
-    lived(library := library_on(place))
+    lived(library := library_on(backend))
     lived(library, OTHER_ID)
-    place.set_key(ID, place.key(OTHER_ID) if what == "of another" else what)
-    before = place.names(ID)
+    backend.set_key(ID, backend.key(OTHER_ID) if what == "of another" else what)
+    before = backend.names(ID)
     for read_only in (False, True):
         with pytest.raises(CorruptKeyFileError) as told:
             library.open(ID, read_only=read_only)
         assert told.value.path.endswith(f"{ID}/key.json")
-    assert place.names(ID) == before
+    assert backend.names(ID) == before
     assert library.verify(ID).is_intact
 
 
-def test_a_wrong_key_deposes_nobody(place: SimulatedBackend):
+def test_a_wrong_key_deposes_nobody(backend: SimulatedBackend):
     """Whoever has not the key, or gives one for what is plain, is refused before the claim: the writer at work goes on."""
-    with create(library_on(place)) as store, library_on(place, None).create(id=OTHER_ID) as plain:
-        before = place.names(ID), place.names(OTHER_ID)
+    with create(library_on(backend)) as store, library_on(backend, None).create(id=OTHER_ID) as plain:
+        before = backend.names(ID), backend.names(OTHER_ID)
         with pytest.raises(WrongKeyError):
-            library_on(place, OTHER_KEY).open(ID, take_over=True)
+            library_on(backend, OTHER_KEY).open(ID, take_over=True)
         with pytest.raises(NotSealedError):
-            library_on(place, OTHER_KEY).open(OTHER_ID, take_over=True)
-        assert (place.names(ID), place.names(OTHER_ID)) == before
+            library_on(backend, OTHER_KEY).open(OTHER_ID, take_over=True)
+        assert (backend.names(ID), backend.names(OTHER_ID)) == before
         store.append_message({"content": "on"})
         plain.append_message({"content": "on"})
 
@@ -425,39 +421,42 @@ def test_a_wrong_key_deposes_nobody(place: SimulatedBackend):
 # ---- keys ---------------------------------------------------------------------------------------------------------------
 
 
-def test_rotate(place: SimulatedBackend):
+def test_rotate(backend: SimulatedBackend):
     """Each data key is wrapped anew, of those too that are open to write, whose writers go on; no slot is touched; the old key opens nothing."""
-    lived(library_on(place))
-    with library_on(place, None).create(id=OTHER_ID), create(library_on(place), third := OTHER_ID[:-1] + "2") as store:
-        before = [place.names(each) for each in (ID, OTHER_ID, third)]
-        new = library_on(place, OTHER_KEY, KEY)
+    lived(library_on(backend))
+    with (
+        library_on(backend, None).create(id=OTHER_ID),
+        create(library_on(backend), third := OTHER_ID[:-1] + "2") as store,
+    ):
+        before = [backend.names(each) for each in (ID, OTHER_ID, third)]
+        new = library_on(backend, OTHER_KEY, KEY)
         done = new.rotate_key()
         assert done.rotated == (ID, third)
         assert [each for each, _ in done.skipped] == [OTHER_ID]
         assert new.rotate_key().already_current == (ID, third)
         assert new.rotate_key([third]).already_current == (third,)
-        assert [place.names(each) for each in (ID, OTHER_ID, third)] == before
+        assert [backend.names(each) for each in (ID, OTHER_ID, third)] == before
         store.append_message({"content": "on"})
-    assert len(read(library_on(place, OTHER_KEY), third)) == 3
+    assert len(read(library_on(backend, OTHER_KEY), third)) == 3
     with pytest.raises(WrongKeyError):
-        library_on(place).open(ID)
-    assert library_on(place, bytes(32)).rotate_key().skipped[0][0] == ID
+        library_on(backend).open(ID)
+    assert library_on(backend, bytes(32)).rotate_key().skipped[0][0] == ID
     with pytest.raises(ValueError, match="rotate_key"):
-        library_on(place, None).rotate_key()
+        library_on(backend, None).rotate_key()
     with pytest.raises(TypeError, match="must be a list"):
-        library_on(place, OTHER_KEY).rotate_key(ID)
+        library_on(backend, OTHER_KEY).rotate_key(ID)
     absent = "99999999-0000-4000-8000-000000000001"
-    told = library_on(place, OTHER_KEY).rotate_key([absent, absent]).skipped
+    told = library_on(backend, OTHER_KEY).rotate_key([absent, absent]).skipped
     assert told == ((absent, "there is no such conversation in the library"),)
 
 
-def test_a_rotation_tells_a_key_that_is_gone_from_one_that_never_was(place: SimulatedBackend):
+def test_a_rotation_tells_a_key_that_is_gone_from_one_that_never_was(backend: SimulatedBackend):
     """The incident: the key beside a sealed conversation was lost, and a rotation said that it is not sealed."""
-    lived(library_on(place))
-    with library_on(place, None).create(id=OTHER_ID):
+    lived(library_on(backend))
+    with library_on(backend, None).create(id=OTHER_ID):
         pass
-    del place._keys[ID]  # as an operator's mistake would
-    new = library_on(place, OTHER_KEY, KEY)
+    del backend._keys[ID]  # as an operator's mistake would
+    new = library_on(backend, OTHER_KEY, KEY)
     for names in (None, [ID, OTHER_ID]):
         done = new.rotate_key(names)
         assert (done.rotated, done.already_current) == ((), ())
@@ -467,87 +466,87 @@ def test_a_rotation_tells_a_key_that_is_gone_from_one_that_never_was(place: Simu
         assert told[OTHER_ID] == "it is not sealed"
 
 
-def test_shred(place: SimulatedBackend):
+def test_shred(backend: SimulatedBackend):
     """Nothing can be read again by any key; the writer is told; a second call says when it was; what is plain is named."""
-    lived(library := library_on(place))
+    lived(library := library_on(backend))
     done = library.shred(ID)
     assert (done.id, done.still_readable) == (ID, ())
     assert library.shred(ID) == done
     for key in (KEY, OTHER_KEY):
         with pytest.raises(ConversationShreddedError):
-            library_on(place, key, *([KEY] if key is OTHER_KEY else [])).open(ID)
+            library_on(backend, key, *([KEY] if key is OTHER_KEY else [])).open(ID)
     assert library.verify(ID).is_intact
-    assert library_on(place, OTHER_KEY, KEY).rotate_key().skipped[0][0] == ID  # K3: nothing is put back
+    assert library_on(backend, OTHER_KEY, KEY).rotate_key().skipped[0][0] == ID  # K3: nothing is put back
     with pytest.raises(NotSealedError):
-        with library_on(place, None).create(id=OTHER_ID):
+        with library_on(backend, None).create(id=OTHER_ID):
             pass
         library.shred(OTHER_ID)
     with pytest.raises(ConversationNotFoundError):
         library.shred(OTHER_ID[:-1] + "9")
     with create(library, third := OTHER_ID[:-1] + "2") as store:
         store.unseal()
-    assert library_on(place, None).shred(third).still_readable == (f"simulated/{third}/transcript.jsonl",)
+    assert library_on(backend, None).shred(third).still_readable == (f"simulated/{third}/transcript.jsonl",)
 
 
-def test_a_key_is_shredded_of_which_there_are_no_slots(place: SimulatedBackend):
+def test_a_key_is_shredded_of_which_there_are_no_slots(backend: SimulatedBackend):
     """They were lost, and stand in a backup: the key stayed, and no call could destroy it. A key of another conversation is not touched."""
-    lived(library := library_on(place))
-    key = place.key(ID)
-    for name in place.names(ID):
-        place.set_object(ID, name, None)
+    lived(library := library_on(backend))
+    key = backend.key(ID)
+    for name in backend.names(ID):
+        backend.set_object(ID, name, None)
     with pytest.raises(ConversationNotFoundError):
         library.open(ID, read_only=True)
-    done = library_on(place, None).shred(ID)
+    done = library_on(backend, None).shred(ID)
     assert (done.id, done.still_readable) == (ID, ())
-    assert b"wrapped" not in (place.key(ID) or b"")
+    assert b"wrapped" not in (backend.key(ID) or b"")
     assert library.shred(ID) == done
-    place.set_key(OTHER_ID, key)
+    backend.set_key(OTHER_ID, key)
     with pytest.raises(ConversationNotFoundError):
         library.shred(OTHER_ID)
-    assert place.key(OTHER_ID) == key
+    assert backend.key(OTHER_ID) == key
 
 
-def test_a_shred_beside_a_writer(place: SimulatedBackend):
+def test_a_shred_beside_a_writer(backend: SimulatedBackend):
     """A writer at work is not shredded under its hands; one that has stalled is told, and stores nothing behind it."""
-    library = library_on(place)
+    library = library_on(backend)
     with create(library) as store:
         with pytest.raises(TranscriptStoreError):
             library.shred(ID)
         assert read(library) == MESSAGES[:2]
         files = SimulatedFileSystem()
         files.wait(10**6)
-        ConversationLibrary(place, file_system=files).shred(ID)
+        ConversationLibrary(backend, file_system=files).shred(ID)
         with pytest.raises(ConversationTakenOverError):
             store.append_message({"content": "late"})
 
 
-def test_what_is_damaged_can_be_forgotten(place: SimulatedBackend):
+def test_what_is_damaged_can_be_forgotten(backend: SimulatedBackend):
     """A shred needs no whole log: whoever wants to forget is not told to repair first. What it holds besides counts as readable."""
-    lived(library := library_on(place))
-    place.set_object(ID, "s/3", b"no slot")
+    lived(library := library_on(backend))
+    backend.set_object(ID, "s/3", b"no slot")
     assert library.shred(ID).still_readable == (f"simulated/{ID}",)
     with pytest.raises(ConversationShreddedError):
-        decode_key_file(place.key(ID) or b"", "", ID)
+        decode_key_file(backend.key(ID) or b"", "", ID)
 
 
-def test_a_rotation_never_puts_back_what_a_shred_took(place: SimulatedBackend):
+def test_a_rotation_never_puts_back_what_a_shred_took(backend: SimulatedBackend):
     """Y2: the shred comes between the rotation's look and its put; and a put that comes late meets another key there."""
-    lived(library_on(place))
-    new = library_on(place, OTHER_KEY, KEY)
+    lived(library_on(backend))
+    new = library_on(backend, OTHER_KEY, KEY)
 
     def comes_between(request: BackendRequest) -> None:
         if request.call == "put_key":
-            place.on_request = None
-            library_on(place, None).shred(ID)
+            backend.on_request = None
+            library_on(backend, None).shred(ID)
 
-    place.on_request = comes_between
+    backend.on_request = comes_between
     assert new.rotate_key().skipped[0][0] == ID
-    lived(library_on(place), OTHER_ID)
-    place.on_request = lambda request: Fate.TWICE if request.call == "put_key" else None
+    lived(library_on(backend), OTHER_ID)
+    backend.on_request = lambda request: Fate.TWICE if request.call == "put_key" else None
     assert new.rotate_key().rotated == (OTHER_ID,)
-    place.on_request = None
+    backend.on_request = None
     new.shred(OTHER_ID)
-    place.land()
+    backend.land()
     with pytest.raises(ConversationShreddedError):
         new.open(OTHER_ID)
 
@@ -562,71 +561,71 @@ class Broken:
         raise OSError(CANARY)
 
 
-def test_a_provider_that_fails(place: SimulatedBackend):
+def test_a_provider_that_fails(backend: SimulatedBackend):
     """Nothing is put on the place by a create; a rotation raises, and what it met before that is rotated."""
     with pytest.raises(KeyProviderError):
-        library_on(place, Broken()).create(id=ID)
-    assert (place.names(ID), place.key(ID)) == ([], None)
+        library_on(backend, Broken()).create(id=ID)
+    assert (backend.names(ID), backend.key(ID)) == ([], None)
 
 
 # ---- two that create ----------------------------------------------------------------------------------------------------
 
 
-def test_two_that_create_one_id(place: SimulatedBackend):
+def test_two_that_create_one_id(backend: SimulatedBackend):
     """Y1: the other one comes between the key and slot 1. One of them creates it, the other is told, and the key fits what is there."""
-    first = library_on(place)
+    first = library_on(backend)
 
     def comes_between(request: BackendRequest) -> None:
         if request.call == "put":
-            place.on_request = None
-            create(library_on(place)).close()
+            backend.on_request = None
+            create(library_on(backend)).close()
 
-    place.on_request = comes_between
+    backend.on_request = comes_between
     with pytest.raises(ConversationExistsError):
         first.create(id=ID, messages=[{"content": "of the slower one"}])
-    assert read(library_on(place)) == MESSAGES[:2]
+    assert read(library_on(backend)) == MESSAGES[:2]
 
 
-def test_a_create_that_is_killed_beside_another(place: SimulatedBackend):
+def test_a_create_that_is_killed_beside_another(backend: SimulatedBackend):
     """Y1: the other one comes in front of slot 1, and is killed before its own: the key beside the conversation is that of the first."""
-    first = library_on(place)
+    first = library_on(backend)
 
     def comes_between(request: BackendRequest) -> None:
         if request.call == "put":
-            place.on_request = lambda request: Fate.KILLED if request.call == "put" else None
+            backend.on_request = lambda request: Fate.KILLED if request.call == "put" else None
             with suppress(SimulatedStop):
-                create(library_on(place))
-            place.on_request = None
+                create(library_on(backend))
+            backend.on_request = None
 
-    place.on_request = comes_between
+    backend.on_request = comes_between
     create(first).close()
-    assert read(library_on(place)) == MESSAGES[:2]
+    assert read(library_on(backend)) == MESSAGES[:2]
 
 
-def test_a_create_goes_on_with_the_key_of_one_that_was_killed(place: SimulatedBackend):
+def test_a_create_continues_with_the_key_of_one_that_was_killed(backend: SimulatedBackend):
     """Y1: with the key of that one, or among the retired ones; another key is refused, for the other create may be under way."""
 
     def dies(request: BackendRequest) -> Fate | None:
         return Fate.KILLED if request.call == "put" else None
 
-    place.on_request = dies
+    backend.on_request = dies
     with pytest.raises(SimulatedStop):
-        create(library_on(place))
-    place.on_request = None
-    left = place.key(ID)
+        create(library_on(backend))
+    backend.on_request = None
+    left = backend.key(ID)
     with pytest.raises(WrongKeyError):
-        create(library_on(place, OTHER_KEY))
-    create(library_on(place, OTHER_KEY, KEY)).close()
-    assert place.key(ID) == left
-    assert read(library_on(place)) == MESSAGES[:2]
+        create(library_on(backend, OTHER_KEY))
+    create(library_on(backend, OTHER_KEY, KEY)).close()
+    assert backend.key(ID) == left
+    assert read(library_on(backend)) == MESSAGES[:2]
 
 
 # ---- each request ------------------------------------------------------------------------------------------------------
 
 
-def one_life(place: SimulatedBackend) -> Iterator[tuple[str, Any]]:
+def one_life(backend: SimulatedBackend) -> Iterator[tuple[str, Any]]:
     """What is done, step by step: after each, what was acknowledged."""
-    library = library_on(place)
+    library = library_on(backend)
     store = create(library)
     yield "messages", MESSAGES[:2]
     store.append_message(MESSAGES[2])
@@ -638,9 +637,9 @@ def one_life(place: SimulatedBackend) -> Iterator[tuple[str, Any]]:
     store.append_message(MESSAGES[3])
     yield "messages", [MESSAGES[0], MESSAGES[3]]
     store.close()
-    library_on(place, OTHER_KEY, KEY).rotate_key()
+    library_on(backend, OTHER_KEY, KEY).rotate_key()
     yield "key", OTHER_KEY
-    library_on(place, None).shred(ID)
+    library_on(backend, None).shred(ID)
     yield "shredded", True
 
 
@@ -649,35 +648,35 @@ STATES: list[list[Any]] = [[], MESSAGES[:2], MESSAGES[:3], MESSAGES[:1], [MESSAG
 
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("fate", [fate for fate in Fate if fate is not Fate.DONE], ids=lambda fate: fate.name)
-def test_each_request_is_lost_late_or_the_last(place: SimulatedBackend, fate: Fate):
+def test_each_request_is_lost_late_or_the_last(backend: SimulatedBackend, fate: Fate):
     """P17, R1, R2, R6: whatever becomes of one request, and whenever it lands: what is there opens with a key that was given, is whole, and is
     what was acknowledged or the next step; what was told to be rotated needs the new key alone, what was told to be shredded stays so.
     """
-    kind = type(place)
+    kind = type(backend)
     number = 0
     while True:
         number += 1
-        place, told = kind(), dict[str, Any]()
-        place.on_request = lambda request, number=number: fate if request.number == number else None
+        backend, told = kind(), dict[str, Any]()
+        backend.on_request = lambda request, number=number: fate if request.number == number else None
         with suppress(SimulatedStop, BackendError, ConversationLockedError):
-            for what, value in one_life(place):
+            for what, value in one_life(backend):
                 told[what] = value
-        if place.requests < number:
+        if backend.requests < number:
             break
-        place.on_request = None
+        backend.on_request = None
         for moment in ("before", "after"):
-            check(place, told, f"request {number}, {moment} it landed")
-            while place.late and moment == "before":
-                place.land()
+            check(backend, told, f"request {number}, {moment} it landed")
+            while backend.late and moment == "before":
+                backend.land()
     assert number > 20
 
 
-def check(place: SimulatedBackend, told: dict[str, Any], where: str) -> None:
-    everything = [place.object(ID, name) for name in place.names(ID)] + [place.key(ID) or b""]
-    everything += [summary.data for summary in place.summaries()]
+def check(backend: SimulatedBackend, told: dict[str, Any], where: str) -> None:
+    everything = [backend.object(ID, name) for name in backend.names(ID)] + [backend.key(ID) or b""]
+    everything += [summary.data for summary in backend.summaries()]
     assert not any(CANARY.encode() in data for data in everything), where
     try:
-        with library_on(place, OTHER_KEY, *([] if "key" in told else [KEY])).open(ID, read_only=True) as store:
+        with library_on(backend, OTHER_KEY, *([] if "key" in told else [KEY])).open(ID, read_only=True) as store:
             messages, title = store.get_messages(), (store.get_metadata().labels or {}).get("title")
     except ConversationNotFoundError:
         assert not told, where
@@ -694,7 +693,7 @@ def check(place: SimulatedBackend, told: dict[str, Any], where: str) -> None:
 # ---- rules left out ----------------------------------------------------------------------------------------------------
 
 
-def test_a_create_that_replaces_a_key_is_seen(place: SimulatedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_create_that_replaces_a_key_is_seen(backend: SimulatedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """Y1 left out: a conversation stands there without its key."""
 
     def begin(self: KeyCell, keys: Any, files: Any, *_: Any) -> Sealing:
@@ -704,7 +703,7 @@ def test_a_create_that_replaces_a_key_is_seen(place: SimulatedBackend, monkeypat
 
     monkeypatch.setattr(KeyCell, "begin", begin)
     with pytest.raises(CorruptTranscriptError, match="not-genuine"):
-        test_a_create_that_is_killed_beside_another(place)
+        test_a_create_that_is_killed_beside_another(backend)
 
 
 class PutsKeysOverOthers(SimulatedBackend):
@@ -720,8 +719,8 @@ def test_a_key_that_is_put_over_another_is_seen() -> None:
         test_a_rotation_never_puts_back_what_a_shred_took(PutsKeysOverOthers())
 
 
-def test_a_claim_before_the_key_is_seen(place: SimulatedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_before_the_key_is_seen(backend: SimulatedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer is deposed by whoever has not the key."""
     monkeypatch.setattr(MirroredLog, "_unlock", lambda self: None)
     with pytest.raises((AssertionError, TranscriptStoreError)):
-        test_a_wrong_key_deposes_nobody(place)
+        test_a_wrong_key_deposes_nobody(backend)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.backends.servers import seaweedfs
+from tests.kit.messages import user_message
 from tests.kit.postgres import PASSWORD, USER, PostgresServer
 from transcript_store import ConversationLibrary
 from transcript_store.backends import BackendConversation, PostgresBackend
@@ -27,14 +28,11 @@ from transcript_store.testing import Fate, SimulatedBackend, SimulatedFileSystem
 each_place = pytest.mark.parametrize("make_place", [SimulatedBackend, SimulatedObjectStore])
 
 
-def said(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
 def found(index: SearchIndex, query: str, **options: Any) -> list[str]:
     return sorted(hit.excerpt for hit in index.search(query, limit=1000, **options))
 
 
+@pytest.mark.sampled(every=2)
 @each_place
 def test_f9_what_was_acknowledged_is_found_behind_a_refresh(
     make_place: Callable[[], SimulatedBackend], tmp_path: Path
@@ -48,7 +46,7 @@ def test_f9_what_was_acknowledged_is_found_behind_a_refresh(
         for n in range(120):
             one = chance.choice(sorted(there)) if there and chance.random() < 0.7 else ""
             if not one:
-                library.create(provider="claude", messages=[said(f"needle {n}")]).close()
+                library.create(provider="claude", messages=[user_message(f"needle {n}")]).close()
                 (one,) = {str(summary.id) for summary in library.list()} - {*there}
                 there[one] = [f"needle {n}"]
             elif chance.random() < 0.1:
@@ -57,10 +55,10 @@ def test_f9_what_was_acknowledged_is_found_behind_a_refresh(
             else:
                 with library.open(one, take_over=True) as conversation:
                     if chance.random() < 0.3:
-                        conversation.replace_transcript([said(f"needle {n}")], features=["retract"])
+                        conversation.replace_transcript([user_message(f"needle {n}")], features=["retract"])
                         there[one] = [f"needle {n}"]
                     else:
-                        conversation.append_messages([said(f"needle {n}"), said(f"needle {n} again")])
+                        conversation.append_messages([user_message(f"needle {n}"), user_message(f"needle {n} again")])
                         there[one] += [f"needle {n}", f"needle {n} again"]
             if not n % 7:
                 assert found(index, "needle", refresh=True) == sorted(
@@ -69,17 +67,17 @@ def test_f9_what_was_acknowledged_is_found_behind_a_refresh(
                 assert {summary.id for summary in index.list()} == {*there}
 
 
-def test_f9_holds_at_each_call_on_a_place_that_tells_its_last_slots(tmp_path: Path) -> None:
+def test_f9_holds_at_each_call_on_a_backend_that_tells_its_last_slots(tmp_path: Path) -> None:
     """Without a refresh: what an open writer appended a moment ago is found, and what was replaced is not."""
     library = ConversationLibrary(SimulatedBackend())
     with SearchIndex(library, cache=tmp_path) as index, library.create() as conversation:
         for n in range(5):
-            conversation.append_message(said(f"needle {n}"))
+            conversation.append_message(user_message(f"needle {n}"))
             answer = index.search("needle")
             assert (len(answer), answer.not_indexed) == (n + 1, 0)
             assert answer.as_of is not None
             assert answer.as_of >= conversation.get_records(last=1)[0].at
-        conversation.replace_transcript([said("another")])
+        conversation.replace_transcript([user_message("another")])
         assert (found(index, "needle"), found(index, "another")) == ([], ["another"])
 
 
@@ -88,13 +86,13 @@ def test_on_an_object_store_an_answer_says_as_of_when(tmp_path: Path) -> None:
     library = ConversationLibrary(SimulatedObjectStore())
     with SearchIndex(library, cache=tmp_path) as index, library.create() as conversation:
         assert index.search("needle").as_of is None
-        conversation.append_message(said("needle 1"))
+        conversation.append_message(user_message("needle 1"))
         refreshed = index.search("needle", refresh=True)
         assert (len(refreshed), refreshed.as_of is not None) == (1, True)
-        conversation.append_message(said("needle 2"))
+        conversation.append_message(user_message("needle 2"))
         late = index.search("needle")
         assert (len(late), late.as_of) == (1, refreshed.as_of)
-        conversation.replace_transcript([said("another")])
+        conversation.replace_transcript([user_message("another")])
         assert found(index, "needle") == []  # a hit is read when the answer is made: what was replaced is no hit
     with SearchIndex(library, cache=tmp_path) as index:
         known = index.search("needle").as_of
@@ -107,7 +105,7 @@ def test_what_was_deleted_is_not_found(make_place: Callable[[], SimulatedBackend
     """F9: also without a refresh, by an index that has its words still."""
     library = ConversationLibrary(make_place())
     with SearchIndex(library, cache=tmp_path) as index:
-        with library.create(messages=[said("needle")]) as conversation:
+        with library.create(messages=[user_message("needle")]) as conversation:
             one = conversation.id
         assert found(index, "needle", refresh=True) == ["needle"]
         library.delete(one)
@@ -122,7 +120,7 @@ def test_only_what_came_since_is_asked_for(make_place: Callable[[], SimulatedBac
     place = make_place()
     library = ConversationLibrary(place)
     for n in range(20):
-        library.create(messages=[said(f"needle {n}")]).close()
+        library.create(messages=[user_message(f"needle {n}")]).close()
     with SearchIndex(library, cache=tmp_path) as index:
         assert len(found(index, "needle", refresh=True)) == 20
     asked: list[str] = []
@@ -141,7 +139,10 @@ def test_a_damaged_conversation_is_listed_and_not_searched(
     """Its slots do not verify, so nothing of it is believed; the others are found."""
     place = make_place()
     library = ConversationLibrary(place)
-    with library.create(messages=[said("needle 1")]) as damaged, library.create(messages=[said("needle 2")]):
+    with (
+        library.create(messages=[user_message("needle 1")]) as damaged,
+        library.create(messages=[user_message("needle 2")]),
+    ):
         one = damaged.id
     place.set_object(one, "s/1", place.object(one, "s/1").replace(b"needle", b"needlf"))
     with SearchIndex(library, cache=tmp_path) as index:
@@ -155,9 +156,9 @@ def test_nothing_of_what_is_sealed_is_in_the_index(make_place: Callable[[], Simu
     """Its words and its title are in no file of the index. With the key a search reads it, without it or with another it is counted."""
     place, key = make_place(), bytes(range(32))
     ConversationLibrary(place, encryption_key=key).create(
-        messages=[said("needle xyzzyword")], labels={"title": "plughtitle"}
+        messages=[user_message("needle xyzzyword")], labels={"title": "plughtitle"}
     ).close()
-    ConversationLibrary(place).create(messages=[said("needle in sight")]).close()
+    ConversationLibrary(place).create(messages=[user_message("needle in sight")]).close()
     library = ConversationLibrary(place)
     for given, texts, not_searched in (
         (None, ["needle in sight"], 1),
@@ -177,7 +178,7 @@ def test_nobody_answers(tmp_path: Path) -> None:
     """The error says so, and the index goes on when somebody answers again."""
     place = SimulatedBackend()
     library = ConversationLibrary(place, waits_seconds=(), file_system=SimulatedFileSystem())  # type: ignore[call-arg]
-    library.create(messages=[said("needle")]).close()
+    library.create(messages=[user_message("needle")]).close()
     with SearchIndex(library, cache=tmp_path) as index:
         place.on_request = lambda _: Fate.REFUSED
         with pytest.raises(StorageError, match="list the conversations"):
@@ -186,7 +187,7 @@ def test_nobody_answers(tmp_path: Path) -> None:
         assert found(index, "needle") == ["needle"]
 
 
-def test_the_index_is_named_by_the_place_itself(tmp_path: Path) -> None:
+def test_the_index_is_named_by_the_backend_itself(tmp_path: Path) -> None:
     """Two libraries on one place share it, another place has another one, and one without an identity has one that nobody keeps."""
     place, other = SimulatedBackend(), SimulatedBackend()
     paths = []
@@ -206,14 +207,14 @@ def test_no_writer_is_hindered(tmp_path: Path) -> None:
     """F11: an index puts nothing on a place, and claims nothing: an open writer stays the writer."""
     place = SimulatedBackend()
     library = ConversationLibrary(place)
-    with library.create(messages=[said("needle")]) as conversation:
+    with library.create(messages=[user_message("needle")]) as conversation:
         assert isinstance(conversation, BackendConversation)
         epoch, changes = conversation.epoch, []
         place.on_request = lambda request: changes.append(request.call) if request.changes else None
         with SearchIndex(library, cache=tmp_path) as index:
             assert found(index, "needle", refresh=True) == ["needle"]
         assert changes == []
-        conversation.append_message(said("and more"))
+        conversation.append_message(user_message("and more"))
         assert conversation.epoch == epoch
 
 
@@ -232,10 +233,10 @@ def test_f9_on_postgresql_beside_writers(postgres: PostgresServer, tmp_path: Pat
         try:
             library = ConversationLibrary(PostgresBackend(url))
             for n in range(12):
-                with library.create(provider="claude", messages=[said(f"needle {name}a{n}")]) as conversation:
+                with library.create(provider="claude", messages=[user_message(f"needle {name}a{n}")]) as conversation:
                     told.append(f"needle {name}a{n}")
                     for k in range(3):
-                        conversation.append_message(said(f"needle {name}b{n}c{k}"))
+                        conversation.append_message(user_message(f"needle {name}b{n}c{k}"))
                         told.append(f"needle {name}b{n}c{k}")
         except BaseException as error:
             failed.append(error)
@@ -259,7 +260,7 @@ def test_f9_on_postgresql_beside_writers(postgres: PostgresServer, tmp_path: Pat
         kept, gone, other = [summary.id or "" for summary in library.list(limit=3)]
         library.delete(gone)
         with library.open(other, take_over=True) as conversation:
-            conversation.replace_transcript([said("something else")])
+            conversation.replace_transcript([user_message("something else")])
         index.update()
         assert {hit.conversation for hit in index.search("needle", limit=1000)} == {
             summary.id for summary in library.list() if summary.id not in (gone, other)
@@ -275,7 +276,7 @@ def test_what_postgresql_says_of_its_last_slots(postgres: PostgresServer) -> Non
     library = ConversationLibrary(place)
     stores = [library.create() for _ in range(5)]
     ids = sorted(store.id for store in stores)
-    stores[0].append_message(said("one"))
+    stores[0].append_message(user_message("one"))
     ends = dict(place.ends())
     assert sorted(ends) == ids
     assert {one: max(piece.last for piece in place.read(one)) for one in ids} == ends
@@ -309,11 +310,11 @@ def test_f9_on_an_object_store(tmp_path: Path) -> None:
         at_the_end.callback(server.kill)
         library = ConversationLibrary(server.place("agents"))
         with SearchIndex(ConversationLibrary(server.place("agents")), cache=tmp_path / "cache") as index:
-            with library.create(messages=[said("needle 1")]) as conversation:
-                conversation.append_message(said("needle 2"))
+            with library.create(messages=[user_message("needle 1")]) as conversation:
+                conversation.append_message(user_message("needle 2"))
                 answer = index.search("needle", refresh=True)
                 assert (len(answer), answer.as_of is not None) == (2, True)
-                conversation.append_message(said("needle 3"))
+                conversation.append_message(user_message("needle 3"))
                 assert index.search("needle").as_of == answer.as_of
                 assert len(index.search("needle", refresh=True)) == 3
                 one = conversation.id

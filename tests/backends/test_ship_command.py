@@ -14,13 +14,13 @@ import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.backends.servers import KEY, SECRET, seaweedfs
 from tests.cli.conftest import a_cache_of_its_own, cli
 from tests.cli.helpers import Cli, damage
+from tests.kit.messages import user_message
 from tests.kit.postgres import PASSWORD, USER, PostgresServer
 from transcript_store import ConversationLibrary, ConversationStore
 from transcript_store.backends import open_backend, restore, ship, ship_library
@@ -41,13 +41,9 @@ def library(tmp_path: Path) -> ConversationLibrary:
     """Three conversations of two messages each."""
     made = ConversationLibrary(tmp_path / "chats")
     for number in range(3):
-        with made.create(labels={"title": f"number {number}"}, messages=[said("a question")]) as conversation:
-            conversation.append_message(said("an answer"))
+        with made.create(labels={"title": f"number {number}"}, messages=[user_message("a question")]) as conversation:
+            conversation.append_message(user_message("an answer"))
     return made
-
-
-def said(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
 
 
 def files_in(folder: str | Path) -> dict[str, bytes]:
@@ -95,16 +91,16 @@ def test_one_conversation_goes_and_comes_by_its_name(
     assert files_in(tmp_path / "back" / str(newest.id)) == files_in(newest.directory)
 
 
-def test_folders_that_are_behind_go_on(cli: Cli, library: ConversationLibrary, place: str, tmp_path: Path) -> None:
+def test_folders_that_are_behind_continue(cli: Cli, library: ConversationLibrary, place: str, tmp_path: Path) -> None:
     """One got a record, one a generation, the third nothing; then one of the folders goes on by itself, and stays ahead."""
     restored = str(tmp_path / "restored")
     cli("ship", library.directory, place)
     cli("restore", place, restored)
     first, second, _ = sorted(summary.id or "" for summary in library.list())
     with library.open(first) as conversation:
-        conversation.append_message(said("more"))
+        conversation.append_message(user_message("more"))
     with library.open(second) as conversation:
-        conversation.replace_transcript([said("summary"), said("and more")])
+        conversation.replace_transcript([user_message("summary"), user_message("and more")])
     cli("ship", library.directory, place)
     code, out, err = cli("restore", place, restored)
     assert (code, err.count("\n")) == (0, 1)
@@ -112,11 +108,11 @@ def test_folders_that_are_behind_go_on(cli: Cli, library: ConversationLibrary, p
     assert "0 new, 2 grew, 1 unchanged" in out
     assert files_in(restored) == files_in(library.directory)
     with ConversationLibrary(restored).open(first) as conversation:
-        conversation.append_message(said("of here alone"))
+        conversation.append_message(user_message("of here alone"))
     code, out, err = cli("restore", place, restored)
     assert (code, len(out.splitlines())) == (0, 1)
     with ConversationLibrary(restored).open(first) as conversation:
-        assert conversation.get_messages()[-1] == said("of here alone")
+        assert conversation.get_messages()[-1] == user_message("of here alone")
 
 
 def test_one_that_cannot_go_does_not_stop_the_others(
@@ -126,9 +122,9 @@ def test_one_that_cannot_go_does_not_stop_the_others(
     broken, parted, whole = sorted(summary.id or "" for summary in library.list())
     ship(f"{library.directory}/{parted}", backend_at(place))
     with ConversationLibrary(backend_at(place)).open(parted) as other:
-        other.append_message(said("there"))
+        other.append_message(user_message("there"))
     with library.open(parted) as here:
-        here.append_message(said("here"))
+        here.append_message(user_message("here"))
     damage(Path(library.directory) / broken, b"a question", b"a quostion")
     code, out, err = cli("ship", library.directory, place)
     assert code == 1
@@ -169,8 +165,8 @@ def test_what_makes_no_sense_is_refused(cli: Cli, library: ConversationLibrary, 
 def test_a_sealed_conversation_says_that_its_key_stays(cli: Cli, place: str, tmp_path: Path) -> None:
     """Without ``--with-key`` the copy is told to be unreadable; no key has to be given for either."""
     sealed = ConversationLibrary(tmp_path / "chats", encryption_key=bytes(range(32)))
-    sealed.create(messages=[said("a secret")]).close()
-    sealed.create(messages=[said("another secret")]).close()
+    sealed.create(messages=[user_message("a secret")]).close()
+    sealed.create(messages=[user_message("another secret")]).close()
     told = cli("ship", sealed.directory, place).err.splitlines()
     assert len(told) == 2  # where from and where to, and one line for all that are sealed
     assert "2 conversations are sealed" in told[1]
@@ -214,11 +210,11 @@ def test_a_copy_keeps_up_until_ctrl_c(
     source = library.directory if is_library else newest.directory
     conversation = library.open(newest.id or "")
     at_each_pause(
-        lambda: conversation.append_message(said("more")),
+        lambda: conversation.append_message(user_message("more")),
         lambda: None,
-        lambda: conversation.replace_transcript([said("summary")]),
+        lambda: conversation.replace_transcript([user_message("summary")]),
         lambda: conversation.update_metadata(labels={"title": "of later"}),
-        lambda: library.create(messages=[said("another")]).close(),
+        lambda: library.create(messages=[user_message("another")]).close(),
         conversation.close,
     )
     code, out, err = cli("ship", source, place, "--follow", "--every", "0")
@@ -228,11 +224,11 @@ def test_a_copy_keeps_up_until_ctrl_c(
     there = ConversationLibrary(backend_at(place))
     assert len(there.list()) == (4 if is_library else 1)
     with there.open(newest.id or "") as copy:  # nobody has to be taken over
-        assert copy.get_messages() == [said("summary")]
+        assert copy.get_messages() == [user_message("summary")]
         assert copy.get_metadata().labels == {"title": "of later"}
 
 
-def test_what_is_wrong_is_said_once_and_then_that_it_goes_on(
+def test_what_is_wrong_is_said_once_and_then_that_it_continues(
     cli: Cli, library: ConversationLibrary, place: str, at_each_pause: Callable[..., None]
 ) -> None:
     """A conversation is damaged while its library is followed, for three looks; then it is put right."""
@@ -240,7 +236,7 @@ def test_what_is_wrong_is_said_once_and_then_that_it_goes_on(
     path = Path(newest.directory) / "transcript.jsonl"
     whole = path.read_bytes()
     with library.open(newest.id or "") as conversation:
-        conversation.append_message(said("more"))
+        conversation.append_message(user_message("more"))
     longer = path.read_bytes()
     path.write_bytes(whole)
 
@@ -284,13 +280,13 @@ def killed_again_and_again(tmp_path: Path, url: str, restart: Callable[[], None]
     Returns how many runs were killed before one came to its end.
     """
     library = ConversationLibrary(tmp_path / "chats")
-    conversation = library.create(messages=[said("first")], labels={"title": "for the server"})
+    conversation = library.create(messages=[user_message("first")], labels={"title": "for the server"})
     directory = conversation.directory
     kills = 0
     while True:
-        conversation.append_messages([said("x" * 300_000), said(f"of run {kills}")])
+        conversation.append_messages([user_message("x" * 300_000), user_message(f"of run {kills}")])
         if kills % 3 == 2:
-            conversation.replace_transcript([said("summary"), said(f"of run {kills}")])
+            conversation.replace_transcript([user_message("summary"), user_message(f"of run {kills}")])
         with subprocess.Popen(
             [sys.executable, "-c", CHILD, directory, url],
             stdin=subprocess.PIPE,
@@ -360,7 +356,7 @@ def test_runs_that_are_killed_on_an_object_store(tmp_path: Path) -> None:
 def test_a_copy_that_keeps_up_ends_with_its_process(postgres: PostgresServer, tmp_path: Path) -> None:
     """The command itself: it follows a writer, is told to end by Ctrl-C, and nobody holds the copy then."""
     library = ConversationLibrary(tmp_path / "chats")
-    conversation = library.create(messages=[said("first")])
+    conversation = library.create(messages=[user_message("first")])
     url = postgres.schema()
     words = [
         sys.executable,
@@ -377,7 +373,7 @@ def test_a_copy_that_keeps_up_ends_with_its_process(postgres: PostgresServer, tm
         assert run.stdout is not None
         for number in range(5):
             assert " sent" in run.stdout.readline()
-            conversation.append_message(said(f"number {number}"))
+            conversation.append_message(user_message(f"number {number}"))
         assert " sent" in run.stdout.readline()
         run.send_signal(signal.SIGINT)
         _, err = run.communicate(timeout=60)

@@ -32,7 +32,6 @@ from tests.backends.shipped import (
     files_in,
     library_on,
     requests_of,
-    said,
     shipped,
     tried,
     with_a_history,
@@ -40,6 +39,7 @@ from tests.backends.shipped import (
 from tests.crash import enumeration, model
 from tests.crash.operations import Case, nothing
 from tests.kit.machines import machine_of
+from tests.kit.messages import user_message
 from transcript_store import (
     ConversationExistsError,
     ConversationLibrary,
@@ -123,13 +123,13 @@ def test_what_is_new_goes_behind_what_is_there(new_place: NewPlace, key: bytes |
     disk, place = SimulatedFileSystem(), new_place()
     with begun(disk, key) as conversation:
         for number in range(4):
-            conversation.append_message(said(f"message {number}"))
+            conversation.append_message(user_message(f"message {number}"))
             assert shipped(disk, place, dry_run=True).left_records == (3 if number == 0 else 1)
             report = shipped(disk, place)
             assert (report.sent_records, report.left_records) == (3 if number == 0 else 1, 0)
         for number in range(3):
-            conversation.replace_transcript([said(f"summary {number}")])
-        conversation.append_messages([said("x")] * 3)
+            conversation.replace_transcript([user_message(f"summary {number}")])
+        conversation.append_messages([user_message("x")] * 3)
         assert shipped(disk, place, dry_run=True).left_records == 6
         assert shipped(disk, place).sent_records == 6
         conversation.update_metadata(labels={"title": "of later"})
@@ -144,7 +144,7 @@ def test_a_conversation_that_is_followed_is_read_from_where_it_was_read() -> Non
     with begun(disk) as conversation, Shipper(FOLDER, place, file_system=disk, waits_seconds=WAITS) as shipper:
         shipper.send()
         for number in range(3):
-            conversation.append_message(said(str(number)))
+            conversation.append_message(user_message(str(number)))
             assert shipper.has_news()
             before = len(place.names(ID))
             assert shipper.send().sent_records == 1
@@ -165,7 +165,7 @@ def test_a_conversation_that_is_followed_is_read_from_where_it_was_read() -> Non
 @KEYS
 @pytest.mark.parametrize("is_begun", [False, True], ids=["nothing-there", "some-there"])
 @pytest.mark.parametrize("fate", [fate for fate in Fate if fate is not Fate.DONE], ids=lambda fate: fate.name)
-def test_a_run_that_is_cut_off_anywhere_is_gone_on_with(
+def test_a_run_that_is_cut_off_anywhere_is_continued(
     new_place: NewPlace, key: bytes | None, is_begun: bool, fate: Fate
 ) -> None:
     """At every request: refused, lost, late, twice, killed. What is half there is a beginning of ours; the next run makes it whole."""
@@ -184,8 +184,8 @@ def test_a_run_that_is_cut_off_anywhere_is_gone_on_with(
 
     places = [prepared()]
     if is_begun:
-        conversation.replace_transcript([said("short")])
-        conversation.append_messages([said("a"), said("b")])
+        conversation.replace_transcript([user_message("short")])
+        conversation.append_messages([user_message("a"), user_message("b")])
         conversation.close()
         disk = before.copy()
         places = [copy_of(places[0]) for _ in range(60)]
@@ -207,7 +207,7 @@ def test_a_run_that_is_cut_off_anywhere_is_gone_on_with(
 
 
 @BACKENDS
-def test_a_place_that_is_silent_is_asked_until_the_attempts_are_over(new_place: NewPlace) -> None:
+def test_a_backend_that_is_silent_is_asked_until_the_attempts_are_over(new_place: NewPlace) -> None:
     """Nobody answers: an error that says so, at whichever request that begins. Somebody answers again: the next run goes on."""
     disk = with_a_history()
     count = requests_of(lambda place: shipped(disk, place), new_place())
@@ -232,8 +232,8 @@ def whoever_comes_between(new_place: NewPlace, key: bytes | None = None) -> int:
     disk, empty = SimulatedFileSystem(), new_place()
     with begun(disk, key) as conversation:
         shipped(disk, empty, with_key=True)
-        conversation.append_message(said("third"))
-        conversation.replace_transcript([said("summary")])
+        conversation.append_message(user_message("third"))
+        conversation.replace_transcript([user_message("summary")])
     count = requests_of(lambda place: shipped(disk, place), copy_of(empty))
     stories = 0
     for number in range(1, count + 1):
@@ -242,7 +242,7 @@ def whoever_comes_between(new_place: NewPlace, key: bytes | None = None) -> int:
         def comes(place: SimulatedBackend = place) -> None:
             place.on_request = None
             with on_place(place, key).open(ID, take_over=True) as other:
-                other.append_message(said("of somebody else"))
+                other.append_message(user_message("of somebody else"))
 
         place.on_request = at_request(number, comes)
         error = tried(shipped, disk, place)
@@ -250,8 +250,8 @@ def whoever_comes_between(new_place: NewPlace, key: bytes | None = None) -> int:
         assert on_place(place).verify(ID).findings == ()
         generations = on_place(place, key).open(ID, read_only=True)
         last = [generations.get_records(generation=each.number)[-1].message for each in generations.generations()]
-        assert said("of somebody else") in last
-        is_last = last[-1] == said("of somebody else")
+        assert user_message("of somebody else") in last
+        is_last = last[-1] == user_message("of somebody else")
         assert isinstance(tried(shipped, disk, place), DivergedError) == (is_last or len(last) == 1)
         stories += error is not None
     return stories
@@ -285,15 +285,15 @@ def test_two_that_ship_the_same_folder_do_not_harm_it(new_place: NewPlace) -> No
 # ---- whose is it -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_copy_that_went_on_is_left_alone() -> None:
+def test_a_copy_that_continued_is_left_unchanged() -> None:
     """S1: both heads are named, nothing is written, and both messages are where they were."""
     disk, place = SimulatedFileSystem(), SimulatedBackend()
     with begun(disk) as conversation:
         shipped(disk, place)
         with on_place(place).open(ID) as other:
-            other.append_message(said("there"))
+            other.append_message(user_message("there"))
             theirs = other.head
-        conversation.append_message(said("here"))
+        conversation.append_message(user_message("here"))
         names = place.names(ID)
         for dry_run in (True, False):
             with pytest.raises(DivergedError, match="is not an earlier state of it") as told:
@@ -303,7 +303,7 @@ def test_a_copy_that_went_on_is_left_alone() -> None:
         assert place.names(ID) == names
 
 
-def test_metadata_that_was_changed_there_is_left_alone() -> None:
+def test_metadata_that_was_changed_there_is_left_unchanged() -> None:
     """A title that somebody gave the copy is not written over; an open and a close that changed nothing are nobody's."""
     disk, place = SimulatedFileSystem(), SimulatedBackend()
     begun(disk).close()
@@ -313,20 +313,22 @@ def test_metadata_that_was_changed_there_is_left_alone() -> None:
     with on_place(place).open(ID) as other:
         other.update_metadata(labels={"title": "given there"})
     with library_on(disk).open(ID) as conversation:
-        conversation.append_message(said("here"))
+        conversation.append_message(user_message("here"))
     with pytest.raises(DivergedError, match="its metadata was changed there"):
         shipped(disk, place)
 
 
-def test_what_a_place_gave_back_can_be_shipped_to_it_again() -> None:
+def test_what_a_backend_gave_back_can_be_shipped_to_it_again() -> None:
     """A conversation that was born on a place, brought to a disk and gone on with there: the place is a beginning of it."""
     place, disk = SimulatedBackend(), SimulatedFileSystem()
-    with on_place(place).create(id=ID, messages=[said("there")], labels={"title": "born there"}) as conversation:
-        conversation.append_message(said("still there"))
+    with on_place(place).create(
+        id=ID, messages=[user_message("there")], labels={"title": "born there"}
+    ) as conversation:
+        conversation.append_message(user_message("still there"))
     restore(place, ID, FOLDER, file_system=disk)
     with library_on(disk).open(ID) as conversation:
         assert conversation.get_metadata().labels == {"title": "born there"}
-        conversation.append_message(said("here"))
+        conversation.append_message(user_message("here"))
     assert shipped(disk, place).sent_records == 1
     assert [message["content"] for message in on_place(place).open(ID).get_messages()][-1] == "here"
 
@@ -334,16 +336,16 @@ def test_what_a_place_gave_back_can_be_shipped_to_it_again() -> None:
 def test_a_writer_at_work_there_is_not_deposed() -> None:
     """S3: it is told who it is, and the writer goes on; ``take_over`` deposes it, and it is told by whom."""
     place, disk = SimulatedBackend(), SimulatedFileSystem()
-    with on_place(place).create(id=ID, messages=[said("there")], holder="worker-1") as writer:
+    with on_place(place).create(id=ID, messages=[user_message("there")], holder="worker-1") as writer:
         restore(place, ID, FOLDER, file_system=disk)
         with library_on(disk).open(ID) as conversation:
-            conversation.append_message(said("here"))
+            conversation.append_message(user_message("here"))
         with pytest.raises(ConversationLockedError):
             shipped(disk, place)
         assert place.names(ID) == ["s/1"]
         assert shipped(disk, place, take_over=True).sent_records == 1
         with pytest.raises(ConversationTakenOverError) as told:
-            writer.append_message(said("behind it"))
+            writer.append_message(user_message("behind it"))
         assert told.value.holder["name"] == "transcript-store ship"
 
 
@@ -384,8 +386,8 @@ def test_damage_is_not_shipped() -> None:
     begun(disk).close()
     shipped(disk, place)
     with library_on(disk).open(ID) as conversation:
-        conversation.append_messages([said("third"), said("fourth")])
-        conversation.append_message(said("fifth"))
+        conversation.append_messages([user_message("third"), user_message("fourth")])
+        conversation.append_message(user_message("fifth"))
     path = f"{FOLDER}/transcript.jsonl"
     disk.write_file(path, (disk.tree()[path] or b"").replace(b"third", b"thurd"))
     with pytest.raises(CorruptTranscriptError):
@@ -400,7 +402,7 @@ def test_a_torn_tail_is_not_shipped() -> None:
     disk.write_file(path, (disk.tree()[path] or b"") + b'{"seq":5,"at":"20')
     assert shipped(disk, place).left_records == 0
     with library_on(disk).open(ID) as conversation:
-        conversation.append_message(said("in its place"))
+        conversation.append_message(user_message("in its place"))
     assert shipped(disk, place).sent_records == 1
 
 
@@ -411,7 +413,7 @@ def test_what_is_sent_survives_a_power_loss_of_the_folder() -> None:
     conversation.close()
     conversation = ConversationStore(FOLDER, file_system=disk, durability="process-crash")
     conversation.load()
-    conversation.append_message(said("not synced"))
+    conversation.append_message(user_message("not synced"))
     assert shipped(disk, place).record_count == 3
     after = disk.worst_power_failure()
     assert shipped(after, place).left_records == 0
@@ -445,7 +447,7 @@ def test_a_folder_that_the_system_refuses_is_told_and_the_others_go(number: int)
     """It was passed over without a word, and all was said to be there: somebody else's folder, or one file too many."""
     disk, place = SimulatedFileSystem(), SimulatedBackend()
     library = library_on(disk)
-    folders = sorted(library.create(messages=[said(text)]).directory for text in "abc")
+    folders = sorted(library.create(messages=[user_message(text)]).directory for text in "abc")
 
     def refuse(call: FileSystemCall) -> None:
         if call.name == "open_directory" and call.path.endswith(folders[1].rpartition("/")[2]):
@@ -473,11 +475,11 @@ def test_a_folder_that_is_there_is_not_touched() -> None:
     before = files_in(disk, FOLDER)
     assert not restore(place, ID, FOLDER, file_system=disk).is_new
     with library_on(disk).open(ID) as conversation:
-        conversation.append_message(said("more"))
+        conversation.append_message(user_message("more"))
         before = files_in(disk, FOLDER)
         with pytest.raises(ConversationExistsError, match="on the backend"):
             restore(place, ID, FOLDER, file_system=disk)
-    other = library_on(disk).create(messages=[said("other")])
+    other = library_on(disk).create(messages=[user_message("other")])
     other.close()
     with pytest.raises(ConversationExistsError):
         restore(place, ID, other.directory, file_system=disk)
@@ -531,20 +533,21 @@ def _restored(conversation: ConversationStore) -> None:
 def _there() -> SimulatedBackend:
     place = SimulatedBackend()
     with ConversationLibrary(place, file_system=SimulatedFileSystem()).create(
-        id=model.ID, provider="claude", messages=[said("first"), said("second")]
+        id=model.ID, provider="claude", messages=[user_message("first"), user_message("second")]
     ) as conversation:
-        conversation.replace_transcript([said("summary")])
-        conversation.append_message(said("last"))
+        conversation.replace_transcript([user_message("summary")])
+        conversation.append_message(user_message("last"))
     return place
 
 
-def test_a_restore_that_is_cut_off_leaves_nothing_or_all() -> None:
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.long)])
+def test_a_restore_that_is_cut_off_leaves_nothing_or_all(every: int) -> None:
     """P1, P2, P6, P7: a power cut before every sync, SIGKILL before every call, an error of every call; and it can be run again."""
     case = Restoring(nothing, (_restored,))
-    assert enumeration.power_cuts(case, limit=8) > 20
-    assert enumeration.kills(case) > 20
-    assert enumeration.kills_then_power_cuts(case, limit=2) > 5
-    assert enumeration.errors(case, every=7) > 20
+    assert enumeration.power_cuts(case, limit=8 if every == 1 else 2) > 20 // every
+    assert enumeration.kills(case, every=every) > 20 // every
+    assert enumeration.kills_then_power_cuts(case, limit=2, every=every) > 5 // every
+    assert enumeration.errors(case, every=7 * every) > 20 // every
 
 
 @KEYS
@@ -600,9 +603,9 @@ def test_random_histories_come_back_as_they_are(
     conversation = begun(disk, key)
     for kind, number in steps:
         if kind == "append":
-            conversation.append_messages([said(f"{number}")] * number)
+            conversation.append_messages([user_message(f"{number}")] * number)
         elif kind == "replace":
-            conversation.replace_transcript([said("summary")] * 2, features=["retract"])
+            conversation.replace_transcript([user_message("summary")] * 2, features=["retract"])
         elif kind == "retract":
             with suppress(ValueError):  # there are none any more
                 tried(conversation.retract)
@@ -696,7 +699,7 @@ def test_a_shipped_copy_says_who_holds_it() -> None:
     assert shipped(disk, place).sent_records > 0
 
 
-def test_an_address_is_no_place(tmp_path):
+def test_an_address_is_no_backend(tmp_path):
     with ConversationStore(tmp_path / "c") as conversation:
         conversation.initialize()
         for call in (

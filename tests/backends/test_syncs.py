@@ -15,11 +15,11 @@ from tests.backends.shipped import (
     every_moment,
     files_in,
     library_on,
-    said,
     shipped,
     with_a_history,
 )
 from tests.crash.sync_sites import Site, in_the_source, syncing
+from tests.kit.messages import user_message
 from transcript_store import ConversationLibrary, CorruptTranscriptError, StorageError
 from transcript_store.backends import BackupFile, backup_library, restore
 from transcript_store.backends._restoring import write_damaged
@@ -38,9 +38,11 @@ def restored() -> Work:
 def remains() -> Work:
     """What is left of a conversation whose live generation began behind the damage."""
     place = SimulatedBackend()
-    with ConversationLibrary(place, file_system=SimulatedFileSystem()).create(id=ID, messages=[said("first")]) as store:
-        store.append_message(said("second"))
-        store.replace_transcript([said("summary")])
+    with ConversationLibrary(place, file_system=SimulatedFileSystem()).create(
+        id=ID, messages=[user_message("first")]
+    ) as store:
+        store.append_message(user_message("second"))
+        store.replace_transcript([user_message("summary")])
     place.set_object(ID, "s/2", place.object(ID, "s/2").replace(b"second", b"secone"))
     return lambda disk: write_damaged(disk, BACK, ID, place.read(ID), None)
 
@@ -57,7 +59,7 @@ def made_by(work: Work, patch: pytest.MonkeyPatch, do: Callable[[Site], bool]) -
 def backed_up(patch: pytest.MonkeyPatch, do: Callable[[Site], bool]) -> tuple[bool, bytes | None]:
     """Whether a power cut before a sync of a backup may look like damage; and the file after the call and the worst power cut."""
     disk, file = SimulatedFileSystem(page_bytes=256, sector_bytes=64), "/copies/chats.backup"
-    with library_on(disk).create(id=ID, messages=[said("first " * 80), said("second")]):
+    with library_on(disk).create(id=ID, messages=[user_message("first " * 80), user_message("second")]):
         pass
     is_damaged = False
 
@@ -98,7 +100,7 @@ def test_every_sync_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {mutant for mutant in killed if mutant[0].startswith("backends.")} == in_the_source(in_backends=True)
 
 
-def test_every_sync_of_a_folder_that_goes_on_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_sync_of_a_folder_that_continues_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     """P5: those of the archive, of a transcript before its name, and of the metadata. Another that is left out shows when the call is cut off."""
     place = SimulatedBackend()
     first, *_ = every_moment(place, KEY)

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from tests.chat.conftest import connect
 from tests.chat.dialects import DIALECTS, Dialect
 from tests.chat.server import Server
+from tests.kit.cases import for_each
 from tests.kit.vectors import VECTORS
 from transcript_store.chat import MAX_BASE_URL_LENGTH, ChatConfig, create_client, validate_base_url
 from transcript_store.errors import InvalidBaseUrlError
@@ -39,7 +40,8 @@ STRICTER = {
 
 
 def table(name: str) -> list[Any]:
-    return [pytest.param(row, id=repr(row["in"])[:40]) for row in json.loads((VECTORS / name).read_text())]
+    rows: list[Any] = json.loads((VECTORS / name).read_text())
+    return rows
 
 
 def accepted(url: str, *, allow_insecure: bool = False) -> bool:
@@ -50,20 +52,20 @@ def accepted(url: str, *, allow_insecure: bool = False) -> bool:
     return True
 
 
-@pytest.mark.parametrize("row", table("validate_url.json"))
+@for_each("row", table("validate_url.json"))
 def test_the_go_table(row: dict[str, Any]) -> None:
     """We accept what the Go program accepts and nothing else, except the differences that are listed."""
     assert accepted(row["in"]) == (row["ok"] and row["in"] not in STRICTER)
 
 
-@pytest.mark.parametrize("row", table("validate_url_insecure.json"))
+@for_each("row", table("validate_url_insecure.json"))
 def test_the_go_table_with_allow_insecure(row: dict[str, Any]) -> None:
     """``allow_insecure`` lets http through, and nothing else."""
     assert accepted(row["in"], allow_insecure=True) == (row["ok"] and row["in"] not in STRICTER)
 
 
-@pytest.mark.parametrize(
-    ("url", "reason"),
+@for_each(
+    "url, reason",
     [
         ("https://host/" + "a" * MAX_BASE_URL_LENGTH + "\x00", "bytes"),
         ("https://u:p@h\x00ost/", "control"),
@@ -102,9 +104,7 @@ def test_the_cheapest_rule_comes_first(url: str, reason: str) -> None:
     assert pickle.loads(pickle.dumps(caught.value)).reason == caught.value.reason
 
 
-@pytest.mark.parametrize(
-    "url", ["https://notexample.com/", "https://example.com.au/", "https://[2001:db8::1]/", "https://h:65535"]
-)
+@for_each("url", ["https://notexample.com/", "https://example.com.au/", "https://[2001:db8::1]/", "https://h:65535"])
 def test_what_only_looks_like_a_placeholder(url: str) -> None:
     validate_base_url(url)
 

@@ -201,6 +201,7 @@ def _asks_before_it_records(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ResumableChatClient, "add", added)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("broken", [_keeps_results_back, _asks_before_it_records], ids=lambda broken: broken.__name__)
 def test_the_contract_looks_while_it_happens(
     dialect: Dialect, monkeypatch: pytest.MonkeyPatch, broken: Callable[[pytest.MonkeyPatch], None]

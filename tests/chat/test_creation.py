@@ -20,6 +20,7 @@ import pytest
 from tests.chat.conftest import connect
 from tests.chat.dialects import DIALECTS, Call, Dialect
 from tests.chat.server import Answer, Server
+from tests.kit.cases import for_each
 from transcript_store import ConversationStore, FileStore, chat, errors
 from transcript_store._conversation import metadata
 from transcript_store.chat import (
@@ -202,7 +203,7 @@ def test_capabilities_are_discovered(dialect: Dialect, server: Server) -> None:
         assert isinstance(client, protocol)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wrong",
     [
         {"provider": "claud"},
@@ -219,7 +220,7 @@ def test_a_configuration_that_cannot_be(wrong: dict[str, Any]) -> None:
         ChatConfig(**{"provider": "claude", **wrong})
 
 
-@pytest.mark.parametrize("name", ["model", "base_url", "token", "timeout_seconds"])
+@for_each("name", ["model", "base_url", "token", "timeout_seconds"])
 def test_a_configuration_of_another_type(name: str) -> None:
     """A ``TypeError`` that names the field, and not what was in it, which may be a token."""
     with pytest.raises(TypeError, match=f"{name} must be .*, not bytes"):

@@ -40,7 +40,7 @@ runpy.run_path(EXAMPLE, run_name="__main__")
 
 
 @pytest.mark.long
-def test_a_chat_that_is_killed_goes_on(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chat_that_is_killed_continues(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """The question was sent and not answered when the process is killed: the next one sends it again, once, with its own."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-of-nobody")
     monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)

@@ -85,6 +85,7 @@ def test_thinking_at_the_end_of_what_is_on_record_is_not_sent(server: Server, tm
     ]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("prompt", ["", " ", "\n", "\x0b", "\u3000"])
 def test_a_prompt_of_white_space(dialect: Dialect, server: Server, prompt: str) -> None:
     """No provider takes it; it is refused before it is on record."""
@@ -167,6 +168,7 @@ def test_a_call_without_an_id_has_its_result() -> None:
     assert owed(wire, history[1:], {}, cut_short=False) == owed(wire, [], {}, cut_short=False)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("role", [b"", b'"role": null, '], ids=["no role", "null"])
 def test_a_reply_without_a_role(dialect: Dialect, server: Server, tmp_path: Path, role: bytes, streamed: bool) -> None:

@@ -33,6 +33,7 @@ def secrets_on(folder: Path) -> list[str]:
     return [name for name, data in contents(folder).items() if any(half.encode() in data for half in halves(KEY))]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 def test_a_request_has_what_is_on_record(dialect: Dialect, server: Server, tmp_path: Path, streamed: bool) -> None:
     """Prompt, question, calls, results journaled one by one, answer. The tool runs with what the model said, and the caller is

@@ -91,6 +91,7 @@ def question(dialect: str) -> dict[str, Any]:
     return {"role": "user", "parts": [{"text": "?"}]} if dialect == "gemini" else {"role": "user", "content": "?"}
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dialect", ASK)
 def test_a_reply_is_sent_again(dialect: str, way: str, server: Server, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def begin(dialect: Dialect, server: Server, conversation: ConversationStore | No
     return client
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "in memory"])
 def test_a_snapshot_is_listed_restored_and_continued(
     dialect: Dialect, server: Server, tmp_path: Path, recorded: bool
@@ -221,6 +222,7 @@ def said(role: str, text: str) -> dict[str, Any]:
     return {"role": role, "content": text}
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("provider", ["openai", "openai-compatible"])
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "in memory"])
 @pytest.mark.parametrize(
@@ -326,6 +328,7 @@ def test_a_prompt_that_replaced_the_one_of_a_log_replaces_it_everywhere(server: 
         assert dialect.system_prompts(server.bodies[-1]) == ["New."]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("last", [0, 1, 2, 3, 4])
 def test_the_last_messages_of_a_long_turn(dialect: Dialect, server: Server, last: int) -> None:
     """However few are selected, each request opens as the provider demands, has the question, and results with their calls.
@@ -511,7 +514,7 @@ def test_the_client_of_the_documents(provider: Any, tmp_path: Path) -> None:
             assert len(client.export_history()) == 1
 
 
-def test_what_was_taken_back_is_not_sent(dialect: Dialect, server: Server, tmp_path: Path) -> None:
+def test_what_was_retracted_is_not_sent(dialect: Dialect, server: Server, tmp_path: Path) -> None:
     """A reply and its question are taken back, by other code of this process; the next turn goes on before them.
 
     Then down to a call: it owes its result again, and the one that was taken back is not it.

@@ -143,6 +143,7 @@ class _UiDiedError(Exception):
     pass
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("how", ["break", "an error", "Ctrl-C"])
 def test_a_loop_that_is_left(dialect: Dialect, server: Server, tmp_path: Path, how: str) -> None:
     """What was shown is on record when the next line of the program runs, and stands before what that line stores."""
@@ -419,7 +420,8 @@ def test_a_reply_that_no_record_can_hold(dialect: Dialect, server: Server, tmp_p
             assert client.chat("Again") == "Yes."
 
 
-def test_a_client_that_nobody_closed_lets_go(dialect: Dialect, server: Server) -> None:
+@pytest.mark.sampled(every=4)
+def test_a_client_that_was_not_closed_lets_go(dialect: Dialect, server: Server) -> None:
     """Its connections are closed with it; pytest would make an error of a socket that is not."""
     server.answers += [dialect.reply("Yes.")]
     config = ChatConfig(provider=dialect.provider, token="t", base_url=server.url)  # type: ignore[arg-type]

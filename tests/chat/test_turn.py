@@ -152,6 +152,7 @@ def test_a_handler_may_be_a_coroutine_function(server: Server, tmp_path: Path, w
     assert "OSError: no such file" in raw
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("arguments", ["{", '{"x": ', "[1]", "null", '{"a": ' + "1" * 5000 + "}", "[" * 200_000])
 @pytest.mark.parametrize("name", ["openai", "openai-compatible"])
 def test_arguments_that_are_no_json_object(server: Server, tmp_path: Path, name: str, arguments: str) -> None:

@@ -170,6 +170,7 @@ def test_a_reply_that_is_too_long_is_kept_in_part(dialect: Dialect, server: Serv
         assert client.chat("Go on") == "Yes."
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
     ("length", "kept"), [(40_000, (True, True)), (60_000, (False, True)), (95_000, (False, False))]
 )

@@ -11,6 +11,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from tests.chat.dialects import DIALECTS, Dialect
+from tests.kit.cases import for_each
 from transcript_store.chat._create import PROVIDERS
 from transcript_store.chat._provider import Message, Reply, Request, ToolDescription, WireFormat
 from transcript_store.chat._providers.claude import ClaudeWire
@@ -260,8 +261,8 @@ def test_openai_requests_leave_out_what_only_a_response_has() -> None:
     assert set(ChatCompletionMessage.model_fields) - allowed == {"annotations"}
 
 
-@pytest.mark.parametrize(
-    ("wire", "message"),
+@for_each(
+    "wire, message",
     [
         (ClaudeWire(), {"role": "assistant", "content": []}),
         (ClaudeWire(), {"role": "assistant", "content": [{"type": "text", "text": ""}]}),

@@ -25,7 +25,7 @@ def plain_folder() -> Iterator[Path]:
 def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """A folder whose name needs no quotes, whatever TMPDIR is: a command that is printed has it as it is.
 
-    That a name which needs them has them is tested in test_ways_out.
+    That a name which needs them has them is tested in test_hints.
     """
     if shlex.quote(str(tmp_path)) == str(tmp_path):
         return tmp_path

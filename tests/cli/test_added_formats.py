@@ -66,11 +66,6 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.fixture
-def library(tmp_path):
-    return ConversationLibrary(tmp_path / "library")
-
-
 def test_what_a_package_adds_is_found_read_and_written(parley, home, library):
     """Its places are looked at, its reader is asked before the generic one, its writer writes into its place."""
     (found,) = [one for one in discover() if one.program == "parley"]
@@ -143,7 +138,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_package_is_named_and_the_rest_goes_on(case, site, parley, home, library):
+def test_a_broken_package_is_named_and_the_rest_continues(case, site, parley, home, library):
     """Import goes on with the others, its report says who and why."""
     entry_point, module, why = BROKEN[case]
     install(site, "broken-format", entry_point, broken=module)

@@ -13,13 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.helpers import Cli
+from tests.kit.messages import user_message
 from transcript_store import ConversationStore
 from transcript_store.cli.bisect import VARIABLE, Answer, search
-
-
-def user(text: str) -> dict[str, str]:
-    return {"role": "user", "content": text}
-
 
 # ---- the search ------------------------------------------------------------------------------------------------------
 
@@ -69,7 +65,7 @@ def today(tmp_path: Path) -> Path:
         conversation.initialize()
         for number in range(1, 31):
             conversation.append_event({"number": number})
-            conversation.append_message(user("needle" if number == 20 else f"hay {number}"))
+            conversation.append_message(user_message("needle" if number == 20 else f"hay {number}"))
     return tmp_path / "today"
 
 

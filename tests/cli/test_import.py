@@ -213,7 +213,7 @@ def test_a_wrong_format_is_an_error_that_names_the_right_one(cli: Cli, tmp_path:
     assert not (tmp_path / "chats").exists()
 
 
-def test_a_session_without_a_message_is_not_proposed_to_go_on_with(cli: Cli, tmp_path: Path) -> None:
+def test_a_session_without_a_message_is_not_proposed_to_continue_with(cli: Cli, tmp_path: Path) -> None:
     """A program that was opened and closed leaves a session of settings: it is kept if one asks, and no command leads there."""
     begun = {"timestamp": "2026-01-01T00:00:00Z", "type": "session_meta", "payload": {"id": "s"}}
     (tmp_path / "s.jsonl").write_bytes(lines(begun))

@@ -82,7 +82,7 @@ def test_generations_and_quarantine(cli: Cli, shelf: ConversationLibrary) -> Non
         assert [generation.number for generation in store.generations()] == [1]
 
 
-def test_what_is_left_alone_is_named(cli: Cli, shelf: ConversationLibrary) -> None:
+def test_what_is_left_unchanged_is_named(cli: Cli, shelf: ConversationLibrary) -> None:
     """And the exit code says so; the other one went, as JSON, into a snapshot."""
     first, second = shelf.list()
     kept = f"{shelf.directory}-kept"

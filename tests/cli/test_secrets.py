@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.helpers import Cli, conversation
 from tests.importing.helpers import line, notebook, use_notebooks
+from tests.kit.trees import bytes_below
 from transcript_store import ConversationLibrary
 
 pytestmark = pytest.mark.usefixtures("a_cache_of_its_own")
@@ -24,10 +25,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     use_notebooks(monkeypatch)
     (tmp_path / "home").mkdir()
     return tmp_path
-
-
-def bytes_below(folder: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
 def sessions(folder: Path, count: int) -> Path:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.helpers import Cli, conversation, tear
+from tests.kit.cases import for_each
 from transcript_store import ConversationStore
 from transcript_store._json.parts import parts_of, role_of
 from transcript_store._log.record import close_line
@@ -213,7 +214,7 @@ def test_gemini(cli: Cli, tmp_path: Path) -> None:
     assert body_of(cli("show", conversation(tmp_path / "c", GEMINI)).out) == GEMINI_SHOWN
 
 
-def test_what_was_taken_back_is_left_out(cli: Cli, tmp_path: Path) -> None:
+def test_what_was_retracted_is_left_out(cli: Cli, tmp_path: Path) -> None:
     """It is counted at the top, and what took it back is an event; ``--full`` prints all of it, and ``--json`` says the same."""
     with ConversationStore(tmp_path / "c") as store:
         store.initialize(
@@ -445,7 +446,7 @@ def test_what_a_forger_may_write(cli: Cli, tmp_path: Path) -> None:
         assert (code, err.count("\n")) == (1, 1)
 
 
-@pytest.mark.parametrize("message", [None, 1, "text", [1]])
+@for_each("message", [None, 1, "text", [1]])
 def test_not_an_object(message: object) -> None:
     """What is no object at all is shown as JSON all the same."""
     (part,) = parts_of(message)
@@ -464,8 +465,8 @@ def test_an_unfinished_tail_is_passed_over(cli: Cli, tmp_path: Path) -> None:
     assert Path(directory, "transcript.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("message", "role"),
+@for_each(
+    "message, role",
     [({"role": "user"}, "user"), ({"type": "reasoning"}, "reasoning"), ({}, "message"), (1, "not an object")],
 )
 def test_role(message: object, role: str) -> None:

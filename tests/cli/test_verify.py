@@ -89,7 +89,7 @@ def test_no_header_no_metadata(cli: Cli, tmp_path: Path) -> None:
     assert cli("verify", str(tmp_path / "empty")).code == 1
 
 
-def test_the_way_out_works(cli: Cli, tmp_path: Path) -> None:
+def test_the_hint_works(cli: Cli, tmp_path: Path) -> None:
     """The command that verify prints for a damaged line can be run as it stands, whatever the path looks like."""
     directory = conversation(tmp_path / "it's a folder", MESSAGES)
     damage(tmp_path / "it's a folder", b"message 4", b"MESSAGE 4")

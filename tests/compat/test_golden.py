@@ -40,7 +40,7 @@ def test_a_reader_sees_what_was_written(golden: Path, name: str) -> None:
 
 
 @each
-def test_a_writer_goes_on_where_it_ended(golden: Path, name: str) -> None:
+def test_a_writer_continues_where_it_ended(golden: Path, name: str) -> None:
     """P20: a writer of today appends to it, and every line that was whole stays as it is, to the byte."""
     expected = json.loads((V1 / f"{name}.json").read_text())["conversation"]
     before = content(golden)

@@ -50,7 +50,7 @@ def test_what_is_read_is_what_was_saved(golden: Path, name: str) -> None:
 
 
 @each
-def test_a_writer_goes_on(golden: Path, name: str) -> None:
+def test_a_writer_continues(golden: Path, name: str) -> None:
     """P20: a save of today touches no file of another snapshot, and no media."""
     before = content(golden)
     store = opened(golden, name)

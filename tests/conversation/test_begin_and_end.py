@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.conversation.helpers import ONE, THREE, TOOL, TWO
+from tests.kit.cases import for_each
 from tests.kit.trees import tree
 from transcript_store import (
     ConversationExistsError,
@@ -314,7 +315,7 @@ def test_the_constructor_refuses_what_it_does_not_know(tmp_path, options, error,
         ConversationStore(tmp_path, **options)
 
 
-@pytest.mark.parametrize("path", [b"bytes", 5, None, ["list"]])
+@for_each("path", [b"bytes", 5, None, ["list"]])
 def test_a_path_is_a_str_or_a_path(path):
     """A path of another type is a TypeError at once."""
     with pytest.raises(TypeError):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 
-import pytest
-
+from tests.kit.cases import for_each
 from transcript_store import (
     ConversationChangedError,
     ConversationExistsError,
@@ -100,7 +99,7 @@ def test_every_error_class_is_in_the_list():
     assert {type(error) for error in ERRORS} == classes
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@for_each("error", ERRORS)
 def test_errors_survive_pickling_and_copying(error):
     """An error that crosses a process (multiprocessing, a job queue) keeps its class, text, facts and notes."""
     error.add_note("seen in a worker")
@@ -115,8 +114,8 @@ def test_errors_survive_pickling_and_copying(error):
             assert (again.errno, again.strerror, again.filename) == (error.errno, error.strerror, error.filename)
 
 
-@pytest.mark.parametrize(
-    ("error", "builtin"),
+@for_each(
+    "error, builtin",
     [
         (ConversationNotLoadedError, RuntimeError),
         (ConversationNotFoundError, LookupError),

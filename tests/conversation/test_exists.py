@@ -178,7 +178,7 @@ def test_exists_is_false_where_initialize_works(tmp_path, state):
         store.close()
 
 
-def test_a_folder_in_the_name_of_a_temporary_is_left_alone(tmp_path):
+def test_a_folder_in_the_name_of_a_temporary_is_left_unchanged(tmp_path):
     """P13: what we sweep is files of ours; a folder that has such a name keeps its content."""
     (tmp_path / "c" / A_TEMPORARY).mkdir(parents=True)
     (tmp_path / "c" / A_TEMPORARY / "mine").write_text("mine")

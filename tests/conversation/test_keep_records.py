@@ -75,6 +75,7 @@ def test_a_range_is_judged_by_its_ends(seven, tmp_path, bad):
     assert tree(tmp_path) == before
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("bad", [[0], [8], [1, 8], [-1], [1.0], ["1"], [True], [None]])
 def test_a_record_that_is_not_there(seven, tmp_path, bad):
     """Nothing is written; the error says how many there are."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.kit.cases import for_each
 from tests.kit.meanwhile import (
     CHAT,
     ID,
@@ -101,7 +102,7 @@ def test_what_somebody_saw_of_an_interrupted_change_is_there_after_a_close() -> 
     assert left.model == "new"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         lambda store: store.update_metadata(model="m"),

@@ -213,11 +213,11 @@ def power_cuts(
     return len(judge.pairs)
 
 
-def kills(case: Case) -> int:
-    """SIGKILL before every call, and in every write after some of its bytes."""
+def kills(case: Case, *, every: int = 1) -> int:
+    """SIGKILL before every call, and in every write after some of its bytes; or at every ``every``-th of these moments."""
     judge = Judge(case)
     count = 0
-    for stop in _stops(case):
+    for stop in islice(_stops(case), None, None, every):
         disk = case.disk()
         run = Run(case, disk)
         disk.on_call = stop

@@ -41,7 +41,7 @@ RECOVERIES = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.sampled(every=7)
+@pytest.mark.sampled(every=13)
 @ALL
 def test_a_power_cut_leaves_what_was_acknowledged(case: Case, record_property: Note) -> None:
     """P1, P3, P4: whatever part of the unsynced bytes and names reaches the disk, with NUL or with stale fill."""
@@ -59,7 +59,7 @@ def test_a_power_cut_leaves_what_was_acknowledged_in_many_more_states(case: Case
     assert count >= 20
 
 
-@pytest.mark.sampled(every=8)
+@pytest.mark.sampled(every=13)
 @pytest.mark.parametrize("limit", [6, pytest.param(300, marks=pytest.mark.long)])
 @UNSYNCED
 def test_without_syncs_a_power_cut_leaves_a_prefix_or_is_refused(case: Case, limit: int, record_property: Note) -> None:
@@ -69,7 +69,7 @@ def test_without_syncs_a_power_cut_leaves_a_prefix_or_is_refused(case: Case, lim
     assert count >= 5
 
 
-@pytest.mark.sampled(every=7)
+@pytest.mark.sampled(every=13)
 @ALL
 def test_a_kill_at_any_call_loses_nothing_acknowledged(case: Case, record_property: Note) -> None:
     """P2, P3, P4: SIGKILL before every call, and within every write."""
@@ -78,7 +78,7 @@ def test_a_kill_at_any_call_loses_nothing_acknowledged(case: Case, record_proper
     assert count >= 5
 
 
-@pytest.mark.sampled(every=8)
+@pytest.mark.sampled(every=13)
 @pytest.mark.parametrize(("limit", "every"), [(2, 3), pytest.param(20, 1, marks=pytest.mark.long)])
 @CONVERSATIONS  # a store of snapshots is read without a lock, and so without a sync
 def test_what_a_load_shows_after_a_kill_survives_a_power_cut(
@@ -90,9 +90,9 @@ def test_what_a_load_shows_after_a_kill_survives_a_power_cut(
     assert count >= 5 // every
 
 
-@pytest.mark.sampled(every=7)
+@pytest.mark.sampled(every=13)
 @QUICK_REFUSALS
-def test_an_error_at_any_call_is_ours_and_the_store_goes_on(case: Case, record_property: Note) -> None:
+def test_an_error_at_any_call_is_ours_and_the_store_continues(case: Case, record_property: Note) -> None:
     """P6, P7: every ninth of all errnos at all calls, once or for ever. (The next test has each of them.)"""
     count = enumeration.errors(case, every=9)
     record_property("errors, simulated disk", count)
@@ -108,6 +108,7 @@ def test_an_error_and_then_a_power_cut(case: Case, record_property: Note) -> Non
     assert count >= 10
 
 
+@pytest.mark.sampled(every=3)
 @RECOVERIES
 def test_recovery_can_itself_be_cut_off(case: Case, record_property: Note) -> None:
     """P9: a second crash during recovery, at every call of it, ends where the first recovery would have."""
@@ -125,6 +126,7 @@ def test_recovery_can_itself_be_cut_off_in_many_more_states(case: Case, record_p
     assert count >= 50
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("case", REPAIRS[:4], ids=lambda case: case.name)
 def test_a_power_cut_during_a_repair(case: Case, record_property: Note) -> None:
     """P4, P9, P13: it is as it was, or repaired; repaired again it is whole; the original is somewhere."""

@@ -82,7 +82,7 @@ def test_chunks_and_calls_are_messages():
     ]
 
 
-def test_a_rewind_is_a_generation_and_takes_back_from_its_prompt_on():
+def test_a_rewind_is_a_generation_and_retracts_from_its_prompt_on():
     plan = plan_of_bytes("acp", lines(*REWOUND))
     assert said(plan, 0) == [*SAID, "user: And the plums?", "assistant: None."]
     assert said(plan) == [*SAID, "user: And the nuts?", "assistant: None either."]

@@ -154,7 +154,7 @@ def test_what_is_said_between_a_call_and_its_result_stands_behind_it():
     assert problem_with(messages_in(one)) is problem_with(messages_in(two)) is None
 
 
-def test_a_rewind_is_where_the_conversation_goes_on():
+def test_a_rewind_is_where_the_conversation_continues():
     """Until something is said behind it, only the rewind says what was taken back: the last line is still what was."""
     said = [line("u1", None, "one"), line("a1", "u1", "two", kind="assistant"), line("u2", "a1", "three")]
 

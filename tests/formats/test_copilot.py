@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.formats.of_others import Bytes, assert_nothing_is_lost, entries, few_or_many_seeds, lines, messages, original
+from tests.kit.cases import for_each
 from transcript_store.formats import SessionPlan, head_of
 from transcript_store.formats._copilot import Copilot
 from transcript_store.formats._copilot_writer import CopilotWriter
@@ -164,8 +165,8 @@ def test_a_session_that_was_killed_just_ends(ends: tuple[dict[str, Any], ...]) -
     assert [message["role"] for message in messages(plan)] == ["user", "assistant"]
 
 
-@pytest.mark.parametrize(
-    ("written", "title"),
+@for_each(
+    "written, title",
     [
         ("name: Notes, corrected\nuser_named: true\n", "Notes, corrected"),
         ('name: "Notes: \\"corrected\\""\n', 'Notes: "corrected"'),

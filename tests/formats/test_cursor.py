@@ -148,7 +148,7 @@ def test_a_store_is_in_the_order_of_its_root() -> None:
     assert [finding.kind for finding in plan.findings] == ["left-branch"]
 
 
-def test_what_was_taken_back_does_not_move_when_more_is_said() -> None:
+def test_what_was_retracted_does_not_move_when_more_is_said() -> None:
     before = list(entries(one_plan(STORE)))
     grown = store(*SENT, {"role": "user", "content": "And?", "createdAt": 1754000009000}, beside=(BACK,))
     assert entries(one_plan(grown))[: len(before)] == before

@@ -18,6 +18,7 @@ from tests.formats.of_others import (
     messages,
     original,
 )
+from tests.kit.cases import for_each
 from transcript_store.formats import SessionPlan, SessionReader, head_of
 from transcript_store.formats._chat_exports import ChatGpt, ClaudeAi
 from transcript_store.testing import check_format
@@ -173,8 +174,8 @@ def test_chatgpt_is_the_way_to_the_current_node():
     assert [entry.at for entry in entries(plan) if entry.message] == ["2023-11-14T22:13:20.500000Z"] * 4
 
 
-@pytest.mark.parametrize(("reader", "value"), EXPORTS)
-@pytest.mark.parametrize("indent", [None, 1])
+@for_each("reader, value", EXPORTS)
+@for_each("indent", [None, 1])
 def test_each_conversation_comes_out_as_it_stood(reader, value, indent):
     """Its own bytes; what stands between conversations is nobody's. An only one has the whole document."""
     several = [value[0], {**value[0], "uuid": "another", "conversation_id": "another"}]
@@ -368,8 +369,8 @@ def test_it_keeps_the_contract_of_formats(reader, value, seeds):
     check_format(reader, [json.dumps(value).encode()], seeds=seeds)
 
 
-@pytest.mark.parametrize(
-    ("told", "document", "sessions", "kinds"),
+@for_each(
+    "told, document, sessions, kinds",
     [
         ("an object that is no conversation", b'[{"a": {"chat_messages": []}}]', 1, ["no-messages"]),
         ("a conversation within an array", b'[{"uuid": "c", "chat_messages": []}, [{"uuid": "d", "chat_messages": []}]]', 1, ["beside"]),

@@ -107,7 +107,7 @@ def test_what_was_said_in_the_generations_that_are_joined_stands_in_one_of_them(
 
 
 @pytest.mark.parametrize(("reader", "written"), [(Codex(), codex), (GeminiCli(), gemini)], ids=["codex", "gemini-cli"])
-def test_a_file_of_nothing_but_turns_that_are_taken_back_is_no_longer_planned_than_it_is_allowed(reader, written):
+def test_a_file_of_nothing_but_turns_that_are_retracted_is_no_longer_planned_than_it_is_allowed(reader, written):
     """It would be the square of it: 1,000 generations of 1,000 messages each."""
     steps = [("user", 0)] * 1000 + [("user", 0), ("rollback", 1)] * 1000
     data = written(steps)

@@ -127,7 +127,7 @@ def test_a_compaction_doubles_rows_and_not_the_history() -> None:
     assert [finding.kind for finding in plan.findings] == ["left-branch"]
 
 
-def test_what_a_compaction_kept_is_not_taken_back_however_its_rows_are_marked() -> None:
+def test_what_a_compaction_kept_is_not_retracted_however_its_rows_are_marked() -> None:
     """NousResearch/hermes-agent PR#93160 marks the rows that it puts in again as those of an undo."""
     rows = [{**one, "compacted": 0} if one["id"] in (1, 5) else one for one in COMPACTED]
     plan = plan_of(rows)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.formats.of_others import Bytes
 from tests.formats.of_others import messages as messages_in
 from tests.formats.sources import check_accounts, entries_of, json_lines
+from tests.kit.cases import for_each
 from transcript_store.formats import READERS, head_of
 from transcript_store.formats._jsonl import JsonLines
 from transcript_store.testing.strategies import json_values
@@ -25,8 +26,8 @@ def plan(values):
     return found
 
 
-@pytest.mark.parametrize(
-    ("message", "provider"),
+@for_each(
+    "message, provider",
     [
         (ASKED, None),
         ({"role": "model", "parts": [{"text": "Hi"}]}, "gemini"),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import orjson
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.formats.of_others import Bytes
+from tests.kit.cases import for_each
 from transcript_store.formats import SourceLines, head_of
 
 WHOLE = b'{"role":"user","content":"hello"}'
@@ -19,8 +19,8 @@ def read(data, **given):
     return list(lines), lines
 
 
-@pytest.mark.parametrize(
-    ("told", "data", "values", "kinds", "tail"),
+@for_each(
+    "told, data, values, kinds, tail",
     [
         ("a whole file", WHOLE + b"\n" + WHOLE + b"\n", 2, [], b""),
         ("CR LF", WHOLE + b"\r\n", 1, [], b""),
@@ -52,7 +52,6 @@ def read(data, **given):
         ("a line separator of Unicode, which ends no line", b'{"a":"\xe2\x80\xa8"}\n', 1, [], b""),
         ("nothing at all", b"", 0, [], b""),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_stands_on_a_line_is_told_apart_and_reported(told, data, values, kinds, tail):
     found, lines = read(data)

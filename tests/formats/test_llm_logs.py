@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from tests.formats.of_others import (
     Rows,
     assert_nothing_is_lost,
@@ -15,6 +13,7 @@ from tests.formats.of_others import (
     messages,
     original,
 )
+from tests.kit.cases import for_each
 from transcript_store.formats import SessionPlan, SourceHead
 from transcript_store.formats._llm_logs import LlmLogs
 from transcript_store.testing import check_format
@@ -201,8 +200,8 @@ def test_a_chain_that_is_a_circle_and_one_that_is_broken():
 NESTED = "[" * 100_000 + "]" * 100_000
 
 
-@pytest.mark.parametrize(
-    ("payload", "kind", "why"),
+@for_each(
+    "payload, kind, why",
     [
         (f'{{"name":"up","tool_call_id":"tc1","arguments":{NESTED}}}', "too-deep", "1,024 levels"),
         (NESTED.encode(), "too-deep", "1,024 levels"),
@@ -248,8 +247,8 @@ def with_a_file(**stored: Any) -> dict[str, list[dict[str, Any]]]:
     return {**THREADS, "attachments": [{**THREADS["attachments"][0], "content": None, **stored}]}
 
 
-@pytest.mark.parametrize("path", ["/home/me/cat.jpg", "C:\\Users\\me\\cat.jpg"])
-@pytest.mark.parametrize("model", ["gpt-5-mini", "claude-3-opus"])
+@for_each("path", ["/home/me/cat.jpg", "C:\\Users\\me\\cat.jpg"])
+@for_each("model", ["gpt-5-mini", "claude-3-opus"])
 def test_f7_a_file_that_the_logs_know_by_its_path_is_named_and_no_address(path, model):
     """The path was sent as the address of the picture, which no server takes; for Claude the picture was gone without a word."""
     turns = [{**each, "model": model} for each in THREADS["turns"]]

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.formats.of_others import assert_nothing_is_lost, entries, messages
+from tests.kit.cases import for_each
 from transcript_store.formats import READERS, Call, Result, SessionPlan, Text, to_neutral
 from transcript_store.messages import left_of
 from transcript_store.sources import open_parts
@@ -156,7 +157,7 @@ def test_what_the_program_itself_exports_is_what_the_rows_say(program: str, path
         assert dict(plan.labels) == dict(its.labels)
 
 
-@pytest.mark.parametrize("path", EVENTS, ids=lambda path: path.parent.name[:8])
+@for_each("path", EVENTS)
 def test_each_text_and_each_result_in_the_events_is_in_a_plan(path: Path) -> None:
     found = [said(plan) for plan in plans_in(path, "copilot")]
     texts = set().union(*(each[0] for each in found))

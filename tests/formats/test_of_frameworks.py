@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.cases import for_each
 from transcript_store import ConversationStore
 from transcript_store.exporting import export
 from transcript_store.formats import Call, Media, Other, Result, Text, Thinking, to_neutral
@@ -122,6 +123,7 @@ def test_a_message_of_pydantic_ai_is_a_turn_of_blocks() -> None:
     assert (failed.text, failed.failed) == ("no such city", True)
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("program", ["claude-code", "codex", "gemini-cli", "pi"])
 @pytest.mark.parametrize(
     ("provider", "messages"),
@@ -141,10 +143,8 @@ def test_a_conversation_of_a_framework_is_handed_on_with_its_calls_and_answers(
     assert kinds <= ({"own", "thinking", "failed", "media"} if provider == "pydantic-ai" else set())
 
 
-@pytest.mark.parametrize("value", [None, 1, "text", [], ["text", 1], {}, {"kind": "binary"}, [{"kind": ["x"]}]])
-@pytest.mark.parametrize(
-    "kind", ["user-prompt", "text", "thinking", "tool-call", "tool-return", "retry-prompt", "file", [], None]
-)
+@for_each("value", [None, 1, "text", [], ["text", 1], {}, {"kind": "binary"}, [{"kind": ["x"]}]])
+@for_each("kind", ["user-prompt", "text", "thinking", "tool-call", "tool-return", "retry-prompt", "file", [], None])
 def test_whatever_stands_in_a_part_is_shown(kind: object, value: Any) -> None:
     names = ("content", "args", "tool_call_id", "tool_name", "outcome", "media_type", "data", "url")
     message = {"kind": "request", "parts": [value, {"part_kind": kind, **dict.fromkeys(names, value)}]}

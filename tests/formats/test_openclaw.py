@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.formats.of_others import Rows, assert_nothing_is_lost, entries, lines, messages, original
+from tests.kit.cases import for_each
 from transcript_store import ConversationLibrary
 from transcript_store.formats import SourceHead
 from transcript_store.formats._pi import Pi
@@ -82,8 +83,8 @@ def test_a_line_that_is_packed_is_read():
     assert original(unpacked) == original(plain)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "why"),
+@for_each(
+    "wrong, why",
     [
         (row(1, None, packed=b"\x28\xb5\x2f\xfdno"), "damaged"),
         (row(1, None), "holds no line"),
@@ -117,7 +118,7 @@ def test_f6_a_row_that_is_nested_too_deep_is_named_and_kept(packs):
     assert original(plan).splitlines()[2] == bomb.encode()
 
 
-def test_without_the_module_the_way_out_is_said(monkeypatch):
+def test_without_the_module_the_hint_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "zstandard", None)
     (plan,) = Pi().plans(Rows({"transcript_events": [SESSION[0], row(1, None, packed=b"x")]}))
     assert "install the extra zstd" in plan.findings[0].message

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.formats.of_others import Bytes
+from tests.kit.cases import for_each
 from transcript_store.formats import SourceLines, original_lines, pack_line, unpack_line
 from transcript_store.testing.strategies import json_values, texts
 
@@ -21,7 +22,7 @@ def again(value):
     return orjson.loads(orjson.dumps(value))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "spelled",
     [
         orjson.dumps,
@@ -30,7 +31,7 @@ def again(value):
         lambda value: json.dumps(value, separators=(",", ":")).encode(),
     ],
 )
-@pytest.mark.parametrize("end", [b"\n", b"\r\n", b""])
+@for_each("end", [b"\n", b"\r\n", b""])
 def test_a_line_as_programs_spell_it_is_kept_without_its_message(spelled, end):
     line = spelled({"type": "user", "uuid": "u", "message": {"role": "user", "content": LONG + "é"}}) + end
     value = orjson.loads(line)
@@ -52,7 +53,7 @@ def test_the_parts_of_a_message_that_was_built_of_a_line_are_holes_too():
     assert unpack_line(again(packed), again(message)) == line
 
 
-@pytest.mark.parametrize(
+@for_each(
     "line",
     [
         b'{"a":1.0e5}\n',

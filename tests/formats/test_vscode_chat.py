@@ -102,7 +102,7 @@ def test_a_document_as_it_was_shown():
     assert extras[-1]["stop_reason"] == "cancelled"
 
 
-def test_a_log_ends_as_the_document_and_what_was_taken_back_is_a_generation():
+def test_a_log_ends_as_the_document_and_what_was_retracted_is_a_generation():
     plan = plan_of_bytes("vscode-chat", LOG)
     assert said(plan, 0) == [*SAID, "user: And the plums?", "assistant: None."]
     assert said(plan) == [*SAID, "user: And the nuts?", "assistant: No"]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.formats.of_others import Bytes, assert_nothing_is_lost, messages
+from tests.kit.cases import for_each
 from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.formats import READERS, WRITERS, SessionPlan, WrittenSession, head_of
 from transcript_store.formats._arranging import messages_of, to_neutral
@@ -101,7 +102,7 @@ def test_what_stays_here_is_counted():
     assert read_again(own).system_prompt == "Be brief."
 
 
-@pytest.mark.parametrize("name", [writer.name for writer in WRITERS])
+@for_each("name", [writer.name for writer in WRITERS])
 def test_f8_the_title_goes_along(name):
     """Codex's sessions had none, and no loss said so."""
     done = written(name, CHAT, "openai", labels={"title": "My \u2028 thread"})
@@ -143,7 +144,7 @@ def test_what_looks_like_a_command_to_gemini_cli_takes_nothing_with_it():
     assert [(loss.kind, loss.count) for loss in done.losses] == [("commands", 1)]
 
 
-@pytest.mark.parametrize("name", [writer.name for writer in WRITERS])
+@for_each("name", [writer.name for writer in WRITERS])
 def test_what_a_program_said_of_its_own_surroundings_stays_here(name):
     """Gemini CLI leaves out all of a message that begins so, also a question that was joined to it."""
     own = {"role": "user", "parts": [{"text": "<session_context>\nToday is Monday.\n</session_context>"}]}

@@ -9,9 +9,10 @@ import pytest
 from tests.crash.kernel import Note
 from tests.fuzz.fuzzing import CORPUS, fuzz
 from tests.fuzz.targets import TARGETS, _insist_on_a_round_trip
+from tests.kit.cases import for_each
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@for_each("target", TARGETS)
 def test_the_corpus(target: str) -> None:
     """P15: every input that was worth keeping, replayed; and each one cut short."""
     inputs = sorted((CORPUS / target).iterdir())

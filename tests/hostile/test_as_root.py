@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.helpers import MESSAGES, TRANSCRIPT, child, conversation_at, load, load_or_initialize
-from tests.kit.nobody import as_nobody
 from tests.kit.trees import tree
+from tests.kit.unprivileged import as_nobody
 from transcript_store import ConversationExistsError, ConversationStore, StorageError, verify
 
 ALL_REFUSED = """

@@ -131,7 +131,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], type[TranscriptStoreError], str]
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_a_damaged_conversation_is_refused_and_left_alone(conversation, name):
+def test_a_damaged_conversation_is_refused_and_left_unchanged(conversation, name):
     """P13: whatever is damaged, each operation gives the right error of the right kind, again and again, and changes nothing."""
     damage, error, kind = DAMAGE[name]
     damage(conversation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from transcript_store import ConversationLibrary, Record
+from transcript_store.exporting import export
 from transcript_store.formats import READERS, PlannedRecord, SessionPlan, Source, SourceHead, SourceLines, pack_line
 from transcript_store.formats._rows import text_beside
 from transcript_store.import_notes import note_of
@@ -108,3 +110,10 @@ def files_of(folder: Path) -> dict[str, tuple[int, int, bytes]]:
         for path in folder.rglob("*")
         if path.is_file()
     }
+
+
+def exported_original(library: ConversationLibrary, id: str) -> bytes:
+    """The source of an imported conversation, as ``export --to original`` writes it."""
+    stream = io.BytesIO()
+    export(library, id, to="original", output=stream)
+    return stream.getvalue()

@@ -84,6 +84,7 @@ def behind_nul(session: list[bytes]) -> bytes:
     return b"\x00" * (70 << 10) + b"".join(session)
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("format", SESSIONS)
 @pytest.mark.parametrize("begins", [torn, with_a_picture, behind_nul])
 def test_a_session_is_told_by_what_can_be_read_of_its_beginning(begins, format, tmp_path: Path) -> None:
@@ -101,7 +102,7 @@ def test_a_session_is_told_by_what_can_be_read_of_its_beginning(begins, format, 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("named", [None, "jsonl"])
-def test_text_of_two_bytes_a_character_is_refused_with_the_way_out(named, encoding, tmp_path: Path) -> None:
+def test_text_of_two_bytes_a_character_is_refused_with_the_hint(named, encoding, tmp_path: Path) -> None:
     """What PowerShell writes behind ``>``: it said that no line is a message, and not why."""
     source, library = tmp_path / "session", ConversationLibrary(tmp_path / "library")
     source.write_bytes(("\ufeff" + b"".join(lines(*SESSIONS["jsonl"])).decode()).encode(encoding))
@@ -114,7 +115,7 @@ def test_text_of_two_bytes_a_character_is_refused_with_the_way_out(named, encodi
 
 @pytest.mark.needs("iconv")
 @pytest.mark.parametrize("named", [None, "jsonl"])
-def test_text_in_latin_1_is_refused_with_the_byte_and_the_way_out(named, tmp_path: Path) -> None:
+def test_text_in_latin_1_is_refused_with_the_byte_and_the_hint(named, tmp_path: Path) -> None:
     """It said "surrogates not allowed, at character 1". On a later line it is a finding, which names the byte too."""
     source, library = tmp_path / "session.jsonl", ConversationLibrary(tmp_path / "library")
     source.write_bytes('{"role":"user","content":"Grüße"}\n'.encode("latin-1"))
@@ -146,7 +147,7 @@ NEARLY = {
 
 @pytest.mark.parametrize("name", NEARLY)
 @pytest.mark.parametrize("format", [None, "jsonl"])
-def test_what_is_nearly_lines_of_json_is_refused_with_what_it_is_and_the_way_out(
+def test_what_is_nearly_lines_of_json_is_refused_with_what_it_is_and_the_hint(
     tmp_path: Path, name: str, format: str | None
 ) -> None:
     """F6. People have such files. "Of no format that is known" helped nobody."""
@@ -161,7 +162,7 @@ def test_what_is_nearly_lines_of_json_is_refused_with_what_it_is_and_the_way_out
 
 @pytest.mark.needs("jq", "tr")
 @pytest.mark.parametrize("name", [name for name, (_, hint) in NEARLY.items() if hint[:2] in ("tr", "jq")])
-def test_the_way_out_of_what_is_nearly_lines_of_json_is_one(tmp_path: Path, name: str) -> None:
+def test_the_hint_of_what_is_nearly_lines_of_json_is_one(tmp_path: Path, name: str) -> None:
     """The command that the reason names, as it is named: its output is imported whole."""
     text, _ = NEARLY[name]
     path, made = tmp_path / "session.jsonl", tmp_path / "made.jsonl"

@@ -63,6 +63,7 @@ class Refusing:
         return refusing
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("to", [*PROGRAMS, "jsonl"])
 def test_refused_anywhere_nothing_is_left(
@@ -206,6 +207,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("cwd", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize("to", PROGRAMS)
 def test_a_directory_of_any_name_stays_below_the_place(

@@ -70,7 +70,7 @@ def test_a_line_that_gets_its_end_later_stays_the_same(tmp_path: Path, library: 
     assert (imported(path, library).id, len(everything(library))) == (first.id, 1)
 
 
-def test_a_session_in_which_nothing_was_said_yet_goes_on_where_it_is(
+def test_a_session_in_which_nothing_was_said_yet_continues_where_it_is(
     tmp_path: Path, library: ConversationLibrary
 ) -> None:
     """Its beginning is everybody's, so the other one that goes on from it, and stands elsewhere, is another conversation."""
@@ -86,7 +86,7 @@ def test_a_session_in_which_nothing_was_said_yet_goes_on_where_it_is(
     assert len(everything(library)) == 2
 
 
-def test_what_an_earlier_version_imported_is_gone_on_with(
+def test_what_an_earlier_version_imported_is_continued(
     tmp_path: Path, library: ConversationLibrary, by_first_lines: Callable[..., list[Any]]
 ) -> None:
     """One session under the shared id, the next one as its copy; a third comes with this version."""
@@ -108,7 +108,7 @@ def test_what_an_earlier_version_imported_is_gone_on_with(
     assert len(everything(library)) == 3
 
 
-def test_f5_where_somebody_went_on_with_it_the_copy_that_was_made_then_is_kept_up(
+def test_f5_where_somebody_continued_with_it_the_copy_that_was_made_then_is_kept_up(
     tmp_path: Path, library: ConversationLibrary, by_first_lines: Callable[..., list[Any]]
 ) -> None:
     path = session(tmp_path, "a", PROMPT, said("a"))

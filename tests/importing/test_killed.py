@@ -107,7 +107,7 @@ MISREAD = {"uuid": "a", "sessionId": "s1", "type": "user", "message": {"role": "
            "timestamp": "2026-01-01T10:00:00Z"}  # fmt: skip
 
 
-@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [23, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("action", ["grew", "created"])
 def test_f4_killed_while_labels_change(action: str, step: int, tmp_path: Path) -> None:
     """A title that changed beside a session, and the label of a conversation that another format made of the source."""
@@ -128,7 +128,7 @@ def test_f4_killed_while_labels_change(action: str, step: int, tmp_path: Path) -
     assert stopped_everywhere(source, begun, step, expected) > 40 // step
 
 
-@pytest.mark.parametrize("step", [13, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [29, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("in_between", ["kill", "power loss"])
 def test_f4_what_was_reported_of_a_group_stays_and_the_rest_comes_the_next_time(
     in_between: str, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

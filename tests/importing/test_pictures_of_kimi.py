@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pytest
 
-from tests.importing.helpers import imported, line
+from tests.importing.helpers import exported_original, imported, line
 from transcript_store import ConversationLibrary
-from transcript_store.exporting import export
 
 PICTURE = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ"
 
@@ -32,12 +30,6 @@ ANSWERED = [
 ]
 
 
-def original_of(library: ConversationLibrary, id: str) -> bytes:
-    out = io.BytesIO()
-    export(library, id, to="original", output=out)
-    return out.getvalue()
-
-
 def test_f2_a_picture_on_record_as_text_becomes_one_new_generation_once(
     tmp_path: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,7 +49,7 @@ def test_f2_a_picture_on_record_as_text_becomes_one_new_generation_once(
     with library.open(str(first.id), read_only=True) as store:
         assert store.get_metadata().generation == 1
         assert [message["role"] for message in store.get_messages()] == ["assistant", "tool", "user", "assistant"]
-    assert original_of(library, str(first.id)) == source.read_bytes()
+    assert exported_original(library, str(first.id)) == source.read_bytes()
 
 
 def test_a_session_with_a_picture_grows(tmp_path: Path, library: ConversationLibrary) -> None:
@@ -67,4 +59,4 @@ def test_a_session_with_a_picture_grows(tmp_path: Path, library: ConversationLib
     source.write_text("".join(LOOKED + ANSWERED))
     report = imported(source, library)
     assert [*actions, report.action] == ["created", "grew"]
-    assert original_of(library, str(report.id)) == source.read_bytes()
+    assert exported_original(library, str(report.id)) == source.read_bytes()

@@ -152,7 +152,7 @@ def test_whoever_stops_in_between_waits_for_nothing_long(sources: Path, library:
 
 
 @pytest.mark.usefixtures("alone")
-def test_the_callers_own_processes_are_left_alone(sources: Path, library: ConversationLibrary) -> None:
+def test_the_callers_own_processes_are_left_unchanged(sources: Path, library: ConversationLibrary) -> None:
     """What the caller began between two reports was stopped with the processes that shared the work."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)

@@ -7,7 +7,6 @@ an exporter of one rewrote the very file that it was to export.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import sqlite3
@@ -24,7 +23,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.importing.helpers import Notebook, everything, files_of, imported, line, notebook, use_notebooks
+from tests.importing.helpers import (
+    Notebook,
+    everything,
+    exported_original,
+    files_of,
+    imported,
+    line,
+    notebook,
+    use_notebooks,
+)
 from tests.kit.scratch import scratch_directory
 from transcript_store import ConversationExistsError, ConversationLibrary, ConversationStore, verify
 from transcript_store.exporting import ExportError, export
@@ -53,12 +61,6 @@ def source(tmp_path: Path) -> Path:
     path = folder / "one.jsonl"
     path.write_text(SESSION)
     return path
-
-
-def original_of(library: ConversationLibrary, id: str) -> bytes:
-    stream = io.BytesIO()
-    export(library, id, to="original", output=stream)
-    return stream.getvalue()
 
 
 def test_f1_a_source_is_only_read(source: Path, library: ConversationLibrary) -> None:
@@ -125,7 +127,7 @@ def test_f3_a_file_that_is_rewritten_while_it_is_read_is_imported_anew(
         imported(source, library)
     report = imported(source, library)
     assert report.id is not None
-    assert original_of(library, report.id) == source.read_bytes()
+    assert exported_original(library, report.id) == source.read_bytes()
 
 
 def test_f3_a_large_file_that_grows_while_it_is_imported_has_its_sum(
@@ -145,9 +147,9 @@ def test_f3_a_large_file_that_grows_while_it_is_imported_has_its_sum(
         patch.setattr(FileSource, "sha256", grown_before)
         report = imported(source, library)
     assert report.id is not None
-    assert original_of(library, report.id) == before
+    assert exported_original(library, report.id) == before
     assert imported(source, library).action == "grew"
-    assert original_of(library, report.id) == source.read_bytes()
+    assert exported_original(library, report.id) == source.read_bytes()
 
 
 def test_f3_a_sum_that_could_not_be_had_is_noted_the_next_time(
@@ -169,11 +171,11 @@ def test_f3_a_sum_that_could_not_be_had_is_noted_the_next_time(
         first = imported(source, library)
     assert first.id is not None
     with pytest.raises(ExportError, match="import the file again"):
-        original_of(library, first.id)
+        exported_original(library, first.id)
     (dry,) = import_conversations([source], library, dry_run=True)
     second = imported(source, library)
     assert (dry.action, second.action, second.reason is not None) == ("grew", "grew", True)
-    assert original_of(library, first.id) == before
+    assert exported_original(library, first.id) == before
     assert second.messages == first.messages
     assert imported(source, library).action == "unchanged"
 
@@ -200,11 +202,11 @@ def test_f3_the_original_bytes_come_out(source: Path, library: ConversationLibra
         file.write(b'{"say": "half a l')
     report = imported(source, library)
     assert report.id is not None
-    assert original_of(library, report.id) == source.read_bytes()
+    assert exported_original(library, report.id) == source.read_bytes()
     with source.open("ab") as file:
         file.write(b'ine"}\r\n\x00\x00\n\xff\xfe\n' + line(say="more").encode())
     assert imported(source, library).action == "grew"
-    assert original_of(library, report.id) == source.read_bytes()
+    assert exported_original(library, report.id) == source.read_bytes()
     with library.open(report.id, read_only=True) as store:
         note = note_of(store.get_records(last=1)[0])
     assert note is not None
@@ -221,7 +223,7 @@ def test_f3_the_lines_come_in_the_order_of_the_source(library: ConversationLibra
             store.append_event({"source": {"lines": [pack_line(number, raw, None, part=part)]}})
         store.append_event({"import": {"generation": 0, "file": {"sha256": hashlib.sha256(whole).hexdigest()}}})
         own_id = store.id
-    assert original_of(library, own_id) == whole
+    assert exported_original(library, own_id) == whole
 
 
 def test_f3_an_original_comes_out_in_pieces(tmp_path: Path, library: ConversationLibrary) -> None:
@@ -357,7 +359,7 @@ def test_f6_cut_at_any_byte_no_line_is_lost(cut: int) -> None:
         if cut >= len(notebook()):
             report = imported(path, library)
             assert report.id is not None
-            assert original_of(library, report.id) == SESSION.encode()
+            assert exported_original(library, report.id) == SESSION.encode()
             with library.open(report.id, read_only=True) as store:
                 assert [message["content"] for message in store.get_messages()] == ["We move house.", "Which box?"]
 
@@ -395,7 +397,7 @@ def test_f6_a_message_that_the_store_does_not_take_is_named(library: Conversatio
         note = note_of(store.get_records(last=1)[0])
     assert note is not None
     assert [finding["kind"] for finding in note["findings"]] == ["unstorable"]
-    assert original_of(library, report.id) == path.read_bytes()
+    assert exported_original(library, report.id) == path.read_bytes()
     (again,) = import_conversations([path], library)
     assert again == replace(report, action="unchanged")
 
@@ -434,8 +436,9 @@ BOMBS = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("format", BOMBS)
-def test_f6_what_is_nested_too_deep_is_named_with_its_place_and_a_way_out(
+def test_f6_what_is_nested_too_deep_is_named_with_its_place_and_a_hint(
     library: ConversationLibrary, tmp_path: Path, format: str
 ) -> None:
     """A hundred thousand levels, in each format: one finding with the line and the byte, and the bytes come out again."""
@@ -454,7 +457,7 @@ def test_f6_what_is_nested_too_deep_is_named_with_its_place_and_a_way_out(
     assert "import the file again" in finding.message
     assert report.lines.in_messages + report.lines.in_events + report.lines.left_out == report.lines.total
     assert report.id is not None
-    assert original_of(library, report.id) == path.read_bytes()
+    assert exported_original(library, report.id) == path.read_bytes()
 
 
 def test_a_compaction_is_a_generation(source: Path, library: ConversationLibrary) -> None:
@@ -466,7 +469,7 @@ def test_a_compaction_is_a_generation(source: Path, library: ConversationLibrary
         assert [message["content"] for message in store.get_messages()] == ["We move house.", "Which box?"]
     source.write_text(SESSION.replace("In the kitchen", "In the cellar"))
     assert imported(source, library).action == "replaced"
-    assert original_of(library, report.id) == source.read_bytes()
+    assert exported_original(library, report.id) == source.read_bytes()
     with library.open(report.id, read_only=True) as store:
         assert store.get_metadata().generation == 3
         assert store.get_records(generation=0)[2].message == {"role": "assistant", "content": "In the kitchen."}
@@ -514,6 +517,7 @@ def claiming_one_id(path: Path, *sessions: str) -> list[Path]:
     return [path]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("diverged", ["report", "fork"])
 @pytest.mark.parametrize("is_gone_on_with", [False, True])
 @pytest.mark.parametrize("before", ["", "a", "ab", "x"])
@@ -567,7 +571,7 @@ def test_a_message_that_cannot_be_stored_is_an_event(source: Path, library: Conv
     assert report.id is not None
     with library.open(report.id, read_only=True) as store:
         assert store.get_messages() == [{"role": "user", "content": "fine"}]
-    assert original_of(library, report.id) == source.read_bytes()
+    assert exported_original(library, report.id) == source.read_bytes()
     assert imported(source, library).action == "unchanged"
 
 
@@ -619,7 +623,7 @@ def test_f6_a_part_of_a_file_is_counted_with_the_whole(tmp_path: Path, library: 
     whole, *parts = import_conversations([path], library)
     assert (whole.lines.total, whole.lines.left_out, whole.is_part) == (5, 0, False)
     assert whole.id is not None
-    assert original_of(library, whole.id) == path.read_bytes()
+    assert exported_original(library, whole.id) == path.read_bytes()
     assert [(part.lines.total, part.lines.left_out, part.is_part) for part in parts] == [(2, 0, True)]
     assert not [finding for report in (whole, *parts) for finding in report.findings]
     assert [report.action for report in import_conversations([path], library)] == ["unchanged", "unchanged"]
@@ -648,6 +652,7 @@ def test_a_reader_that_fails_stops_nobody_else(
     assert "LookupError" in str(reports[0].reason)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", [reader.name for reader in READERS if reader.name != "jsonl"])
 def test_a_wrong_format_is_no_session(name: str, tmp_path: Path, library: ConversationLibrary) -> None:
     """A file of lines, an empty one and a database, each read as everything that it is not: never an error."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -177,7 +178,7 @@ def called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file in which a systemctl and a launchctl of the test's own note how they were called."""
     (tmp_path / "bin").mkdir()
     for name in ("systemctl", "launchctl"):
-        (tmp_path / "bin" / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {tmp_path}/called\n')
+        (tmp_path / "bin" / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {shlex.quote(f"{tmp_path}/called")}\n')
         (tmp_path / "bin" / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     return tmp_path / "called"

@@ -151,7 +151,7 @@ def test_a_source_that_cannot_be_read_is_named_once(home: Path, tmp_path: Path) 
     assert kept.state.failed == {}
 
 
-def test_both_went_on(home: Path, tmp_path: Path) -> None:
+def test_both_continued(home: Path, tmp_path: Path) -> None:
     """Somebody chatted on in the library, and the program too: neither is lost."""
     write(home, "a", [1, 2])
     kept = Kept(tmp_path).run()

@@ -61,3 +61,10 @@ def in_folder(other: SimulatedFileSystem, path: str, change: Callable[[int], obj
     folder = other.open_directory(path)
     change(folder)
     other.close(folder)
+
+
+def file_content(disk: SimulatedFileSystem, path: str = TRANSCRIPT) -> bytes:
+    """The bytes of a file that is there."""
+    found = disk.tree()[path]
+    assert found is not None
+    return found

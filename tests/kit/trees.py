@@ -28,3 +28,24 @@ def contents(directory: Path | str) -> dict[str, bytes]:
 def times(directory: Path) -> dict[str, int]:
     """When everything below a directory (itself too) was changed, in nanoseconds."""
     return {str(path): path.stat().st_mtime_ns for path in [directory, *directory.rglob("*")]}
+
+
+def bytes_below(directory: Path) -> bytes:
+    """The bytes of every file below a directory, one after the other: what may not stand in any of them is looked for once."""
+    return b"".join(path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file())
+
+
+def transcript_lines(conversation: Path) -> list[bytes]:
+    """The lines of a conversation's transcript, each with its line feed."""
+    return (conversation / "transcript.jsonl").read_bytes().splitlines(keepends=True)
+
+
+def remove_last_line(path: Path) -> None:
+    """Take the last record off: every line that is left verifies."""
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+
+
+def replace_by_folder(path: Path) -> None:
+    """Put an empty folder where a file was."""
+    path.unlink()
+    path.mkdir()

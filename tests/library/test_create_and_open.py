@@ -7,8 +7,10 @@ from inspect import signature
 
 import pytest
 
+from tests.kit.cases import for_each
+from tests.kit.messages import user_message
 from tests.kit.trees import tree
-from tests.library.helpers import ID, OTHER_ID, UUID, make, says, texts
+from tests.library.helpers import ID, OTHER_ID, UUID, make, texts
 from transcript_store import (
     ConversationExistsError,
     ConversationLibrary,
@@ -35,8 +37,8 @@ def test_help_shows_what_a_library_takes():
 def test_what_a_store_of_the_library_creates_has_the_id_of_its_folder(library, begin):
     """It got another one: ``open`` refused what ``load_or_initialize`` had created and filled."""
     with library.store(ID) as store:
-        getattr(store, begin)(*([[says("a")]] if begin == "restore" else []))
-        store.append_message(says("b"))
+        getattr(store, begin)(*([[user_message("a")]] if begin == "restore" else []))
+        store.append_message(user_message("b"))
         assert store.id == ID
     with library.open(ID) as store:
         assert texts(store)[-1] == "b"
@@ -54,10 +56,10 @@ def test_a_conversation_is_created_with_everything_it_begins_with(library, root)
         system_prompt="be brief",
         tools=tools,
         labels={"title": "t"},
-        messages=[says("a"), says("b")],
+        messages=[user_message("a"), user_message("b")],
         extras=[None, {"tokens": 3}],
     ) as store:
-        store.append_message(says("c"))
+        store.append_message(user_message("c"))
         metadata = store.get_metadata()
         assert [record.extra for record in store.get_records()] == [None, {"tokens": 3}, None]
     assert UUID.fullmatch(metadata.id)
@@ -80,7 +82,7 @@ def test_an_id_can_be_chosen_once(library, root):
     assert make(library, "a", id=ID) == ID
     before = tree(root)
     with pytest.raises(ConversationExistsError):
-        library.create(id=ID, messages=[says("b")])
+        library.create(id=ID, messages=[user_message("b")])
     assert tree(root) == before
 
 
@@ -94,21 +96,21 @@ def test_a_subclass_takes_what_it_likes(root):
 
     mine = Mine("somebody", root, 3)
     assert (mine.user, mine.directory, mine.more) == ("somebody", str(root), (3,))
-    assert texts(mine.create(messages=[says("a")])) == ["a"]
+    assert texts(mine.create(messages=[user_message("a")])) == ["a"]
 
 
 def test_options_go_to_the_store(library):
     """create() and open() take what a ConversationStore takes; a library option is not one of them."""
     chat = make(library, "a")
     with library.open(chat, read_only=True) as reader, library.open(chat, durability="process-crash") as writer:
-        writer.append_message(says("b"))
+        writer.append_message(user_message("b"))
         assert reader.refresh().records_added == 1
         with pytest.raises(ReadOnlyError):
-            reader.append_message(says("c"))
+            reader.append_message(user_message("c"))
         with pytest.raises(ConversationLockedError):
             library.open(chat)
     with library.create(max_line_bytes=1024) as store, pytest.raises(InvalidMessageError):
-        store.append_message(says("x" * 2000))
+        store.append_message(user_message("x" * 2000))
     with pytest.raises(ReadOnlyError):
         library.create(read_only=True)
     with pytest.raises(ValueError, match="durability"):
@@ -246,8 +248,8 @@ def test_a_half_that_the_disk_would_not_remove_is_removed_by_the_next_create():
     assert names_on(disk) == {ID, OTHER_ID}
 
 
-@pytest.mark.parametrize("is_committed", [False, True])
-@pytest.mark.parametrize("name", ["create", "try_lock", "status", "write", "unlink", "close"])
+@for_each("is_committed", [False, True])
+@for_each("name", ["create", "try_lock", "status", "write", "unlink", "close"])
 def test_a_note_that_the_disk_refuses_stops_no_create(name, is_committed):
     """It only helps to sweep. One that stays goes with the next create, and the conversation stays."""
     disk = SimulatedFileSystem()

@@ -7,8 +7,9 @@ import os
 
 import pytest
 
+from tests.kit.messages import user_message
 from tests.kit.trees import tree
-from tests.library.helpers import ID, make, says, texts
+from tests.library.helpers import ID, make, texts
 from transcript_store import (
     ConversationExistsError,
     ConversationLibrary,
@@ -49,7 +50,7 @@ def test_a_live_writer_is_not_deleted_under_its_feet(library, root):
         with pytest.raises(ConversationLockedError):
             library.delete(chat)
         assert tree(root) == before
-        writer.append_message(says("b"))
+        writer.append_message(user_message("b"))
     with library.open(chat, read_only=True) as reader:
         library.delete(chat)
         assert texts(reader) == ["a", "b"]
@@ -57,7 +58,7 @@ def test_a_live_writer_is_not_deleted_under_its_feet(library, root):
             reader.refresh()
 
 
-def test_a_foreign_folder_is_left_alone(library, root):
+def test_a_foreign_folder_is_left_unchanged(library, root):
     """A folder that is called like a conversation and holds something else is not ours to delete."""
     make(library, "a")
     (root / ID).mkdir()
@@ -141,7 +142,7 @@ def test_a_conversation_in_any_folder_is_deleted_by_its_path(folder):
     """A folder in the root of the file system too. The second delete says that nothing is there."""
     disk = SimulatedFileSystem()
     with ConversationStore(folder, file_system=disk) as store:
-        store.initialize(messages=[says("a")])
+        store.initialize(messages=[user_message("a")])
     delete_conversation(folder, file_system=disk)
     assert not [path for path in disk.tree() if path.startswith(folder)]
     with pytest.raises(ConversationNotFoundError):

@@ -8,17 +8,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.kit.trees import tree
-from tests.library.helpers import (
-    UUID,
-    conversation_with_everything,
-    flip_a_byte,
-    lines_of,
-    make,
-    says,
-    texts,
-    without_number_and_hash,
-)
+from tests.kit.messages import user_message
+from tests.kit.trees import transcript_lines, tree
+from tests.library.helpers import UUID, conversation_with_everything, flip_a_byte, make, texts, without_number_and_hash
 from transcript_store import ConversationExistsError, ConversationLibrary, CorruptTranscriptError, verify
 from transcript_store.testing import SimulatedFileSystem
 
@@ -38,10 +30,10 @@ def test_a_fork_has_every_record_byte_for_byte(library, root):
     assert UUID.fullmatch(fork)
     assert fork != chat
     assert tree(root / chat) == files
-    for old, new in zip(lines_of(root / chat)[1:], lines_of(root / fork)[1:], strict=True):
+    for old, new in zip(transcript_lines(root / chat)[1:], transcript_lines(root / fork)[1:], strict=True):
         assert without_number_and_hash(new) == re.sub(rb',"batch":\[\d+,\d+\]$', b"", without_number_and_hash(old))
-    assert b'"later":[1,[2]]' in lines_of(root / fork)[-1]
-    assert not any(re.search(rb',"batch":\[\d+,\d+\],"hash"', line) for line in lines_of(root / fork))
+    assert b'"later":[1,[2]]' in transcript_lines(root / fork)[-1]
+    assert not any(re.search(rb',"batch":\[\d+,\d+\],"hash"', line) for line in transcript_lines(root / fork))
     with library.open(fork) as copy:
         assert copy.get_records() == records
         now = copy.get_metadata()
@@ -53,7 +45,7 @@ def test_a_fork_has_every_record_byte_for_byte(library, root):
     assert now.forked_from == {"conversation": chat, "generation": 0, "seq": 7, "head": head}
     assert now.restored_from == before.restored_from
     assert now.restored_from is not None
-    assert orjson.loads(lines_of(root / fork)[0])["metadata"]["forked_from"] == now.forked_from
+    assert orjson.loads(transcript_lines(root / fork)[0])["metadata"]["forked_from"] == now.forked_from
     assert verify(root / fork).is_intact
     assert sorted(path.name for path in (root / fork).iterdir()) == ["lock", "metadata.json", "transcript.jsonl"]
 
@@ -65,14 +57,14 @@ def test_a_fork_through_any_record(library, root, through_seq):
     fork = library.fork(chat, through_seq=through_seq)
     with library.open(chat, read_only=True) as original, library.open(fork) as copy:
         assert copy.get_records() == original.get_records()[:through_seq]
-        head = lines_of(root / chat)[through_seq][-35:-3].decode()
+        head = transcript_lines(root / chat)[through_seq][-35:-3].decode()
         assert copy.get_metadata().forked_from == {
             "conversation": chat,
             "generation": 0,
             "seq": through_seq,
             "head": head,
         }
-        copy.append_message(says("another way"))
+        copy.append_message(user_message("another way"))
     assert verify(root / fork).is_intact
 
 
@@ -101,8 +93,8 @@ def test_a_fork_of_a_replaced_conversation_begins_a_history_of_its_own(library, 
     """It copies the live generation into its generation 0, without an archive."""
     chat = make(library, "a", "b", "c")
     with library.open(chat) as store:
-        store.replace_transcript([says("summary")], compaction_count=1)
-        store.append_message(says("d"))
+        store.replace_transcript([user_message("summary")], compaction_count=1)
+        store.append_message(user_message("d"))
     fork = library.fork(chat)
     with library.open(fork) as copy:
         metadata = copy.get_metadata()
@@ -118,9 +110,9 @@ def test_a_fork_needs_no_lock(library, root):
     """The original may have a live writer, even a torn tail: the fork has the whole records that there were."""
     chat = make(library, "a")
     with library.open(chat, durability="process-crash") as writer:
-        writer.append_message(says("b"))
+        writer.append_message(user_message("b"))
         fork = library.fork(chat)
-        writer.append_message(says("c"))
+        writer.append_message(user_message("c"))
         assert texts(writer) == ["a", "b", "c"]
     with (root / chat / "transcript.jsonl").open("ab") as file:
         file.write(b'{"seq":4,"at"')
@@ -133,7 +125,7 @@ def test_a_fork_needs_no_lock(library, root):
 def test_a_damaged_conversation_is_not_forked(library, root):
     """A copy would hide the damage."""
     chat = make(library, *"abcdefgh")
-    flip_a_byte(root / chat / "transcript.jsonl", len(b"".join(lines_of(root / chat)[:3])) + 30)
+    flip_a_byte(root / chat / "transcript.jsonl", len(b"".join(transcript_lines(root / chat)[:3])) + 30)
     with pytest.raises(CorruptTranscriptError):
         library.fork(chat, through_seq=1)
     assert len(list(root.iterdir())) == 1

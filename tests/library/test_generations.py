@@ -7,8 +7,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.kit.trees import tree
-from tests.library.helpers import flip_a_byte, is_found, lines_of, make, says, texts
+from tests.kit.messages import user_message
+from tests.kit.trees import remove_last_line, replace_by_folder, transcript_lines, tree
+from tests.library.helpers import flip_a_byte, is_found, make, texts
 from transcript_store import CorruptTranscriptError, GenerationNotFoundError, ReadOnlyError, verify
 from transcript_store._log.record import GENESIS, close_line
 
@@ -19,7 +20,7 @@ def test_generations_tell_the_life_of_a_transcript(library, root):
     with library.open(chat) as store:
         heads, counts = [store.head], [2]
         for count in (3, 0, 1):
-            store.replace_transcript([says(f"{count} {k}") for k in range(count)])
+            store.replace_transcript([user_message(f"{count} {k}") for k in range(count)])
             store.append_event({"after": count})
             heads.append(store.head)
             counts.append(count + 1)
@@ -29,12 +30,12 @@ def test_generations_tell_the_life_of_a_transcript(library, root):
         assert [generation.record_count for generation in found] == counts
         assert [generation.is_live for generation in found] == [False, False, False, True]
         assert [generation.damage for generation in found] == [None] * 4
-        assert found[-1].began_at == orjson.loads(lines_of(root / chat)[0])["at"]
+        assert found[-1].began_at == orjson.loads(transcript_lines(root / chat)[0])["at"]
         assert sorted(str(generation.began_at) for generation in found) == [g.began_at for g in found]
         archived = [root / chat / "archive" / f"transcript-{number:06d}.jsonl" for number in range(3)]
         files = [*archived, root / chat / "transcript.jsonl"]
         assert [generation.size_bytes for generation in found] == [file.stat().st_size for file in files]
-        assert [record.message for record in store.get_records(generation=0)] == [says("a"), says("b")]
+        assert [record.message for record in store.get_records(generation=0)] == [user_message("a"), user_message("b")]
         assert [record.extra for record in store.get_records(generation=1, last=1)] == [{"after": 3}]
         assert store.get_records(generation=3) == store.get_records()
     with library.open(chat, read_only=True) as reader:
@@ -74,10 +75,6 @@ def _cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-7])
 
 
-def _cut_a_record(path: Path) -> None:
-    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
-
-
 def _empty(path: Path) -> None:
     path.write_bytes(b"")
 
@@ -86,18 +83,13 @@ def _another(path: Path) -> None:
     path.write_bytes((path.parent / "transcript-000000.jsonl").read_bytes())
 
 
-def _a_directory(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
 ARCHIVE_DAMAGES = {
     _flip: "",
     _cut: "its last record is cut",
-    _cut_a_record: "not what generation 2 says it replaced",
+    remove_last_line: "not what generation 2 says it replaced",
     _empty: "the file is empty",
     _another: "its name says generation 1, its header 0",
-    _a_directory: "a directory is in the place of",
+    replace_by_folder: "a directory is in the place of",
 }
 
 
@@ -106,8 +98,8 @@ def test_a_damaged_archive_file_says_so_and_hides_no_other(library, root, damage
     """Its generation is listed as damaged and cannot be read; the one before it and the one after it can."""
     chat = make(library, "a", "b")
     with library.open(chat) as store:
-        store.replace_transcript([says("c"), says("d")])
-        store.replace_transcript([says("e")])
+        store.replace_transcript([user_message("c"), user_message("d")])
+        store.replace_transcript([user_message("e")])
         path = root / chat / "archive" / "transcript-000001.jsonl"
         damage(path)
         before, damaged, live = store.generations()
@@ -117,7 +109,7 @@ def test_a_damaged_archive_file_says_so_and_hides_no_other(library, root, damage
         with pytest.raises(CorruptTranscriptError) as refused:
             store.get_records(generation=1)
         assert refused.value.path == str(path)
-        assert [record.message for record in store.get_records(generation=0)] == [says("a"), says("b")]
+        assert [record.message for record in store.get_records(generation=0)] == [user_message("a"), user_message("b")]
         assert texts(store) == ["e"]
         assert not verify(root / chat).is_intact
         store.delete_generation(1)
@@ -130,7 +122,7 @@ def test_the_last_archived_generation_is_held_against_the_live_header(library, r
     chat = make(library, "a", "b")
     with library.open(chat) as store:
         store.replace_transcript([])
-        _cut_a_record(root / chat / "archive" / "transcript-000000.jsonl")
+        remove_last_line(root / chat / "archive" / "transcript-000000.jsonl")
         [damaged, _] = store.generations()
         assert "says it replaced: 2 records" in (damaged.damage or "")
 
@@ -195,11 +187,11 @@ def test_a_secret_can_be_rewritten_away(library, root):
     chat = make(library, "hello", f"my key is {secret.decode()}", "thanks", system_prompt=f"use {secret.decode()}")
     with library.open(chat) as store:
         store.append_event({"seen": secret.decode()})
-        store.replace_transcript([says("a summary that still has " + secret.decode())])
+        store.replace_transcript([user_message("a summary that still has " + secret.decode())])
     with (root / chat / "transcript.jsonl").open("ab") as file:
         file.write(b'{"seq":2,"at":"2026-11-22T00:00:00.000000Z","message":{"content":"' + secret)
     with library.open(chat) as store:
-        clean = [says(text.replace(secret.decode(), "[removed]")) for text in texts(store)]
+        clean = [user_message(text.replace(secret.decode(), "[removed]")) for text in texts(store)]
         store.replace_transcript(clean, system_prompt="use the key")
         assert is_found(secret, root)
         for generation in store.generations()[:-1]:

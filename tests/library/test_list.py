@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.kit.machines import Counting
-from tests.kit.trees import tree
-from tests.library.helpers import ID, OTHER_ID, flip_a_byte, lines_of, make, says
+from tests.kit.messages import user_message
+from tests.kit.trees import transcript_lines, tree
+from tests.library.helpers import ID, OTHER_ID, flip_a_byte, make
 from transcript_store import (
     ConversationLibrary,
     ConversationNotFoundError,
@@ -34,7 +35,7 @@ def test_a_list_says_what_there_is(library, root):
     """Each summary says what the metadata and the last record say, whether the store was closed or is being written."""
     chat = make(library, "a", provider="claude", model="m", labels={"title": "Moving house", "colour": "red"})
     store = library.open(chat)
-    store.append_message(says("b"))
+    store.append_message(user_message("b"))
     store.append_event({"marker": 1})
     for _ in range(2):  # live, then closed
         [summary] = library.list()
@@ -61,7 +62,7 @@ def test_a_list_is_read_page_by_page():
     library = ConversationLibrary("/chats", file_system=files)
     with library.group() as group:
         for number in range(5):
-            group.add(messages=[says(str(number))])
+            group.add(messages=[user_message(str(number))])
     whole, pages = library.list(), []
     page = library.list(limit=2)
     for _ in range(4):
@@ -84,10 +85,10 @@ def test_the_last_extra_on_demand(library, root):
     chat = make(library, "a")
     with library.open(chat) as store:
         for append, expected in (
-            (lambda: store.append_message(says("b"), extra={"source": {"line": 2}}), {"source": {"line": 2}}),
-            (lambda: store.append_message(says("c")), None),
+            (lambda: store.append_message(user_message("b"), extra={"source": {"line": 2}}), {"source": {"line": 2}}),
+            (lambda: store.append_message(user_message("c")), None),
             (
-                lambda: store.append_messages([says("d"), None], extras=[None, {"hash": "x" * 9000}]),
+                lambda: store.append_messages([user_message("d"), None], extras=[None, {"hash": "x" * 9000}]),
                 {"hash": "x" * 9000},
             ),
         ):
@@ -109,7 +110,7 @@ def test_the_last_extra_of_what_is_no_record(library, root):
     ):
         chat = make(library, "a")
         path = root / chat / "transcript.jsonl"
-        line, _ = close_line(lines_of(root / chat)[-1][-35:-3], body)
+        line, _ = close_line(transcript_lines(root / chat)[-1][-35:-3], body)
         path.write_bytes(path.read_bytes() + line)
     assert [summary.last_extra for summary in library.list(last_extra=True)] == [None, None]
     assert [summary.record_count for summary in library.list()] == [2, 2]
@@ -120,7 +121,7 @@ def test_the_newest_comes_first(library):
     first, second, third = (make(library, name, labels={"title": name}) for name in ("1", "2", "3"))
     assert [summary.id for summary in library.list()] == [third, second, first]
     with library.open(first) as store:
-        store.append_message(says("news"))
+        store.append_message(user_message("news"))
     assert [summary.id for summary in library.list()] == [first, third, second]
     with library.open(second) as store:
         store.update_metadata(labels={"title": "renamed"})
@@ -218,11 +219,11 @@ def _damage_last_record(path: Path) -> None:
 
 
 def _lose_last_record(path: Path) -> None:
-    (path / "transcript.jsonl").write_bytes(b"".join(lines_of(path)[:-1]))
+    (path / "transcript.jsonl").write_bytes(b"".join(transcript_lines(path)[:-1]))
 
 
 def _later_version(path: Path) -> None:
-    header, *records = lines_of(path)
+    header, *records = transcript_lines(path)
     body = header[:-44].replace(b'"version":1', b'"version":2')
     (path / "transcript.jsonl").write_bytes(b"".join([close_line(GENESIS, body)[0], *records]))
 
@@ -282,13 +283,14 @@ def test_a_torn_tail_is_no_damage(library, root):
     assert (summary.damage, summary.record_count) == (None, 2)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("size", [100, 16_000, 17_000, 70_000, 3_000_000])
 @pytest.mark.parametrize("where", ["header", "first", "last"])
 def test_long_lines_are_read_whole(library, size, where):
     """However long the header or the last record is, both are found."""
     with library.create(system_prompt="p" * size if where == "header" else "p") as store:
-        store.append_message(says("f" * size if where == "first" else "f"))
-        store.append_message(says("l" * size if where == "last" else "l"))
+        store.append_message(user_message("f" * size if where == "first" else "f"))
+        store.append_message(user_message("l" * size if where == "last" else "l"))
         [summary] = library.list()
     assert (summary.damage, summary.record_count) == (None, 2)
 
@@ -330,7 +332,7 @@ def test_a_replace_that_was_cut_off_after_its_commit_is_listed_as_the_load_shows
     make(library, "a", "b", id=ID, labels={"title": "old"})
     before = (root / ID / "metadata.json").read_bytes()
     with library.open(ID) as store:
-        store.replace_transcript([says("c")], labels={"title": "new"})
+        store.replace_transcript([user_message("c")], labels={"title": "new"})
     (root / ID / "metadata.json").write_bytes(before)
     [summary] = library.list()
     assert (summary.damage, summary.title, summary.record_count, summary.generation) == (None, "new", 1, 1)
@@ -386,7 +388,7 @@ def _delete_and_create(library: ConversationLibrary, chat: str) -> None:
 
 def _replace(library: ConversationLibrary, chat: str) -> None:
     with library.open(chat) as store:
-        store.replace_transcript([says("shorter")], replace_labels={})
+        store.replace_transcript([user_message("shorter")], replace_labels={})
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -437,7 +439,7 @@ def test_a_list_reads_little(tmp_path):
     for count in (100, 1_000, 10_000):
         library = ConversationLibrary(tmp_path / str(count), file_system=files)
         with library.create() as store:
-            store.append_messages([says("x" * 200)] * count)
+            store.append_messages([user_message("x" * 200)] * count)
         files.bytes_read = 0
         [summary] = library.list()
         assert summary.record_count == count
@@ -466,9 +468,9 @@ def test_a_conversation_with_much_metadata_and_no_message_is_listed_as_whole(lib
 def test_a_tail_of_nuls_of_any_size_is_listed_as_damaged(library, root, monkeypatch):
     """A listing looks back so far for the last record, and no farther: a sparse file would take all memory."""
     monkeypatch.setattr("transcript_store._log.scan.LONGEST_TAIL_BYTES", 2**20)
-    with library.create(messages=[says("hello")]) as store:
+    with library.create(messages=[user_message("hello")]) as store:
         chat = store.id
-    whole = library.create(messages=[says("x" * 3 * 2**18)])
+    whole = library.create(messages=[user_message("x" * 3 * 2**18)])
     whole.close()
     os.truncate(root / chat / "transcript.jsonl", 8 * 2**20)
     damage = {summary.id: summary.damage for summary in library.list()}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.cases import for_each
 from tests.kit.trees import tree
 from tests.library.helpers import ID, make
 from transcript_store import (
@@ -53,7 +54,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("chat", HOSTILE, ids=lambda chat: ascii(chat)[:40])
+@for_each("chat", HOSTILE)
 def test_a_hostile_id_never_reaches_the_disk(chat):
     """P16: an id is looked at before a path is made of it: not one call to the file system is made."""
     disk = SimulatedFileSystem()
@@ -124,7 +125,7 @@ def test_a_library_that_is_a_file(tmp_path):
 LEADS_OUT = ["", ".", "..", "../elsewhere", "a/b", "/etc", "a\0b"]
 
 
-@pytest.mark.parametrize("name", [*LEADS_OUT, None, 5, b"x"], ids=repr)
+@for_each("name", [*LEADS_OUT, None, 5, b"x"])
 def test_the_name_of_a_folder_does_not_lead_out_of_the_library(name):
     """P16: ``delete_folder("../private/…")`` deleted a conversation of another library."""
     disk = SimulatedFileSystem()

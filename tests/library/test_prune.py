@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from tests.kit.machines import Clock
+from tests.kit.messages import user_message
 from tests.kit.trees import tree
-from tests.library.helpers import make, says, texts
+from tests.library.helpers import make, texts
 from transcript_store import (
     ConversationLibrary,
     ConversationLockedError,
@@ -49,7 +50,7 @@ def make_at(shelf: ConversationLibrary, clock: Clock, days_ago: int, *said: str,
     """A conversation that changed last so many days ago."""
     clock.now = Clock.NOON - days_ago * DAY
     try:
-        with shelf.create(messages=[says(text) for text in said], **contents) as store:
+        with shelf.create(messages=[user_message(text) for text in said], **contents) as store:
             return store.id
     finally:
         clock.now = Clock.NOON
@@ -59,7 +60,7 @@ def replaced(shelf: ConversationLibrary, chat: str, times: int) -> None:
     """So many earlier generations."""
     with shelf.open(chat) as store:
         for number in range(times):
-            store.replace_transcript([says(f"generation {number + 1}")])
+            store.replace_transcript([user_message(f"generation {number + 1}")])
 
 
 def torn(shelf: ConversationLibrary, chat: str) -> None:
@@ -186,7 +187,7 @@ def test_the_newest_generations_stay(shelf: ConversationLibrary, clock: Clock) -
     assert of(shelf.prune(keep_generations=0, dry_run=False).pruned) == [("generation", chat, 3)]
     with shelf.open(chat) as store:
         assert texts(store) == ["generation 4"]
-        store.append_message(says("more"))
+        store.append_message(user_message("more"))
 
 
 def test_what_a_replace_that_was_cut_off_has_left_is_no_generation(shelf: ConversationLibrary, clock: Clock) -> None:
@@ -239,7 +240,7 @@ def test_what_this_prune_takes_out_of_a_torn_transcript_stays(shelf: Conversatio
     assert of(shelf.prune(keep_quarantine=False, dry_run=False).pruned) == [("quarantine", chat, None)]
 
 
-def test_one_that_is_open_by_a_writer_is_left_alone_and_named(shelf: ConversationLibrary, clock: Clock) -> None:
+def test_one_that_is_open_by_a_writer_is_left_unchanged_and_named(shelf: ConversationLibrary, clock: Clock) -> None:
     """Whether it would go whole or in parts; a reader is no obstacle."""
     chat, other = make_at(shelf, clock, 40, "a"), make_at(shelf, clock, 40, "b")
     replaced(shelf, chat, 1)
@@ -252,11 +253,11 @@ def test_one_that_is_open_by_a_writer_is_left_alone_and_named(shelf: Conversatio
             assert left.id == chat
             assert "is writing to it" in (left.skipped or "")
             assert tree(Path(shelf.directory) / chat) == before
-        writer.append_message(says("still here"))
+        writer.append_message(user_message("still here"))
     assert [summary.id for summary in shelf.list()] == [chat]
 
 
-def test_what_is_damaged_or_shared_with_somebody_is_left_alone_and_named(
+def test_what_is_damaged_or_shared_with_somebody_is_left_unchanged_and_named(
     shelf: ConversationLibrary, clock: Clock
 ) -> None:
     """delete() is for those; here nobody looked at them one by one. The others go."""
@@ -384,7 +385,7 @@ def test_what_changed_since_it_was_listed_stays(shelf: ConversationLibrary, cloc
 
     def write() -> None:
         with shelf.open(second) as store:
-            store.append_message(says("I am back"))
+            store.append_message(user_message("I am back"))
 
     done = shelf.prune(older_than=timedelta(days=1), snapshots=Meanwhile(write), dry_run=False)
     assert [item.skipped for item in done.skipped] == ["it changed meanwhile and is no longer expired"]
@@ -410,7 +411,7 @@ def test_a_generation_stays_if_a_label_was_changed_since_it_was_listed(
 
     clock.now += DAY
     with shelf.open(first) as store:
-        store.append_message(says("the newest is looked at first"))
+        store.append_message(user_message("the newest is looked at first"))
     monkeypatch.setattr(ConversationStore, "delete_generation", meanwhile)
     done = shelf.prune(keep_generations=0, labels=project, dry_run=False)
     assert [(item.id, item.skipped) for item in done.skipped] == [
@@ -454,7 +455,7 @@ def test_what_was_put_in_the_place_of_a_conversation_meanwhile_stays(
 
     clock.now += DAY
     with shelf.open(first) as store:
-        store.append_message(says("the newest is looked at first"))
+        store.append_message(user_message("the newest is looked at first"))
     monkeypatch.setattr(ConversationStore, "delete_generation", meanwhile)
     (left,) = shelf.prune(keep_generations=0, dry_run=False).skipped
     assert (left.id, left.generation) == (second, 0)
@@ -492,11 +493,11 @@ def test_one_that_takes_turns_is_open_only_during_a_call(shelf: ConversationLibr
     assert shelf.list() == []
 
 
-def test_what_another_prune_took_at_any_moment_is_not_left_alone() -> None:
+def test_what_another_prune_took_at_any_moment_is_not_left_unchanged() -> None:
     """Two prunes at once: what the first one took, the second one named as left alone: "there is no such conversation"."""
     for number in range(1000):
         disk = SimulatedFileSystem()
-        with ConversationLibrary("/library", file_system=disk).create(messages=[says("old")]) as store:
+        with ConversationLibrary("/library", file_system=disk).create(messages=[user_message("old")]) as store:
             chat = store.id
         disk.clock_us += DAY
         calls = 0

@@ -87,10 +87,12 @@ def test_an_agent_finds_and_reads_what_was_said(chats: ConversationLibrary, mode
     anyio.run(ask)
 
 
-def test_hostile_arguments_are_refused_and_the_server_goes_on(chats: ConversationLibrary, tmp_path: Path) -> None:
-    """A path that is given besides is not looked at. Many calls at once are each answered."""
-    own_id = begun(chats, "a socket")
-    many = begun(chats, *(f"plug {number}" for number in range(20)))
+def test_hostile_arguments_are_refused_and_the_server_continues(chats: ConversationLibrary, tmp_path: Path) -> None:
+    """A path that is given besides is not looked at. Many calls at once are each answered. Labels and patterns of the command line hold."""
+    labels = {"project": "x"}
+    own_id = begun(chats, "a socket of ACME-123456", labels=labels)
+    many = begun(chats, *(f"plug {number}" for number in range(20)), labels=labels)
+    begun(chats, "another socket", labels={"project": "y"})
     other = ConversationLibrary(tmp_path / "other")
     begun(other, "a secret pipe")
     hostile: list[dict[str, Any]] = [
@@ -105,7 +107,7 @@ def test_hostile_arguments_are_refused_and_the_server_goes_on(chats: Conversatio
     ]
 
     async def ask() -> None:
-        async with asked(chats) as client:
+        async with asked(chats, "--label", "project=x", "--redact-pattern", r"ACME-\d{6}") as client:
             for arguments in hostile:
                 for tool in ("read_conversation", "read_record"):
                     assert "root:" not in await refused(client, tool, **arguments)
@@ -119,7 +121,8 @@ def test_hostile_arguments_are_refused_and_the_server_goes_on(chats: Conversatio
                 ):
                     await refused(client, tool, **arguments)
             await refused(client, "write_conversation")
-            assert len((await told(client, "search_conversations", query="socket", limit=10**30))["hits"]) == 1
+            (hit,) = (await told(client, "search_conversations", query="socket", limit=10**30))["hits"]
+            assert (hit["id"], hit["quoted"]["excerpt"]) == (own_id, "a socket of [redacted:pattern]")
             assert (await told(client, "read_conversation", id=own_id, from_seq=10**30))["messages"] == []
             answer = await told(client, "search_conversations", query="pipe", library=other.directory)
             assert answer["hits"] == []
@@ -130,17 +133,5 @@ def test_hostile_arguments_are_refused_and_the_server_goes_on(chats: Conversatio
     async def one_of_many(client: Any, seq: int) -> None:
         answer = await told(client, "read_record", id=many, seq=seq)
         assert answer["quoted"]["parts"][0]["text"] == f"plug {seq - 1}"
-
-    anyio.run(ask)
-
-
-def test_labels_and_patterns_of_the_command_line_hold(chats: ConversationLibrary) -> None:
-    inside = begun(chats, "the socket of ACME-123456", labels={"project": "x"})
-    begun(chats, "another socket", labels={"project": "y"})
-
-    async def ask() -> None:
-        async with asked(chats, "--label", "project=x", "--redact-pattern", r"ACME-\d{6}") as client:
-            (hit,) = (await told(client, "search_conversations", query="socket"))["hits"]
-            assert (hit["id"], hit["quoted"]["excerpt"]) == (inside, "the socket of [redacted:pattern]")
 
     anyio.run(ask)

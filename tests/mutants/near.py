@@ -1,7 +1,8 @@
 """Which long proofs run which modules: ``python -m tests.mutants.near`` writes it down, by default into ``.ci/near.json``.
 
 A few cases of each proof run once in a copy of the package that notes the modules whose functions run (``reach``), in the processes
-that a test starts, too. ``.ci/run`` takes from the file which proofs a change needs, and how long they take.
+that a test starts, too. ``.ci/run`` takes from the file which proofs a change needs, and how long they take. With names of files or
+tests only these run, and the file keeps what it has of the others.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ CASES = "NEAR_CASES"
 WHERE = TOP / ".ci/near.json"
 LEFT_OUT = {
     "tests/integrations": "they run in environments of their own, which have another copy of the package",
-    "tests/mutants": "they are this",
+    "tests/mutants/test_mutants.py": "it is this",
     "tests/test_speed.py": "they measure",
 }
 NOTES = '''"""Which modules ran: for this process in memory, for those that a test starts in a file of the test."""
@@ -170,6 +171,17 @@ def measure(tests: Sequence[str], wanted: int, workers: int) -> dict[str, Any]:
     return {"modules": [module.as_posix() for module in modules], "proofs": proofs}
 
 
+def merge(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """Two measurements as one: of a proof that both have the later one, with the modules that there are now."""
+    numbers = {module: number for number, module in enumerate(now["modules"])}
+
+    def renumbered(ran: list[int] | None) -> list[int] | None:
+        return ran and sorted(numbers[name] for n in ran if (name := before["modules"][n]) in numbers)
+
+    kept = {test: [cases, seconds, renumbered(ran)] for test, (cases, seconds, ran) in before["proofs"].items()}
+    return {"modules": now["modules"], "proofs": dict(sorted({**kept, **now["proofs"]}.items()))}
+
+
 def _in_lines(measured: dict[str, Any]) -> str:
     """JSON, a line for each module and each proof: a change shows what has changed."""
     modules = ",\n".join(map(json.dumps, measured["modules"]))
@@ -184,4 +196,7 @@ if __name__ == "__main__":
     parser.add_argument("--cases", type=int, default=3, help="of each proof (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="at a time (default: %(default)s)")
     given = parser.parse_args()
-    given.to.write_text(_in_lines(measure(given.tests, given.cases, given.workers)))
+    measured = measure(given.tests, given.cases, given.workers)
+    if given.tests and given.to.exists():
+        measured = merge(json.loads(given.to.read_text(encoding="utf-8")), measured)
+    given.to.write_text(_in_lines(measured))

@@ -10,6 +10,7 @@ import pytest
 from tests.mutants.forked import Forks
 from tests.mutants.running import copies, environment
 
+pytestmark = pytest.mark.long
 SOURCE = '''"""A module that is tried."""
 
 from contextlib import contextmanager

@@ -94,7 +94,7 @@ def test_what_a_program_writes_has_the_properties_of_every_session(lab: Lab, pro
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_program_goes_on_with_a_session_of_another(lab: Lab, source: str, target: str, tmp_path: Path) -> None:
+def test_a_program_continues_with_a_session_of_another(lab: Lab, source: str, target: str, tmp_path: Path) -> None:
     """F7, F8: what the one said is in the request of the other, the call with its result; and it comes in from there again."""
     lab.ask(source, QUESTION)
     library = ConversationLibrary(tmp_path / "chats")
@@ -137,7 +137,7 @@ def blocks(messages: Sequence[dict[str, Any]], provider: str) -> list[tuple[str,
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
-def test_a_program_goes_on_with_a_history_that_nobody_here_wrote(
+def test_a_program_continues_with_a_history_that_nobody_here_wrote(
     lab: Lab, path: Path, target: str, tmp_path: Path
 ) -> None:
     """F7: real sessions, one of them of 900 messages: all that was said is sent, in order, each call with its result."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.cases import for_each
 from tests.kit.damage import write
 from tests.kit.machines import HASTY
 from tests.kit.scratch import scratch_directory
@@ -60,11 +61,11 @@ def test_transcript_and_metadata_are_lost_and_there_is_no_archive(base: Base) ->
         assert (done.metadata_from, done.records_kept) == ("nothing", 0)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("how", ["changed", "cut", "without its last line", "of another program", "empty"])
+@for_each("mode", MODES)
+@for_each("how", ["changed", "cut", "without its last line", "of another program", "empty"])
 def test_a_file_in_the_archive_is_damaged(how: str, mode: Mode) -> None:
     """It goes to quarantine; transcript and other generations stay as they are, and so does the metadata, which takes over
-    what the damaged generation said of the one before it (P10: tests/test_agreement.py).
+    what the damaged generation said of the one before it (P10: tests/test_consistency.py).
     """
     with scratch_directory() as directory:
         before = with_archive(f"{directory}/c")
@@ -160,8 +161,8 @@ def test_a_backup_restored_over_a_later_generation(mode: Mode) -> None:
         assert messages_of(f"{directory}/c")[:-1] == [{"n": 4}, {"n": 5}, {"n": 6}, {"n": 7}]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("as_copy", [False, True])
+@for_each("mode", MODES)
+@for_each("as_copy", [False, True])
 def test_a_damaged_transcript_that_an_unfinished_replace_linked_into_the_archive(mode: Mode, as_copy: bool) -> None:
     """A replace was cut off before its commit: its entry is the damaged transcript itself, and is no generation."""
     with scratch_directory() as directory:

@@ -51,7 +51,7 @@ def seconds_to_repair(base: Base, directory: str, mode: Mode, hostile: bytes) ->
     return spent
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=10)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_transcript_is_repaired_in_linear_time(base: Base, name: str, mode: Mode) -> None:
@@ -78,6 +78,7 @@ def test_a_hostile_transcript_of_5_mb(base: Base, name: str, mode: Mode) -> None
     assert large < 75 * small + 1, f"{small:.3f} s, and {large:.3f} s for 25 times the bytes"
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("name", ["NULs", "line feeds", "glue", "beginnings of records with a time"])
 def test_the_memory_of_a_repair_is_a_small_multiple_of_the_file(base: Base, name: str) -> None:
     """P15: neither empty lines nor a million beginnings are held as objects."""

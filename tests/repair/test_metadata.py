@@ -28,6 +28,7 @@ def changed_later(base: Base, directory: str) -> bytes:
     return Path(directory, "metadata.json").read_bytes()
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("damage", ["lost", "empty", "cut", "NUL", "changed", "not JSON"])
 def test_metadata_is_rebuilt_from_the_header(base: Base, damage: str, mode: Mode) -> None:

@@ -196,7 +196,7 @@ def test_members_that_this_version_does_not_know_are_kept(base: Base) -> None:
             assert all(record["later"] == {"a": [1]} for record in known)
 
 
-def test_a_first_record_that_was_edited_stays_taken_back(tmp_path: Path) -> None:
+def test_a_first_record_that_was_edited_stays_retracted(tmp_path: Path) -> None:
     """P14: `accept-edits` takes a record in under its own number, also the first one, so a retraction that names it still does.
 
     The mutant forgot the number of the first record, and what had been taken back was said again.
@@ -230,7 +230,7 @@ def test_a_message_by_hand_has_no_number_that_a_retraction_could_mean(tmp_path: 
 
 
 @pytest.mark.parametrize("features", [[], ["retract"]], ids=["plain", "retract"])
-def test_an_edit_takes_back_only_where_a_record_may(tmp_path: Path, features: list[Any]) -> None:
+def test_an_edit_retracts_only_where_a_record_may(tmp_path: Path, features: list[Any]) -> None:
     """P14: a line that somebody wrote by hand does not take messages back in a transcript whose header knows no such thing."""
     with ConversationStore(tmp_path / "c") as store:
         store.initialize(features=features, messages=[{"content": "plum"}, {"content": "pear"}])

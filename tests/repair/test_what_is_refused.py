@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.cases import for_each
 from tests.kit.damage import resealed, write
 from tests.kit.machines import HASTY
 from tests.kit.scratch import scratch_directory
@@ -30,7 +31,7 @@ from transcript_store._log.repair_plan import MODES, Mode
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_whole_conversation_is_left_alone(base: Base, mode: Mode) -> None:
+def test_a_whole_conversation_is_left_unchanged(base: Base, mode: Mode) -> None:
     """Nothing is found, nothing is done, and nothing is in quarantine."""
     with scratch_directory() as directory:
         write(f"{directory}/c", base.metadata, b"".join(base.lines))
@@ -52,8 +53,8 @@ def test_what_a_killed_process_left_is_swept(base: Base) -> None:
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["directory", "link", "fifo"])
-@pytest.mark.parametrize("name", ["transcript.jsonl", "metadata.json", "archive", SECOND, "quarantine", "lock"])
+@for_each("kind", ["directory", "link", "fifo"])
+@for_each("name", ["transcript.jsonl", "metadata.json", "archive", SECOND, "quarantine", "lock"])
 def test_something_that_is_no_file_in_a_place_of_ours(name: str, kind: str) -> None:
     """P13, P16: refused as foreign, with its path; nothing is followed, and nothing is touched."""
     with scratch_directory() as directory:

@@ -25,6 +25,7 @@ from urllib.parse import urljoin
 
 import pytest
 
+from tests.kit.trees import bytes_below
 from tests.view.server import serving
 from transcript_store import ConversationLibrary, ConversationStore, salvage, snapshot_of
 from transcript_store.cli import _COMMANDS, main
@@ -120,10 +121,6 @@ def there(redacted: tuple[Path, str], tmp_path: Path) -> tuple[Path, str]:
     return Path(shutil.copytree(library, tmp_path / "library")), conversation
 
 
-def _written(folder: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
-
-
 # What each command is given: {l} the library, {c} the conversation's folder, {i} its id, {o} a folder for what is written.
 ASKED: dict[str, list[str]] = {
     "chat": ["chat {c} --provider claude --model claude-x"],
@@ -197,7 +194,7 @@ def test_no_command_says_it(
     if command.startswith("search"):
         said = said.replace(CANARY, "", 1) if "--json" not in command else said  # it may repeat the query
     assert CANARY not in said
-    assert CANARY.encode() not in _written(written)
+    assert CANARY.encode() not in bytes_below(written)
 
 
 @pytest.mark.parametrize("to", targets())
@@ -207,7 +204,7 @@ def test_no_export_has_it(to: str, redacted: tuple[Path, str], tmp_path: Path) -
     output = tmp_path / "written" / ("out" if to in ("original", "jsonl", "markdown", "html") else "")
     with pytest.raises(ExportError, match="was redacted") if to == "original" else contextlib.nullcontext():
         export(ConversationLibrary(library), conversation, to=to, output=output, cwd=tmp_path)
-    assert CANARY.encode() not in _written(tmp_path)
+    assert CANARY.encode() not in bytes_below(tmp_path)
     assert any(tmp_path.rglob("*")) or to == "original"
 
 

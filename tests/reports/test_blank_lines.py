@@ -57,7 +57,7 @@ SESSIONS: dict[str, tuple[dict[str, object], ...]] = {
 def test_a_run_of_empty_lines_is_one_event(format: str, blank: bytes, tmp_path: Path) -> None:
     """In front, between and behind the lines. Each line is counted, and the bytes come out again."""
     first, second = (json.dumps(value).encode() + b"\n" for value in SESSIONS[format])
-    source, count = tmp_path / "s.jsonl", 8_000
+    source, count = tmp_path / "s.jsonl", 3_000
     source.write_bytes(blank * count + first + blank * count + second + blank * count)
     library = ConversationLibrary(tmp_path / "library")
     tracemalloc.start()
@@ -104,6 +104,7 @@ def test_a_run_that_is_longer_than_a_record_may_be(tmp_path: Path, monkeypatch: 
 GROWN = (b"\n", b"\n\n\n", b" \r\n", b"\nLINE", b"LINE", b"\nLINE\n", b"  ", b"\n ", b"\n")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("format", SESSIONS)
 def test_a_run_at_the_end_of_a_file_that_grows(format: str, tmp_path: Path) -> None:
     """It grew, and begins no generation; an older copy of the file changes nothing, and the bytes come out each time."""

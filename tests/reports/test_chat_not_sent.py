@@ -17,6 +17,7 @@ import pytest
 from tests.chat.conftest import connect, no_certificates, no_keys, no_open_connections, server
 from tests.chat.dialects import DIALECTS, events
 from tests.chat.server import Answer, Server
+from tests.kit.messages import user_message
 from transcript_store import ConversationStore
 from transcript_store.chat import TurnEnded
 from transcript_store.errors import MaxStepsError
@@ -42,10 +43,6 @@ def asked_after(server: Server, *history: Any, dialect: Any = CLAUDE) -> list[An
     client.chat("And now?")
     assert client.export_history()[: len(history)] == list(history)  # what is on record is as it was
     return list(dialect.messages(server.bodies[-1]))
-
-
-def user(content: Any) -> dict[str, Any]:
-    return {"role": "user", "content": content}
 
 
 def assistant(*blocks: Any, **members: Any) -> dict[str, Any]:
@@ -74,7 +71,7 @@ def test_a_paused_turn_is_sent_again_as_it_is_until_it_ends(server: Server, tmp_
         assert CLAUDE.messages(server.bodies[-1])[:4] == conversation.get_messages()[:4]
 
 
-def test_a_stream_that_pauses_goes_on(server: Server) -> None:
+def test_a_stream_that_pauses_continues(server: Server) -> None:
     paused = CLAUDE.stream("Let me search. ").body.replace(b'"stop_reason": "end_turn"', b'"stop_reason": "pause_turn"')
     server.answers += [Answer(paused, content_type="text/event-stream"), CLAUDE.stream("It is 4.")]
     *deltas, complete = connect(CLAUDE, server).stream_chat("What is it?")
@@ -82,7 +79,7 @@ def test_a_stream_that_pauses_goes_on(server: Server) -> None:
     assert "".join(delta.text for delta in deltas) == complete.text
 
 
-def test_a_pause_at_the_last_step_is_no_answer_and_the_next_process_goes_on(server: Server, tmp_path: Path) -> None:
+def test_a_pause_at_the_last_step_is_no_answer_and_the_next_process_continues(server: Server, tmp_path: Path) -> None:
     server.answers += [
         claude(SAID, SEARCH, stop_reason="pause_turn"),
         claude(FOUND, {"type": "text", "text": "It is 4."}),
@@ -99,16 +96,16 @@ def test_a_pause_at_the_last_step_is_no_answer_and_the_next_process_goes_on(serv
 
 def test_a_call_of_a_server_tool_without_its_result_is_left_out_behind_a_question(server: Server) -> None:
     """The result may come in the reply that continues it, also behind results of the caller's own tools."""
-    sent = asked_after(server, user("x"), assistant(SAID, SEARCH))
+    sent = asked_after(server, user_message("x"), assistant(SAID, SEARCH))
     assert sent[1]["content"] == [SAID]
-    assert [m["role"] for m in asked_after(server, user("x"), assistant(SEARCH))] == ["user", "user"]
+    assert [m["role"] for m in asked_after(server, user_message("x"), assistant(SEARCH))] == ["user", "user"]
     code = {"type": "server_tool_use", "id": "srvtoolu_2", "name": "code_execution", "input": {}}
     call = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
-    result = user([{"type": "tool_result", "tool_use_id": "toolu_1", "content": "seen"}])
+    result = user_message([{"type": "tool_result", "tool_use_id": "toolu_1", "content": "seen"}])
     ended = assistant({"type": "code_execution_tool_result", "tool_use_id": "srvtoolu_2", "content": {}}, SAID)
     for history in (
-        [user("x"), assistant(SEARCH), assistant(FOUND, SAID)],
-        [user("x"), assistant(code, call), result, ended],
+        [user_message("x"), assistant(SEARCH), assistant(FOUND, SAID)],
+        [user_message("x"), assistant(code, call), result, ended],
     ):
         assert asked_after(server, *history)[: len(history)] == history
 
@@ -127,10 +124,15 @@ def test_only_the_newest_four_cache_controls_are_sent(server: Server) -> None:
         "content": [cached("three")],
         "cache_control": {"type": "ephemeral"},
     }
-    history = [user([cached("one"), cached("two")]), assistant(call), user([result]), assistant(cached("four"))]
+    history = [
+        user_message([cached("one"), cached("two")]),
+        assistant(call),
+        user_message([result]),
+        assistant(cached("four")),
+    ]
     sent = asked_after(server, *history)
     assert [json.dumps(message).count("cache_control") for message in sent] == [0, 1, 2, 1, 0]
-    few = [user([cached("one")]), assistant(cached("two"))]
+    few = [user_message([cached("one")]), assistant(cached("two"))]
     assert asked_after(server, *few)[:2] == few
 
 
@@ -147,18 +149,18 @@ def test_only_the_newest_four_cache_controls_are_sent(server: Server) -> None:
     ids=["an empty signature", "no signature", "white space", "no text", "null citations", "a null caller"],
 )
 def test_a_block_that_only_a_response_may_have(server: Server, recorded: list[Any], sent: list[Any]) -> None:
-    assert asked_after(server, user("x"), assistant(*recorded))[1]["content"] == sent
+    assert asked_after(server, user_message("x"), assistant(*recorded))[1]["content"] == sent
 
 
 def test_a_whole_response_that_was_recorded_as_the_message(server: Server) -> None:
     whole = json.loads(CLAUDE.reply("Hello.").body) | {"container": None, "stop_details": None}
-    assert asked_after(server, user("x"), whole)[1] == {"role": "assistant", "content": whole["content"]}
+    assert asked_after(server, user_message("x"), whole)[1] == {"role": "assistant", "content": whole["content"]}
 
 
 def test_an_input_that_is_no_object_and_an_empty_text_in_a_result(server: Server) -> None:
     call = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": '{"x": '}
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": ""}, SAID]}
-    sent = asked_after(server, user("x"), assistant(call), user([result]), assistant(SAID))
+    sent = asked_after(server, user_message("x"), assistant(call), user_message([result]), assistant(SAID))
     assert sent[1]["content"] == [call | {"input": {}}]
     assert sent[2]["content"] == [result | {"content": [SAID]}]
 

@@ -110,8 +110,9 @@ def test_refused_results_are_left_out_and_their_question_stays(
     assert "not in this conversation" in sent
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("kind", ["with retract", "without", "in memory"])
-def test_drop_takes_back_what_has_no_answer(dialect: Dialect, server: Server, tmp_path: Path, kind: str) -> None:
+def test_drop_retracts_what_has_no_answer(dialect: Dialect, server: Server, tmp_path: Path, kind: str) -> None:
     """All of the turn, and nothing before it. Without the feature ``retract`` the rest becomes the next generation."""
     server.answers += [
         dialect.reply("Hello."), dialect.reply("", (("look", {}),)), refused(), dialect.reply("Four."), dialect.reply("Yes.")
@@ -217,7 +218,7 @@ def test_a_gateway_that_refuses_with_status_200_and_no_stream(server: Server) ->
     assert "harm" not in texts(dialect, server.bodies[-1])
 
 
-def test_the_command_goes_on_without_it_says_so_and_drops_it(server: Server, tmp_path: Path, cli: Cli) -> None:
+def test_the_command_continues_without_it_says_so_and_drops_it(server: Server, tmp_path: Path, cli: Cli) -> None:
     """Exit code 1 for the refused line; the next run is answered. `/drop` takes it back, and says so if there is nothing."""
     where = ("--base-url", server.url, "--allow-insecure-base-url")
     openai = DIALECTS["openai-compatible"]

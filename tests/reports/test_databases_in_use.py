@@ -78,11 +78,6 @@ def path(tmp_path: Path) -> Path:
     return folder / "state.sqlite"
 
 
-@pytest.fixture
-def library(tmp_path: Path) -> ConversationLibrary:
-    return ConversationLibrary(tmp_path / "library")
-
-
 def imported(path: Path, library: ConversationLibrary, **options: Any) -> tuple[str, int]:
     (report,) = import_conversations([path], library, **options)
     return report.action, report.messages

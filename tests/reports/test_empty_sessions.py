@@ -33,11 +33,6 @@ HEADERS = {
 }
 
 
-@pytest.fixture
-def library(tmp_path: Path) -> ConversationLibrary:
-    return ConversationLibrary(tmp_path / "library")
-
-
 @pytest.mark.usefixtures("a_cache_of_its_own")
 def test_they_are_one_line_of_the_report_and_no_error(cli: Cli, tmp_path: Path, library: ConversationLibrary) -> None:  # noqa: F811
     """Named or in a folder, the first time and from the cache; --empty takes those of a known program, at their time."""
@@ -64,7 +59,7 @@ def test_they_are_one_line_of_the_report_and_no_error(cli: Cli, tmp_path: Path, 
     assert files_of(Path(library.directory)) == before
 
 
-def test_one_that_is_gone_on_with_is_imported(tmp_path: Path, library: ConversationLibrary) -> None:
+def test_one_that_is_continued_is_imported(tmp_path: Path, library: ConversationLibrary) -> None:
     """Whatever the cache knows of it."""
     path = tmp_path / "pi.jsonl"
     path.write_text(HEADERS["pi.jsonl"])
@@ -107,6 +102,7 @@ SAID: tuple[dict[str, Any], ...] = (
 )
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("first", ["1", "2"])
 @pytest.mark.parametrize("original_stays", [True, False])
 @pytest.mark.parametrize("takes_empty", [True, False])

@@ -89,6 +89,7 @@ def brought(folder: Path, path: Path) -> Imported:
     return Imported(library, path, reports)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("is_zip", [True, False])
 @pytest.mark.parametrize(("pointer", "stored"), [*zip(POINTERS, STORED, strict=True), ("service", "dat")])
 @pytest.mark.parametrize("kind", FILES)

@@ -114,13 +114,13 @@ def test_no_document_prints_a_line_that_works_for_some():
         *ROOT.rglob("transcript_store/**/*.py"),
     ]:
         if file.name not in ("CHANGELOG.md", "DECISIONS.md", "installation.py"):
-            printed = re.findall(r"pip install '?transcript-store[^'`\n]*", file.read_text())
+            printed = re.findall(r"pip install '?transcript-store[^'`\n]*", file.read_text(encoding="utf-8"))
             assert [line for line in printed if " @ " not in line] == [], file
 
 
 def test_the_table_has_every_extra():
     import tomllib
 
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    guide = (ROOT / "docs" / "guide.md").read_text()
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
     assert {extra for extra in extras if f"| `{extra}` |" not in guide} == {"dev", "docs", "bench", "fuzz"}

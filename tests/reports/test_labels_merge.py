@@ -106,6 +106,7 @@ def test_a_title_is_redacted_as_a_label_is(tmp_path):
         assert conversation.get_metadata().labels.keys() == {"a", "title"}
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "changes",
     [

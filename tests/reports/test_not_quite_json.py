@@ -96,6 +96,7 @@ def test_what_is_no_number_is_null(tmp_path: Path, number: str) -> None:
     assert got.has_its_bytes()
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
     ("data", "name"),
     [

@@ -121,7 +121,7 @@ def broken_by_a_resume(session: ClaudeLines) -> None:
 @pytest.mark.parametrize(
     "broken", [broken_by_a_retry, broken_by_a_compaction, broken_by_an_error, broken_by_a_hook, broken_by_a_resume]
 )
-def test_a_chain_that_the_program_broke_is_gone_on_with(tmp_path: Path, broken: Any) -> None:
+def test_a_chain_that_the_program_broke_is_continued(tmp_path: Path, broken: Any) -> None:
     """Nobody left that branch: what stands in the file is one conversation."""
     session = ClaudeLines()
     broken(session)
@@ -278,6 +278,7 @@ def _side_by_side(
     return session.lines
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("in_a_sub_agent", [True, False])
 @pytest.mark.parametrize("one_reply", [True, False])
 @pytest.mark.parametrize("one_parent", [True, False])

@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 import transcript_store
+from tests.kit.tools import looks_elsewhere
 
 PACKAGE = Path(transcript_store.__file__).parent
 QUANTIFIER = r"(?:[*+?]|\{{1,2}\d+,?\d*\}{1,2}|\{{1,2},\d+\}{1,2})"
@@ -116,9 +117,12 @@ def changed(text: str, draw: random.Random) -> str:
 def oldest_python() -> str:
     """The Python of the oldest patch version on this machine, of those that can run this package."""
     found: dict[tuple[str, ...], str] = {platform.python_version_tuple(): sys.executable}
-    candidates = [Path("/usr/bin/python3"), *Path("/usr/bin").glob("python3.1[0-9]")]
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    for python in [*candidates, *pyenv.glob("versions/3.*/bin/python")]:
+    candidates: list[Path] = []
+    if looks_elsewhere():
+        pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+        candidates += [Path("/usr/bin/python3"), *Path("/usr/bin").glob("python3.1[0-9]")]
+        candidates += pyenv.glob("versions/3.*/bin/python")
+    for python in candidates:
         if python.exists():
             said = subprocess.run([python, "-VV"], capture_output=True, text=True, check=True).stdout.split()[1]
             found[tuple(said.split("."))] = str(python)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.cases import for_each
 from tests.kit.trees import tree
 from tests.reports.sessions import changed_by, told
 from tests.sessions.homes import MAKERS, SESSION, claude_code, codex, gemini_cli, write
@@ -93,7 +94,7 @@ def test_the_programs_files_follow_and_come_back(home: Path, old: str, new: str,
     [report] = import_conversations([path], library)
     with library.open(str(report.id), read_only=True) as store:
         assert store.get_metadata().labels["cwd"] == new + below
-        assert old in json.dumps(store.get_messages())  # what was said stays as it was said
+        assert old in json.dumps(store.get_messages(), ensure_ascii=False)  # what was said stays as it was said
     assert "0 sessions relinked" in changed_by("relink", old, new, "--in", program, "--apply")
     changed_by("undo", program, "--apply")
     after = {name: what for name, what in tree(home).items() if "sqlite" not in name}
@@ -107,7 +108,7 @@ def test_all_that_claude_code_keeps_of_a_project_follows(home: Path, old: str, n
     claude_code(home, old)  # the history and the settings are of this one again
     kept = neighbour.read_bytes()
     changed_by("relink", old, new, "--in", "claude", "--apply")
-    project = home / ".claude/projects" / "".join(each if each.isalnum() else "-" for each in new)
+    project = home / ".claude/projects" / "".join(each if each.isalnum() and each.isascii() else "-" for each in new)
     names = sorted(str(each.relative_to(project)) for each in project.rglob("*") if each.is_file())
     assert names == [
         f"{SESSION}.jsonl",
@@ -117,7 +118,7 @@ def test_all_that_claude_code_keeps_of_a_project_follows(home: Path, old: str, n
     ]
     said = [json.loads(line) for line in (project / f"{SESSION}/subagents/agent-a1.jsonl").read_bytes().splitlines()]
     assert {each["cwd"] for each in said} == {new}
-    assert old in json.dumps(said[0]["message"])
+    assert old in json.dumps(said[0]["message"], ensure_ascii=False)
     prompts = [json.loads(line)["project"] for line in (home / ".claude/history.jsonl").read_bytes().splitlines()]
     assert prompts == [new, f"{old}-docker"]
     settings = json.loads((home / ".claude.json").read_bytes())
@@ -145,7 +146,7 @@ def test_sessions_that_were_begun_in_the_new_folder_stay(home: Path, old: str, n
     path = claude_code(home, old)
     claude_code(home, new, session=OTHER)
     changed_by("relink", old, new, "--in", "claude-code", "--apply")
-    project = home / ".claude/projects" / "".join(each if each.isalnum() else "-" for each in new)
+    project = home / ".claude/projects" / "".join(each if each.isalnum() and each.isascii() else "-" for each in new)
     assert sorted(each.name for each in project.glob("*.jsonl")) == sorted([f"{SESSION}.jsonl", f"{OTHER}.jsonl"])
     write(path, (project / f"{SESSION}.jsonl").read_bytes().replace(new.encode(), old.encode()))
     before = tree(home)
@@ -224,7 +225,7 @@ def test_a_link_at_the_old_place_is_no_hindrance(home: Path, old: str, new: str)
     assert "still there" not in said
 
 
-@pytest.mark.parametrize("text", ["é", 'a "b"', "日本", "back\\slash"])
+@for_each("text", ["é", 'a "b"', "日本", "back\\slash"])
 def test_a_line_is_written_as_it_was_spelled(text: str) -> None:
     """Compact or spaced, ASCII or not: only the folder changes."""
     moved = MovedFolder((f"/home/{text}",), "/new")

@@ -51,11 +51,6 @@ def _with_asides(entries: Callable[[], Iterable[Any]]) -> Callable[[], Iterable[
 
 
 @pytest.fixture
-def library(tmp_path: Path) -> ConversationLibrary:
-    return ConversationLibrary(tmp_path / "library")
-
-
-@pytest.fixture
 def source(tmp_path: Path) -> Path:
     path = tmp_path / "s.jsonl"
     path.write_text(SESSION)
@@ -124,7 +119,7 @@ def test_what_is_read_as_before_is_not_written(
 
 
 @pytest.mark.parametrize("compacts", [True, False])
-def test_where_you_went_on_nothing_is_written_and_it_is_no_error(
+def test_where_you_continued_nothing_is_written_and_it_is_no_error(
     compacts: bool, source: Path, library: ConversationLibrary, read_by: Callable[..., str]
 ) -> None:
     """Until the source goes on too: then the two have diverged, as ever."""
@@ -186,7 +181,7 @@ def test_a_library_that_0_2_0_made(name: str, actions: list[str], messages: int,
     assert len(list(library.list())) == 6
 
 
-def test_what_0_2_0_imported_of_an_export_goes_on(tmp_path: Path) -> None:
+def test_what_0_2_0_imported_of_an_export_continues(tmp_path: Path) -> None:
     """Its note has no edition. Conversations without a message that are on record stay."""
     shutil.copytree(MADE, tmp_path / "made")
     library = ConversationLibrary(tmp_path / "made" / "library")
@@ -210,6 +205,7 @@ MISREAD: dict[str, list[dict[str, Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("goes_on", [True, False])
 @pytest.mark.parametrize("is_moved", [True, False])
 @pytest.mark.parametrize("format", MISREAD)

@@ -12,8 +12,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
+from tests.kit.cases import for_each
 from transcript_store.redaction import SecretRedactor
 
 TOKEN = "ghp_" + "Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4zAb3d"
@@ -54,7 +53,7 @@ SHAPES: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@for_each("shape", SHAPES)
 def test_the_secret_is_taken_out(shape: Any) -> None:
     """As it stands, as a message that has it, and as JSON within a text; a second time finds nothing."""
     redact = SecretRedactor()
@@ -67,7 +66,7 @@ def test_the_secret_is_taken_out(shape: Any) -> None:
         assert redact.redact(found.value).value is found.value
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "curl -u user:password https://h.example/ and curl -u $USER:$TOKEN https://h.example/",

@@ -15,8 +15,7 @@ import string
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.kit.cases import for_each
 from tests.reports.sessions import ClaudeLines, lines
 from transcript_store import ConversationLibrary, ConversationStore
 from transcript_store.importing import import_conversations
@@ -65,7 +64,7 @@ PRINTED = [
 ]
 
 
-@pytest.mark.parametrize(("secret", "printed"), PRINTED, ids=[printed for _, printed in PRINTED])
+@for_each("secret, printed", PRINTED)
 def test_what_a_tool_prints_is_stored_without_it(secret: str, printed: str) -> None:
     text = f"$ run\n{printed % secret}\ndone"
     for said in (text, json.dumps({"output": text})):  # as it is, and as JSON within a text
@@ -76,7 +75,7 @@ def test_what_a_tool_prints_is_stored_without_it(secret: str, printed: str) -> N
         assert "done" in kept
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "value: " + _base64(64),  # of nobody knows what

@@ -73,11 +73,6 @@ def session(tmp_path: Path) -> Session:
     return Session(tmp_path / "s.jsonl")
 
 
-@pytest.fixture
-def library(tmp_path: Path) -> ConversationLibrary:
-    return ConversationLibrary(tmp_path / "library")
-
-
 def imported(library: ConversationLibrary, *sources: Path) -> ImportReport:
     *_, report = import_conversations(sources, library)
     return report
@@ -138,7 +133,7 @@ def test_it_ends_as_a_whole_import_does(
         assert [loss.kind for loss in report.losses] == ["thinking"]
 
 
-def test_what_you_went_on_with_here_is_never_overwritten(session: Session, library: ConversationLibrary) -> None:
+def test_what_you_continued_with_here_is_never_overwritten(session: Session, library: ConversationLibrary) -> None:
     """F5 holds for a switch too: it is told, and the fork has it."""
     session.turn("openai", 1)
     its_id = str(imported(library, session.path).id)

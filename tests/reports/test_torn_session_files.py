@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.kit.cases import for_each
 from tests.reports.sessions import changed_by
 from tests.sessions.kills import ends_before
 from transcript_store.sessions import finished_changes, interrupted_change, mend_lines, repair_file
@@ -184,7 +185,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.report)
+@for_each("case", CASES)
 def test_a_torn_file_becomes_whole(case: Torn) -> None:
     """Every whole line stays, in order, once, with the same value; what was done has its kind, and is done once."""
     mended = mend_lines(case.raw)
@@ -195,7 +196,7 @@ def test_a_torn_file_becomes_whole(case: Torn) -> None:
 
 
 @pytest.mark.parametrize("name", ["events.jsonl", "0b8f.jsonl"])
-def test_a_large_file_that_is_whole_is_left_alone(tmp_path: Path, name: str) -> None:
+def test_a_large_file_that_is_whole_is_left_unchanged(tmp_path: Path, name: str) -> None:
     """github/copilot-cli#2209: A long session without a fault. Nothing is said and nothing written."""
     path = tmp_path / name
     path.write_bytes(b"".join(event(number % 10) + b"\n" for number in range(500)))

@@ -67,7 +67,8 @@ def conversation(request, tmp_path):
         yield conversation
 
 
-def test_a_turn_is_taken_back_whole(conversation, turn):
+@pytest.mark.sampled(every=3)
+def test_a_turn_is_retracted_whole(conversation, turn):
     """Wherever it stopped: after the prompt, the call, the result or the answer; events and earlier turns stay."""
     conversation.append_messages(turn)
     for length in range(1, len(turn) + 1):
@@ -91,7 +92,8 @@ def test_a_long_turn(conversation):
     assert conversation.get_messages() == [prompt, answer]
 
 
-def test_a_result_that_is_taken_back_alone_is_said(conversation, turn, caplog):
+@pytest.mark.sampled(every=3)
+def test_a_result_that_is_retracted_alone_is_said(conversation, turn, caplog):
     """``retract(n)`` does it, as some loops run a call again, and the log names the conversation and the other call."""
     calls = len(turn) - 2  # the answer and the result
     conversation.append_messages(turn)
@@ -107,7 +109,7 @@ def test_a_result_that_is_taken_back_alone_is_said(conversation, turn, caplog):
         assert caplog.messages == []
 
 
-def test_what_a_chat_client_begins_can_take_back(tmp_path):
+def test_what_a_chat_client_begins_can_retract(tmp_path):
     with ConversationStore(tmp_path / "c") as conversation:
         create_client(ChatConfig(provider="claude", token="t"), conversation=conversation)
         assert conversation.features == ("retract",)

@@ -115,11 +115,6 @@ def original_of(library: ConversationLibrary) -> bytes:
     return stream.getvalue()
 
 
-@pytest.fixture
-def library(tmp_path: Path) -> ConversationLibrary:
-    return ConversationLibrary(tmp_path / "library")
-
-
 def exports(folder: Path, make: Callable[..., dict[str, Any]], *, says: bool = True, end: str = "zip") -> list[Path]:
     """Four exports of one conversation, a month apart. Without ``says`` all have the same time of the last change."""
     states = (AUGUST, SEPTEMBER, EDITED, OCTOBER)
@@ -129,10 +124,11 @@ def exports(folder: Path, make: Callable[..., dict[str, Any]], *, says: bool = T
     ]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("end", ["zip", "json"])
 @pytest.mark.parametrize("says", [True, False], ids=["later", "same-time"])
 @pytest.mark.parametrize("make", MAKERS)
-def test_what_went_on_grew_and_what_was_edited_is_replaced(
+def test_what_continued_grew_and_what_was_edited_is_replaced(
     make: Callable[..., dict[str, Any]], says: bool, end: str, library: ConversationLibrary, tmp_path: Path
 ) -> None:
     """One after the other, or all from one folder. The bytes of the newest come out again, each time."""
@@ -167,7 +163,7 @@ def test_in_any_order_it_ends_as_the_newest(make: Callable[..., dict[str, Any]],
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_f5_what_you_went_on_with_here_is_never_overwritten(
+def test_f5_what_you_continued_with_here_is_never_overwritten(
     make: Callable[..., dict[str, Any]], library: ConversationLibrary, tmp_path: Path
 ) -> None:
     """Also after a compaction here. An older export, or the same one again, is no divergence; the fork is kept up."""

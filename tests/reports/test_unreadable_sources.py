@@ -76,6 +76,7 @@ def test_a_read_that_the_system_refuses(
     refused_alone(sources, tmp_path, os.strerror(number))
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
     ("error", "reason"),
     [

@@ -33,6 +33,7 @@ SOME = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.sampled(every=3)
 @SOME
 def test_a_kill_at_any_call_loses_nothing(case: Case) -> None:
     """P3, P4: SIGKILL before every call, and within every write."""
@@ -55,7 +56,7 @@ def test_what_a_load_shows_after_a_kill_survives_a_power_cut(case: Case) -> None
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("every", [40, pytest.param(1, marks=pytest.mark.long)])
 @EACH
-def test_an_error_at_any_call_leaves_a_conversation_that_goes_on(case: Case, every: int) -> None:
+def test_an_error_at_any_call_leaves_a_conversation_that_continues(case: Case, every: int) -> None:
     """P7: each errno at each call, once and for ever; a full disk in the middle of a rotation is one of them."""
     assert enumeration.errors(case, every=every) >= 1
 

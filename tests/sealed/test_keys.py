@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.cases import for_each
 from tests.kit.trees import tree
 from transcript_store import (
     ConversationLibrary,
@@ -119,8 +120,8 @@ SPELLINGS = {
 }
 
 
-@pytest.mark.parametrize("before", [0, 1, 2, 61])
-@pytest.mark.parametrize("spelling", SPELLINGS)
+@for_each("before", [0, 1, 2, 61])
+@for_each("spelling", SPELLINGS)
 def test_a_key_that_is_only_spelled_otherwise_is_not_wrapped(spelling, before):
     """Whatever stands before it: that moves it within the letters of base64."""
     one = Spelled(*SPELLINGS[spelling], bytes(range(before)))
@@ -148,7 +149,7 @@ def test_a_provider_that_takes_what_was_changed_is_told_by_its_number():
 # ---- what is given ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wrong", [b"", bytes(31), bytes(33), "0" * 64, 7, object(), RawKey])
+@for_each("wrong", [b"", bytes(31), bytes(33), "0" * 64, 7, object(), RawKey])
 def test_anything_but_32_bytes_or_a_provider_is_refused(wrong):
     with pytest.raises(InvalidKeyError):
         keyring_of(wrong, ())
@@ -206,7 +207,7 @@ def test_what_a_provider_raises_is_the_cause_of_an_error_of_ours(call):
     assert "hunter2" not in str(raised.value)
 
 
-@pytest.mark.parametrize("given", [None, "text", b"", bytes(70_000), KEY, b"!" + KEY])
+@for_each("given", [None, "text", b"", bytes(70_000), KEY, b"!" + KEY])
 def test_what_is_no_wrapped_key_is_not_stored(given):
     vault = Vault()
     vault.wrap = lambda data_key: given  # type: ignore[method-assign]
@@ -214,7 +215,7 @@ def test_what_is_no_wrapped_key_is_not_stored(given):
         Keyring(vault).wrap(KEY, "key.json")
 
 
-@pytest.mark.parametrize("given", [None, "text", b"", bytes(31)])
+@for_each("given", [None, "text", b"", bytes(31)])
 def test_what_is_no_data_key_is_not_used(given):
     vault = Vault()
     vault.unwrap = lambda wrapped: given  # type: ignore[method-assign]
@@ -222,7 +223,7 @@ def test_what_is_no_data_key_is_not_used(given):
         Keyring(vault).unwrap("vault:1", b"wrapped", "key.json")
 
 
-@pytest.mark.parametrize("name", ["", "two\nlines", "\x1b[31m", "ü", "x" * 201, 7])
+@for_each("name", ["", "two\nlines", "\x1b[31m", "ü", "x" * 201, 7])
 def test_an_id_that_cannot_stand_in_sight_is_refused(name):
     with pytest.raises(KeyProviderError):
         Keyring(Vault(name)).wrap(KEY, "key.json")

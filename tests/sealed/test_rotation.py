@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.trees import replace_by_folder
 from tests.sealed.conversations import KEY, OTHER_KEY
 from transcript_store import (
     ConversationLibrary,
@@ -264,16 +265,13 @@ def as_a_fifo(file: Path) -> None:
     os.mkfifo(file)
 
 
-def as_a_directory(file: Path) -> None:
-    file.unlink()
-    file.mkdir()
-
-
 def as_a_terabyte(file: Path) -> None:
     os.truncate(file, 1 << 40)
 
 
-@pytest.mark.parametrize("make", [as_a_link, as_a_fifo, as_a_directory, as_a_terabyte], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "make", [as_a_link, as_a_fifo, replace_by_folder, as_a_terabyte], ids=lambda make: make.__name__
+)
 def test_what_is_no_key_file_is_neither_followed_nor_waited_for(tmp_path: Path, make: Callable[[Path], None]) -> None:
     """A load says so; a rotation leaves it alone, and does the one beside it; a shred or a delete touches nothing elsewhere."""
     folder = tmp_path / "library"
@@ -297,7 +295,7 @@ def test_what_is_no_key_file_is_neither_followed_nor_waited_for(tmp_path: Path, 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
 @pytest.mark.parametrize("name", ["open_directory", "create", "open_read"])
 @pytest.mark.parametrize("can_sync_all", [True, False])
-def test_a_folder_that_is_closed_to_this_user_is_left_alone(can_sync_all: bool, name: str, number: int) -> None:
+def test_a_folder_that_is_closed_to_this_user_is_left_unchanged(can_sync_all: bool, name: str, number: int) -> None:
     """One of another user's ended the rotation each time: it was not named, and what stands behind it kept the earlier key."""
     disk = SimulatedFileSystem()
     disk.can_sync_all = lambda handle: can_sync_all  # type: ignore[method-assign]

@@ -14,6 +14,7 @@ import traceback
 
 import pytest
 
+from tests.kit.cases import for_each
 from tests.sealed.attacks import (
     ATTACKS,
     OTHERS,
@@ -79,8 +80,8 @@ def refused(disk, **options):
 # ---- with the key ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("replaced", [False, True])
-@pytest.mark.parametrize("options", [{}, {"cache_bytes": 0}, {"read_only": True}, {"hold_lock": False}])
+@for_each("replaced", [False, True])
+@for_each("options", [{}, {"cache_bytes": 0}, {"read_only": True}, {"hold_lock": False}])
 def test_with_its_key_it_is_a_conversation_as_any_other(replaced, options):
     """Messages, extras, events, retractions and metadata come back as they were given, from memory and from the disk."""
     with opened(sealed(replaced=replaced), **options) as store:
@@ -431,8 +432,8 @@ def test_metadata_that_is_forged_while_a_reader_is_open_is_not_taken_in():
         assert reader.get_messages() == MESSAGES
 
 
-@pytest.mark.parametrize("replaced", [False, True])
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
+@for_each("replaced", [False, True])
+@for_each("attack", ATTACKS)
 def test_whoever_lacks_the_key_changes_nothing_unseen(attack, replaced):
     """P17: each row of the table of attacks."""
     disk = sealed(replaced=replaced).copy()
@@ -442,8 +443,8 @@ def test_whoever_lacks_the_key_changes_nothing_unseen(attack, replaced):
     assert error.kind == ATTACKS[attack]
 
 
-@pytest.mark.parametrize("mode", ["prefix", "salvage", "accept-edits"])
-@pytest.mark.parametrize("attack", [append_plain, append_plain_retraction], ids=lambda attack: attack.__name__)
+@for_each("mode", ["prefix", "salvage", "accept-edits"])
+@for_each("attack", [append_plain, append_plain_retraction])
 def test_a_plain_record_is_found_without_the_key(attack, mode):
     """A load and a verify refuse it; a repair leaves it out, and writes nothing plain."""
     disk = sealed(replaced=True).copy()
@@ -462,7 +463,7 @@ def test_a_plain_record_is_found_without_the_key(attack, mode):
         assert store.get_messages() == MESSAGES
 
 
-@pytest.mark.parametrize("attack", OTHERS, ids=lambda attack: attack.__name__)
+@for_each("attack", OTHERS)
 def test_whoever_lacks_the_key_puts_nothing_else_there(attack):
     """P17: the rows about whole files."""
     disk = sealed(replaced=True).copy()
@@ -578,7 +579,7 @@ def test_a_repair_of_a_repair_keeps_where_each_record_was_sealed():
         assert store.get_records()[-1].retracts == (4, 4)
 
 
-@pytest.mark.parametrize("kept", [[3, 2, 1], [1, 1, 2], [2, 1], [1, 2, 4, 4]])
+@for_each("kept", [[3, 2, 1], [1, 1, 2], [2, 1], [1, 2, 4, 4]])
 def test_a_repair_without_the_key_cannot_turn_records_round_or_repeat_them(kept):
     """P17: also if it is accepted. What it may do is leave records out."""
     disk = sealed().copy()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.kit.messages import user_message
 from transcript_store import ConversationLibrary
 from transcript_store.search import SearchIndex, SearchResult
 
@@ -17,24 +18,20 @@ Place = tuple[str, int, int]
 """A message: the id of its conversation, its generation, its seq."""
 
 
-def user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
 def begun(library: ConversationLibrary, *texts: str, **fields: Any) -> str:
     """A new conversation with these messages; returns its id."""
-    with library.create(durability="process-crash", messages=map(user, texts), **fields) as conversation:
+    with library.create(durability="process-crash", messages=map(user_message, texts), **fields) as conversation:
         return conversation.id
 
 
 def appended(library: ConversationLibrary, id: str, *texts: str) -> None:
     with library.open(id, durability="process-crash") as conversation:
-        conversation.append_messages(map(user, texts))
+        conversation.append_messages(map(user_message, texts))
 
 
 def replaced(library: ConversationLibrary, id: str, *texts: str) -> None:
     with library.open(id, durability="process-crash") as conversation:
-        conversation.replace_transcript(map(user, texts))
+        conversation.replace_transcript(map(user_message, texts))
 
 
 def places(answer: SearchResult) -> set[Place]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import pytest
 
@@ -14,12 +15,19 @@ from transcript_store.search._tokens import fold
 
 
 @pytest.fixture
-def library(tmp_path):
-    library = ConversationLibrary(tmp_path / "library")
+def library(seven, tmp_path):
+    """A copy of it: each test may change its own."""
+    return ConversationLibrary(shutil.copytree(seven, tmp_path / "library"))
+
+
+@pytest.fixture(scope="module")
+def seven(tmp_path_factory):
+    """Seven conversations, of which the n-th has n messages."""
+    library = ConversationLibrary(tmp_path_factory.mktemp("seven") / "library")
     for number in range(7):
         labels = {"title": f"Title {number % 3}", "parity": str(number % 2)} if number else {}
         begun(library, *["text"] * number, labels=labels, provider="claude", model=f"m{number}")
-    return library
+    return library.directory
 
 
 @pytest.fixture

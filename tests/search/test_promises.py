@@ -19,7 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.search.libraries import EVERYTHING, appended, begun, found, has_word, naive, places, replaced, user
+from tests.kit.messages import user_message
+from tests.search.libraries import EVERYTHING, appended, begun, found, has_word, naive, places, replaced
 from transcript_store import ConversationLibrary, ConversationNotFoundError, ConversationStore, Hint, StorageError
 from transcript_store.search import SearchIndex, _catalogue, _finding, _indexing
 from transcript_store.search._indexing import Vocabulary
@@ -27,11 +28,18 @@ from transcript_store.transcripts import summary_of
 
 
 @pytest.fixture
-def library(tmp_path):
-    library = ConversationLibrary(tmp_path / "library")
+def library(eight, tmp_path):
+    """A copy of it: each test may change its own."""
+    return ConversationLibrary(shutil.copytree(eight, tmp_path / "library"))
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory):
+    """Eight conversations of three messages."""
+    library = ConversationLibrary(tmp_path_factory.mktemp("eight") / "library")
     for number in range(8):
         begun(library, f"socket {number}", "a pipe", f"東京大学 {number}", labels={"title": f"number {number}"})
-    return library
+    return library.directory
 
 
 @pytest.fixture
@@ -170,7 +178,7 @@ def files_left(many):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("is_read", [False, True])
 @pytest.mark.parametrize("changed", ["nothing", "texts", "all"])
 def test_f9_a_process_that_has_no_file_left_to_open_finds_all_or_is_told(library, cache, is_read, changed, monkeypatch):
@@ -211,6 +219,7 @@ def refusing(monkeypatch, name, number, call="open"):
     monkeypatch.setattr(os, call, refuse)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("call", ["open", "preadv"])
 @pytest.mark.parametrize("is_read", [False, True])
 @pytest.mark.parametrize("changed", [False, True])
@@ -245,7 +254,7 @@ def test_f9_memory_that_runs_out_in_python_or_in_sqlite_is_told_too(library, cac
         assert len(found(index, "more")) == 1
 
 
-def test_a_refusal_of_the_system_has_a_way_out(library, cache, tmp_path, monkeypatch):
+def test_a_refusal_of_the_system_has_a_hint(library, cache, tmp_path, monkeypatch):
     """Those of the library, of the index's file, and of SQLite had none."""
     (tmp_path / "file").write_bytes(b"")
     with SearchIndex(tmp_path / "file", cache=cache) as index, pytest.raises(StorageError) as told:
@@ -267,7 +276,7 @@ def test_a_refusal_of_the_system_has_a_way_out(library, cache, tmp_path, monkeyp
     ("full", "number", "hint"),
     [(True, errno.ENOSPC, Hint.FREE_SPACE), (False, errno.EIO, Hint.CHECK_THE_DISK)],
 )
-def test_what_sqlite_refuses_has_a_way_out(library, cache, full, number, hint, monkeypatch):
+def test_what_sqlite_refuses_has_a_hint(library, cache, full, number, hint, monkeypatch):
     """It was told as an error of the disk, also where its temporary files found no space."""
 
     def refusing(*_):
@@ -338,7 +347,7 @@ def test_f9_with_a_writer_and_two_indexers_at_work(library, cache):
     def write():
         with library.open(own_id, durability="process-crash") as conversation:
             for number in range(1, 61):
-                conversation.append_message(user(f"written {number}"))
+                conversation.append_message(user_message(f"written {number}"))
                 acknowledged[0] = number
         over.set()
 
@@ -452,14 +461,14 @@ def test_f10_nobody_waits_at_a_pipe_and_no_link_is_followed(library, cache, end,
     assert elsewhere.read_bytes() == b"mine"
 
 
-def test_f9_what_is_taken_back_is_not_found_also_by_an_index_that_does_not_know_it_yet(library, cache):
+def test_f9_what_is_retracted_is_not_found_also_by_an_index_that_does_not_know_it_yet(library, cache):
     """Another process keeps the index, so it is not updated; the transcript is asked what is taken back behind what the index has read."""
     own_id = begun(library, "plover", "plover again", "plover at last", features=["retract"])
     with SearchIndex(library, cache=cache) as index:
         assert {seq for _, _, seq in found(index, "plover")} == {1, 2, 3}
         with library.open(own_id) as conversation:
             conversation.retract(2)
-            conversation.append_message(user("and then"))
+            conversation.append_message(user_message("and then"))
         other = sqlite3.connect(file_of(cache), isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         answer = index.search("plover")
@@ -640,11 +649,11 @@ print([one for one in seen if one[1].startswith(sys.argv[1])])
     assert done.stdout.split("\n")[:2] == ["8", "[]"]
 
 
-def test_f11_a_writer_goes_on_while_an_index_reads(library, cache):
+def test_f11_a_writer_continues_while_an_index_reads(library, cache):
     own_id = begun(library, "before")
     with library.open(own_id) as conversation, SearchIndex(library, cache=cache) as index:
         for number in range(5):
-            conversation.append_message(user(f"during {number}"))
+            conversation.append_message(user_message(f"during {number}"))
             assert len(found(index, "during")) == number + 1
 
 

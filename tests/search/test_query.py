@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.kit.cases import for_each
 from tests.search.libraries import begun, found
 from transcript_store import ConversationLibrary, FileStore
 from transcript_store.display import period
@@ -100,8 +101,8 @@ def test_operators_are_words(index):
     assert {seq for _, _, seq in found(index, '"OR" and')} == {2}
 
 
-@pytest.mark.parametrize(
-    ("text", "query"),
+@for_each(
+    "text, query",
     {
         "": Query(),
         "a b": Query(groups=((Term(("a",)),), (Term(("b",)),))),
@@ -208,9 +209,7 @@ def test_a_filter_that_there_is_not_is_reported_and_all_else_is_a_word():
         assert parse_query(f"{name}:shop").filters == (Filter("project", "shop"),)
 
 
-@pytest.mark.parametrize(
-    ("sign", "said"), [("㋀", "1月"), ("㏠", "1日"), ("㍿", "株式会社"), ("½", "1⁄2"), ("京㋀", "京1月")]
-)
+@for_each("sign, said", [("㋀", "1月"), ("㏠", "1日"), ("㍿", "株式会社"), ("½", "1⁄2"), ("京㋀", "京1月")])
 def test_one_sign_for_several_characters_is_looked_for_as_these(sign, said):
     """Only the last character of a run, whose pair stands before it, is left out: ㋀ was looked for as 1, and found every 1."""
     assert parse_query(sign).groups == parse_query(said).groups

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kit.cases import for_each
 from tests.search.libraries import begun, contains, found, naive
 from transcript_store import ConversationLibrary
 from transcript_store.search import SearchIndex
@@ -42,7 +43,7 @@ def test_letters_case_and_accents_do_not_count(text):
     assert fold(fold(text).lower()).split() == fold(text).lower().split()
 
 
-@pytest.mark.parametrize("piece", ["a", "a.", "/a", ";a", ";base64", "data:", "a" * 511 + " "])
+@for_each("piece", ["a", "a.", "/a", ";a", ";base64", "data:", "a" * 511 + " "])
 def test_what_begins_like_a_data_url_takes_no_time_by_its_square(piece):
     """The searched 256 KiB of a text that a tool printed: with a pattern that gives back what it took, a quarter of an hour."""
     begin = time.process_time()
@@ -90,8 +91,8 @@ def test_a_phrase_may_go_over_scripts_and_punctuation(tmp_path):
             assert {seq for _, _, seq in found(index, query)} == seqs, query
 
 
-@pytest.mark.parametrize(
-    ("text", "query", "marked"),
+@for_each(
+    "text, query, marked",
     [
         ("a cafe\u0301 here", "café", ["cafe\u0301"]),
         ("cafe\u0301", "caf*", ["cafe\u0301"]),
@@ -110,8 +111,8 @@ def test_a_mark_has_the_accents_of_its_last_character(text, query, marked):
     assert [found.text[start:end] for start, end in found.highlights] == marked
 
 
-@pytest.mark.parametrize("length", [511, 512, 513, 1023, 1024, 5000])
-@pytest.mark.parametrize("before", [0, 1, 100, 510, 511, 512, 700])
+@for_each("length", [511, 512, 513, 1023, 1024, 5000])
+@for_each("before", [0, 1, 100, 510, 511, 512, 700])
 def test_a_run_that_is_too_long_for_a_word_is_data_wherever_it_stands(length, before):
     """511 characters without a space are a word, one more are data; a quick look before the pattern must miss none."""
     texts = texts_of({"role": "user", "content": " " * before + "Q" * length + " behind"})
@@ -150,10 +151,8 @@ def test_a_pattern_finds_what_the_tokens_say(text, term, is_end):
     assert sorted(_Plain(text).spans(term)) == sorted(_Cut(text).spans(term))
 
 
-@pytest.mark.parametrize("query", ["*b*", "*ab*", "*a_a*", "*a_b*", "aaa*", "aab", '"a a"', '"a a b"'])
-@pytest.mark.parametrize(
-    "text", ["a" * 200_000, "a " * 100_000, "a" * 100_000 + " " + "a" * 100_000, "a" * 200_000 + "é"]
-)
+@for_each("query", ["*b*", "*ab*", "*a_a*", "*a_b*", "aaa*", "aab", '"a a"', '"a a b"'])
+@for_each("text", ["a" * 200_000, "a " * 100_000, "a" * 100_000 + " " + "a" * 100_000, "a" * 200_000 + "é"])
 def test_no_text_takes_a_pattern_time_by_its_square(query, text):
     begin = time.process_time()
     matcher(parse_query(query))(texts_of({"role": "user", "content": text}))

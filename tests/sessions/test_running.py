@@ -8,17 +8,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
+from tests.kit.cases import for_each
 from transcript_store.sessions import program_named, running_processes
 from transcript_store.sessions._running import is_locked, is_process_of
 
 
-@pytest.mark.parametrize(
-    ("program", "words"),
+@for_each(
+    "program, words",
     [
         ("claude-code", ["claude"]),
         ("claude-code", ["/home/me/.local/bin/claude", "--resume", "x"]),
+        ("claude-code", ["/Users/Ada Lovelace/.local/bin/claude"]),
+        ("gemini-cli", ["/Users/Ada Lovelace/.nvm/node", "/Users/Ada Lovelace/.npm/bin/gemini"]),
         ("claude-code", ["node", "/usr/lib/node_modules/@anthropic-ai/claude-code/cli.js"]),
         ("codex", ["/opt/codex", "app-server"]),
         ("gemini-cli", ["node", "--no-warnings=DEP0040", "/usr/bin/gemini"]),
@@ -33,8 +34,8 @@ def test_a_program_is_known_by_its_name_or_its_package(program: str, words: list
     assert is_process_of(program_named(program), words)
 
 
-@pytest.mark.parametrize(
-    ("program", "words"),
+@for_each(
+    "program, words",
     [
         ("codex", ["/usr/bin/python3", "/home/me/bin/transcript-store", "import", "codex", "--follow"]),
         ("claude-code", ["vim", "claude"]),

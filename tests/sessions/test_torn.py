@@ -145,7 +145,7 @@ WILD = sorted(Path(SHARED, "corpora").rglob("*.jsonl")) if SHARED else []
 
 @pytest.mark.sampled(every=40)
 @pytest.mark.parametrize("path", WILD, ids=lambda path: path.stem[-40:])
-def test_files_of_real_programs_are_left_alone_or_named(path: Path) -> None:
+def test_files_of_real_programs_are_left_unchanged_or_named(path: Path) -> None:
     """Of what programs wrote only a torn line (three files have one) is cut, and each line that can be read stays as it is."""
     raw = path.read_bytes()
     mended = mend_lines(raw, escapes_separators=False)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.kit.cases import for_each
 from tests.snapshots.helpers import IMAGE, IMAGE_NAME, KEY, snapshot, store_at
 from transcript_store import FileStore, Snapshot
 from transcript_store._snapshots import media as _media
@@ -51,15 +52,14 @@ def test_any_json_value_survives_sealed_and_plain(held: list[Any], is_sealed: bo
     assert again.verify() == []
 
 
-@pytest.mark.parametrize(
-    ("text", "moves"),
+@for_each(
+    "text, moves",
     [
         ("a" * 512, True), ("a" * 511, False), ("a" * 508, False), ("a" * 513, False), ("a" * 514 + "==", True), ("a" * 515 + "=", True),
         ("a" * 513 + "===", False), ("=" * 512, False), ("-_" * 300, False), (("a" * 76 + "\r\n") * 8, True), ("a" * 600 + " ", False),
         ("data:x;base64," + "?" * 498, True), ("data:x;base64," + "?" * 497, False), ("data:x," + "?" * 600, False), ("xdata:;base64," + "?" * 600, False),
         ("é" * 300, False), ("data:;base64," + "é" * 250, True), ("chatmedia+sha256:", True), ("chatmedia+sha256", False), ("\n" * 512, True), ("word " * 200, False),
     ],
-    ids=lambda value: repr(value[:20]) if isinstance(value, str) else str(value),
 )  # fmt: skip
 def test_which_texts_are_moved(text: str, moves: bool) -> None:
     """The rule of Go's ``StdEncoding``, and one more: a text that looks like a reference is moved at any length."""
@@ -168,7 +168,7 @@ def test_what_is_moved_is_what_reading_every_string_would_move(value: Any, spell
         assert out == written.encode()
 
 
-@pytest.mark.parametrize("offset", range(16))
+@for_each("offset", range(16))
 def test_media_beside_media_is_found(offset: int) -> None:
     """Wherever it begins, though nothing but a few characters stands between two, and neither is longer than it must be."""
     texts = ["word " * 3 + "x" * offset, "a" * 512, "b" * 512, "c" * 1024, "d" * 511, "e" * 512]

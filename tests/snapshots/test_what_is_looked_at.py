@@ -146,7 +146,7 @@ def test_what_went_while_a_store_was_sealed_is_not_counted_as_sealed() -> None:
     assert error.problem.endswith("it was skipped; nothing is sealed with the new key")
 
 
-def test_a_note_of_sealing_that_fails_is_told_though_it_cannot_be_taken_back_either() -> None:
+def test_a_note_of_sealing_that_fails_is_reported_though_it_cannot_be_undone_either() -> None:
     """The first of the two errors is the cause: a full disk, and not the removal that it kept from being done."""
     disk = SimulatedFileSystem()
     FileStore("/store", file_system=disk).save(snapshot(OTHER_IMAGE))

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from tests.cli.helpers import obeyed
+from tests.kit.cases import for_each
 from tests.view import conversations
 from transcript_store.display import UNSAFE, safe
 from transcript_store.view import markup
@@ -136,7 +137,7 @@ def test_f12_what_is_proper_is_what_the_allow_list_makes_of_it(said):
         assert nh3.clean(markdown(said)) == nh3.clean(safe(_SANITIZER.clean(made)))
 
 
-@pytest.mark.parametrize("payload", conversations.PAYLOADS)
+@for_each("payload", conversations.PAYLOADS)
 def test_f12_a_hostile_text_is_the_same_with_the_allow_list_and_without(payload):
     """F12: each payload by itself, in a list, a quotation, a table, a heading, stressed, and in code."""
     for form in ("{}", "- {}", "> {}", "|a|\n|-|\n|{}|", "# {}", "**{}**", "`{}`", "```\n{}\n```", "```html\n{}\n```"):
@@ -189,7 +190,7 @@ def test_balanced_html_of_the_list_is_proper(made):
     assert is_proper(made)
 
 
-@pytest.mark.parametrize("improper", [each for each in IMPROPER if "<" in each])
+@for_each("improper", [each for each in IMPROPER if "<" in each])
 def test_what_is_not_on_the_list_is_not_proper(improper):
     """By itself, within a paragraph and behind one; and a tag that is not closed, or closed twice, is none either."""
     assert not any(map(is_proper, (improper, f"<p>{improper}</p>", f"<p>x</p>{improper}")))

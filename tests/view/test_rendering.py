@@ -19,6 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.cli.helpers import damage, obeyed, tear
+from tests.kit.cases import for_each
 from tests.view import conversations
 from transcript_store import ConversationStore, GenerationNotFoundError, MissingExtraError
 from transcript_store.redaction import SecretRedactor
@@ -53,9 +54,7 @@ def test_f12_what_waits_is_inert(tmp_path):
     assert all(html in plain for html in json.loads(waiting[0]))
 
 
-@pytest.mark.parametrize(
-    "forged", ["</script>", "</SCRIPT ", "<!--<script>", "<!-- ", "<</script", "\\</script", "<\u2028/"]
-)
+@for_each("forged", ["</script>", "</SCRIPT ", "<!--<script>", "<!-- ", "<</script", "\\</script", "<\u2028/"])
 def test_f12_what_waits_ends_no_element_even_if_the_renderer_is_wrong(forged):
     """A chunk holds nothing that a browser reads as an end or as the beginning of a comment, and says what it said."""
     from transcript_store.view._html import Html
@@ -125,7 +124,7 @@ def test_f12_what_nests_deep_does_not_fill_the_page_with_indentation(tmp_path):
     assert len(b"".join(render_page(tmp_path / "c"))) < 10 * stored
 
 
-@pytest.mark.parametrize(
+@for_each(
     "table",
     [
         "|a" * 200 + "|\n" + "|-" * 200 + "|\n" + "b\n" * 327,
@@ -148,7 +147,7 @@ def test_a_table_of_a_thousand_rows_is_one():
     assert shown.count("<tr>") == 1001
 
 
-@pytest.mark.parametrize("opened", ["> ", "* ", "> * ", "1. "])
+@for_each("opened", ["> ", "* ", "> * ", "1. "])
 def test_what_nests_deeper_than_the_parser_goes_is_on_the_page(opened):
     """The parser of Markdown leaves out what stands in more than twenty quotes or lists; a reader has to see it."""
     from transcript_store.view._rich_text import markdown
@@ -360,8 +359,8 @@ def test_what_frameworks_store_in_a_message_is_told_and_counted_once(tmp_path):
     assert "gpt" in shown.text
 
 
-@pytest.mark.parametrize(
-    ("said", "found", "shown"),
+@for_each(
+    "said, found, shown",
     [
         ("How long is the **retry** queue?", "retry", "How long is the <mark>retry</mark> queue?"),
         ("…see `fs.retry()` and *now* ~~so~~", "retry", "…see <code>fs.<mark>retry</mark>()</code> and now so"),
@@ -524,8 +523,8 @@ def test_without_the_extra_the_error_says_what_to_install(tmp_path, monkeypatch)
         render_page(conversations.store(tmp_path / "c", conversations.CLAUDE))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "lines"),
+@for_each(
+    "arguments, lines",
     [
         ({"old_string": "a\nb\nc", "new_string": "a\nB\nc"}, [" a", "-b", "+B", " c"]),
         ({"oldText": "", "newText": "new"}, ["+new"]),
@@ -536,7 +535,6 @@ def test_without_the_extra_the_error_says_what_to_install(tmp_path, monkeypatch)
         ({"input": "*** Begin Patch\n*** Update File: a\n@@\n-x\n+y\n*** End Patch"}, None),
         ({"old_string": "x\n" * 1500, "new_string": "y\n" * 1500}, None),
     ],
-    ids=["claude", "new", "several", "patch", "long"],
 )
 def test_an_edit_is_a_diff(arguments, lines):
     """Whatever the members of a tool are called."""
@@ -639,8 +637,8 @@ def test_an_edit_of_lines_that_come_again_and_again_takes_no_time_by_the_third_p
     assert found[0].added == found[0].removed
 
 
-@pytest.mark.parametrize(
-    ("said", "shown"),
+@for_each(
+    "said, shown",
     [
         ("\x1b[31mred\x1b[0m plain", '<span class="f1">red</span> plain'),
         ("\x1b[1;4;92mgood\x1b[m", '<span class="bold under f10">good</span>'),

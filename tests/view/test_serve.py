@@ -178,7 +178,7 @@ def test_f13_every_answer_says_what_may_be_done_with_it(server):
         assert server.token.encode() not in answer.body
 
 
-def test_f13_a_request_that_is_too_large_or_no_request_is_refused_and_it_goes_on(server):
+def test_f13_a_request_that_is_too_large_or_no_request_is_refused_and_it_continues(server):
     head = f"GET /{server.token}/ HTTP/1.1\r\nHost: {server.host}\r\nConnection: close\r\n"
     for data in (
         (head + f"X: {'x' * 100_000}\r\n\r\n").encode(),
@@ -230,23 +230,23 @@ def test_f13_it_listens_at_the_loopback_address_alone(server):
     assert [row[1] for row in rows if row[1].endswith(wanted) and row[3] == "0A"] == [f"0100007F{wanted}"]
 
 
-def test_f13_the_token_stands_in_one_file_that_its_owner_alone_can_read(library, tmp_path):
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_f13_the_token_stands_in_one_file_that_its_owner_alone_can_read(library, tmp_path, number):
     """In no argument, no environment, no output, no log; and the file goes with the server, whichever signal ends it."""
-    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGHUP, 130)):
-        with serving(library, tmp_path / f"cache{number}") as server:
-            assert server.entrance.stat().st_mode & 0o777 == 0o600
-            assert server.entrance.parent.stat().st_mode & 0o777 == 0o700
-            for shown in ("cmdline", "environ"):
-                assert server.token.encode() not in Path(f"/proc/{server.process.pid}/{shown}").read_bytes()
-            server.get()
-            server.get("c/showcase/")
-            server.get("c/nobody/", host="evil.example")
-            server.get(f"?q={server.token}")
-            ended, said = server.stop(number)
-            assert (ended, said) == (code, "")
-            assert not server.entrance.parent.exists()
-            kept = [file for file in (tmp_path / f"cache{number}").rglob("*") if file.is_file()]
-            assert all(server.token.encode() not in file.read_bytes() for file in kept)
+    with serving(library, tmp_path / "cache") as server:
+        assert server.entrance.stat().st_mode & 0o777 == 0o600
+        assert server.entrance.parent.stat().st_mode & 0o777 == 0o700
+        for shown in ("cmdline", "environ"):
+            assert server.token.encode() not in Path(f"/proc/{server.process.pid}/{shown}").read_bytes()
+        server.get()
+        server.get("c/showcase/")
+        server.get("c/nobody/", host="evil.example")
+        server.get(f"?q={server.token}")
+        assert server.stop(number) == (130, "")
+        assert not server.entrance.parent.exists()
+        kept = [file for file in (tmp_path / "cache").rglob("*") if file.is_file()]
+        assert all(server.token.encode() not in file.read_bytes() for file in kept)
 
 
 def named_in_processes(token: str) -> list[str]:
@@ -372,7 +372,7 @@ def events(server: Server, path: str, wanted: int = 1, **headers: str) -> list[d
         return found
 
 
-def test_events_go_on_from_the_last_one_that_was_seen(library, server, tmp_path):
+def test_events_continue_from_the_last_one_that_was_seen(library, server, tmp_path):
     """``Last-Event-ID`` counts before what the page had. A piece that did not change is not sent again."""
     path = library / "growing"
     with ConversationStore(path) as conversation:

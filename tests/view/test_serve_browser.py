@@ -339,7 +339,7 @@ def test_it_survives_a_replace_and_a_writer_that_starts_again(look, library, req
 
 
 @pytest.mark.long
-def test_a_connection_that_was_lost_goes_on_where_it_was(look, growing, request):
+def test_a_connection_that_was_lost_continues_where_it_was(look, growing, request):
     """The first stream ends at once. The browser comes back by itself, and what came meanwhile is there once. (What it had seen last is
     asked over raw HTTP, in test_serve.py.)
     """
@@ -365,7 +365,7 @@ def test_a_connection_that_was_lost_goes_on_where_it_was(look, growing, request)
 
 
 @pytest.mark.long
-def test_a_window_that_nobody_sees_gives_its_connection_away_and_goes_on(look, growing, request):
+def test_a_window_that_nobody_sees_gives_its_connection_away_and_continues(look, growing, request):
     """A browser has six connections for a server. Seen again, the window has what came meanwhile, once and in its place."""
     show = """hidden => {
       Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});

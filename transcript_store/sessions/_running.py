@@ -80,7 +80,9 @@ def is_process_of(program: Program, words: list[str]) -> bool:
     if not words:
         return False
     names = [os.path.basename(words[0].split(" ", 1)[0])]  # a program may give itself a title
-    if names[0] in _WRAPPERS or names[0].startswith("python"):
+    if words[0].startswith("/"):
+        names.insert(0, os.path.basename(words[0]))  # or it stands in a folder whose name has a space
+    if any(name in _WRAPPERS or name.startswith("python") for name in names):
         script = next((word for word in words[1:] if not word.startswith("-")), "")  # what follows are its arguments
         names.append(os.path.basename(script))
         if any(f"/{package}/" in script or script == package for package in program.packages):

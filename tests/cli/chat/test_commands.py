@@ -21,6 +21,7 @@ import pytest
 from tests.chat.server import Answer
 from tests.cli.chat.conftest import BUSY, MODEL, OPENAI, Chat, said
 from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, conversation
+from tests.kit.cases import for_each
 from transcript_store import ConversationStore
 from transcript_store._os.filesystem import PosixFileSystem
 from transcript_store.chat import ChatConfig, create_client
@@ -31,8 +32,8 @@ from transcript_store.cli.chat.session import Command, command_in
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("line", "command"),
+@for_each(
+    "line, command",
     [
         ("exit", Command("/quit")),
         ("quit", Command("/quit")),
@@ -165,7 +166,7 @@ def test_a_question_that_failed_is_asked_again_once(chat: Chat, tmp_path: Path, 
     assert len(chat.server.requests) == 3
 
 
-def test_retry_goes_on_with_the_lines_of_its_input(chat: Chat, tmp_path: Path) -> None:
+def test_retry_continues_with_the_lines_of_its_input(chat: Chat, tmp_path: Path) -> None:
     path = str(tmp_path / "c")
     chat.server.answers += [BUSY, OPENAI.stream("One."), OPENAI.stream("Two.")]
     chat(path, lines="one\n")

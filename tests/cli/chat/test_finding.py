@@ -86,7 +86,7 @@ def test_where_there_is_none_yet_that_is_said(library: ConversationLibrary) -> N
         picked(library.directory, typed(""))
 
 
-def test_what_cannot_be_gone_on_with_is_not_offered_and_hides_nothing(library: ConversationLibrary) -> None:
+def test_what_cannot_be_continued_is_not_offered_and_hides_nothing(library: ConversationLibrary) -> None:
     """The ten that changed last were damaged: it was said that there is no conversation yet."""
     whole = begun(library, "whole")
     damaged = [Path(library.directory, begun(library, "damaged"), "transcript.jsonl") for _ in range(11)]
@@ -120,7 +120,7 @@ def test_without_a_terminal_nobody_can_be_asked(cli: Cli, library: ConversationL
     assert "there is no terminal" in done.err
 
 
-def test_at_a_terminal_what_is_typed_filters_and_the_chat_goes_on(server: Server, tmp_path: Path) -> None:
+def test_at_a_terminal_what_is_typed_filters_and_the_chat_continues(server: Server, tmp_path: Path) -> None:
     data = tmp_path / "xdg"
     library = ConversationLibrary(data / "transcript-store" / "conversations")
     wanted = begun(library, "About a socket", "What did we say of sockets?")

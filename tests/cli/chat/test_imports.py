@@ -20,7 +20,7 @@ CALL: dict[str, Any] = {
 }
 
 
-def test_f7_an_import_is_gone_on_with_at_once(
+def test_f7_an_import_is_continued_at_once(
     chat: Chat, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The request has the messages as the source had them, without the events; a call that has no result gets one.

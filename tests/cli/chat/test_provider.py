@@ -127,7 +127,7 @@ def test_another_provider_for_a_conversation(
     assert chat.server.bodies[-1]["model"] == "o-9"
 
 
-def test_a_copy_for_another_provider_goes_on(
+def test_a_copy_for_another_provider_continues(
     cli: Cli, chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`fork --provider` has the messages in the other form, at their times; `chat` offers it at a terminal, and the original stays."""

@@ -49,7 +49,7 @@ def test_its_help_fits_into_eighty_columns(cli: Cli, monkeypatch: pytest.MonkeyP
 # ---- turns -----------------------------------------------------------------------------------------------------------
 
 
-def test_each_line_is_a_turn_and_the_next_process_goes_on(chat: Chat, tmp_path: Path) -> None:
+def test_each_line_is_a_turn_and_the_next_process_continues(chat: Chat, tmp_path: Path) -> None:
     """Two lines are two turns; the command again sends the whole history; the first line says what is there."""
     chat.server.answers += [OPENAI.stream("Hello."), OPENAI.stream("Two."), OPENAI.stream("You said one, two.")]
     first = chat(str(tmp_path / "c"), lines="one\n\n  \ntwo\n")

@@ -138,7 +138,7 @@ async def fill(session, *batches):
         await session.add_items([item(n) for n in batch])
 
 
-def test_what_was_taken_back_cleared_or_compacted_is_still_readable(session):
+def test_what_was_retracted_cleared_or_compacted_is_still_readable(session):
     """A pop, a clear and a compaction are no deletion: records and generations have it all."""
 
     async def scenario():
@@ -316,7 +316,7 @@ def test_a_subclass_is_compacted_by_its_own_methods(tmp_path):
     assert asyncio.run(own._atomic_replace_items([])) is False
 
 
-def test_a_generation_that_cannot_take_back_learns_it(tmp_path, session):
+def test_a_generation_that_cannot_retract_learns_it(tmp_path, session):
     """A conversation that somebody else made under this key is popped all the same."""
     asyncio.run(fill(session, [1]))
     folder = session.directory

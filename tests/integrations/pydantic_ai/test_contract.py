@@ -207,7 +207,7 @@ def test_what_is_no_message_is_refused(history, messages):
     assert asyncio.run(history.messages()) == []
 
 
-def test_a_run_that_failed_goes_on(history):
+def test_a_run_that_failed_continues(history):
     """If the model fails, the question is stored; the next run sends it before its own."""
 
     def fails(messages, info):

@@ -87,7 +87,7 @@ def comes_to_its_end(end: Any) -> None:
     assert len(end.runs) <= len(BILLS)
 
 
-def test_an_agent_of_the_framework_goes_on_wherever_it_was_stopped(agent):
+def test_an_agent_of_the_framework_continues_wherever_it_was_stopped(agent):
     """P1, P3, P21: nothing acknowledged is lost, no call is repeated or without its result, and the answer comes."""
     report = crash_test(
         agent, model=pays, tools={"pay": pay}, invariants=[comes_to_its_end], ends_alike=False, examples=200

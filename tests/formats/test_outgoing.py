@@ -78,6 +78,7 @@ def handed_on(writer, records, metadata, cwd="/home/me/my work") -> tuple[Sessio
     return plan, data, {loss.kind: loss.count for loss in written.losses}
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("path", corpora("claude-code") + corpora("pi"), ids=lambda path: path.stem)
 @pytest.mark.parametrize("writer", OURS, ids=lambda writer: writer.name)
 def test_a_conversation_that_others_wrote_is_the_same_after_it_was_handed_on_and_read_back(path, writer):

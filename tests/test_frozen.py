@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.kit.cases import for_each
 from transcript_store import ConversationStore, InvalidMessageError, Snapshot, SnapshotSummary, snapshot_of
 from transcript_store._json import strict, verbatim
 from transcript_store.messages import EncodedMessage, encode_message
@@ -81,8 +82,8 @@ def test_a_block_that_fails_lets_go() -> None:
 # ---- a snapshot, written piece by piece -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 700])
-@pytest.mark.parametrize("usage_at", [None, 0, 350, 699])
+@for_each("count", [0, 1, 2, 700])
+@for_each("usage_at", [None, 0, 350, 699])
 def test_a_snapshot_of_pieces_is_that_of_the_whole(count: int, usage_at: int | None) -> None:
     """Whatever the number of its pieces: the text that all messages have together, and tokens of those after the last usage."""
     said = [

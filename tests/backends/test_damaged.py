@@ -28,26 +28,20 @@ from transcript_store.testing import SimulatedBackend, SimulatedFileSystem, Simu
 SAID = [{"role": "user", "content": f"number {number}"} for number in range(1, 9)]
 
 
-@pytest.fixture(params=[SimulatedBackend, SimulatedObjectStore])
-def place(request: pytest.FixtureRequest) -> SimulatedBackend:
-    made: SimulatedBackend = request.param()
-    return made
-
-
 @pytest.fixture
-def library(place: SimulatedBackend) -> ConversationLibrary:
+def library(backend: SimulatedBackend) -> ConversationLibrary:
     """One conversation: slot 1 its generation, then slot n + 1 message n."""
-    library = ConversationLibrary(place, file_system=SimulatedFileSystem())
+    library = ConversationLibrary(backend, file_system=SimulatedFileSystem())
     with library.create(id=ID, labels={"title": "Eight"}) as store:
         for message in SAID:
             store.append_message(message)
     return library
 
 
-def changed(place: SimulatedBackend, slot: int, what: bytes, by: bytes) -> None:
-    data = place.object(ID, f"s/{slot}")
+def changed(backend: SimulatedBackend, slot: int, what: bytes, by: bytes) -> None:
+    data = backend.object(ID, f"s/{slot}")
     assert what in data
-    place.set_object(ID, f"s/{slot}", data.replace(what, by))
+    backend.set_object(ID, f"s/{slot}", data.replace(what, by))
 
 
 def left(library: ConversationLibrary, tmp_path: Path) -> Path:
@@ -69,10 +63,10 @@ def numbers(folder: Path) -> list[int]:
 
 @pytest.mark.parametrize(("mode", "kept"), [("prefix", [1, 2]), ("salvage", [1, 2, 4, 5, 6, 7, 8])])
 def test_a_message_that_was_changed(
-    place: SimulatedBackend, library: ConversationLibrary, tmp_path: Path, mode: str, kept: list[int]
+    backend: SimulatedBackend, library: ConversationLibrary, tmp_path: Path, mode: str, kept: list[int]
 ) -> None:
     """Each mode keeps of it what it keeps of a folder in which that line was changed; nothing else is lost."""
-    changed(place, 4, b"number 3", b"number 9")
+    changed(backend, 4, b"number 3", b"number 9")
     folder = left(library, tmp_path)
     assert [one.record.message["content"] for one in salvage(folder).found if one.record and one.record.message][
         2
@@ -83,11 +77,13 @@ def test_a_message_that_was_changed(
 
 
 @pytest.mark.parametrize("slot", [2, 5, 9])
-def test_a_slot_that_is_gone(place: SimulatedBackend, library: ConversationLibrary, tmp_path: Path, slot: int) -> None:
+def test_a_slot_that_is_gone(
+    backend: SimulatedBackend, library: ConversationLibrary, tmp_path: Path, slot: int
+) -> None:
     """What stands behind a hole is kept. The record right behind it is chained to what is gone: nobody can vouch for it, as in a file whose
     line is gone, so it is kept by ``accept-edits`` alone.
     """
-    place.set_object(ID, f"s/{slot}", None)
+    backend.set_object(ID, f"s/{slot}", None)
     folder = left(library, tmp_path)
     shutil.copytree(folder, tmp_path / "edited")
     repair(folder, mode="salvage", dry_run=False)
@@ -96,36 +92,36 @@ def test_a_slot_that_is_gone(place: SimulatedBackend, library: ConversationLibra
     assert numbers(tmp_path / "edited") == [number for number in range(1, 9) if number != slot - 1]
 
 
-def test_an_envelope_that_was_changed(place: SimulatedBackend, library: ConversationLibrary, tmp_path: Path) -> None:
+def test_an_envelope_that_was_changed(backend: SimulatedBackend, library: ConversationLibrary, tmp_path: Path) -> None:
     """Every record is whole then: the folder needs no repair, and goes back as it is, under another id, with its title."""
-    changed(place, 5, b'"kind":"append"', b'"kind":"Append"')
+    changed(backend, 5, b'"kind":"append"', b'"kind":"Append"')
     folder = left(library, tmp_path)
     assert numbers(folder) == list(range(1, 9))
-    back = ConversationLibrary(place).fork_from(folder)
+    back = ConversationLibrary(backend).fork_from(folder)
     assert back != ID
-    with ConversationLibrary(place).open(back, read_only=True) as store:
+    with ConversationLibrary(backend).open(back, read_only=True) as store:
         assert len(store.get_messages()) == 8
         assert store.get_metadata().labels == {"title": "Eight"}
 
 
-def test_bytes_of_nobody(place: SimulatedBackend, library: ConversationLibrary, tmp_path: Path) -> None:
+def test_bytes_of_nobody(backend: SimulatedBackend, library: ConversationLibrary, tmp_path: Path) -> None:
     """A slot that is no slot at all is a gap, and so is the record that is chained to what stood there."""
-    place.set_object(ID, "s/4", b"\x00\xff not ours\n")
+    backend.set_object(ID, "s/4", b"\x00\xff not ours\n")
     folder = left(library, tmp_path)
     repair(folder, mode="salvage", dry_run=False)
     assert numbers(folder) == [1, 2, 5, 6, 7, 8]
 
 
-def test_the_first_slot_is_gone(place: SimulatedBackend, library: ConversationLibrary, tmp_path: Path) -> None:
+def test_the_first_slot_is_gone(backend: SimulatedBackend, library: ConversationLibrary, tmp_path: Path) -> None:
     """Its messages are kept; its metadata was in that slot, and is said to be new."""
-    place.set_object(ID, "s/1", None)
+    backend.set_object(ID, "s/1", None)
     folder = left(library, tmp_path)
     assert repair(folder, mode="salvage", dry_run=False).metadata_from == "nothing"
     assert numbers(folder) == list(range(2, 9))
 
 
 def test_a_generation_that_began_behind_the_damage(
-    place: SimulatedBackend, library: ConversationLibrary, tmp_path: Path
+    backend: SimulatedBackend, library: ConversationLibrary, tmp_path: Path
 ) -> None:
     """The live transcript is whole then; of the earlier generation the beginning is in the archive, and a repair takes it out, as any other
     that is not what was archived.
@@ -133,7 +129,7 @@ def test_a_generation_that_began_behind_the_damage(
     with library.open(ID) as store:
         store.keep_records([1, 2])
         store.append_message({"role": "user", "content": "number 10"})
-    changed(place, 4, b"number 3", b"number 9")
+    changed(backend, 4, b"number 3", b"number 9")
     folder = left(library, tmp_path)
     done = repair(folder, mode="prefix", dry_run=False)
     assert done.records_left_out == 0
@@ -144,27 +140,27 @@ def test_a_generation_that_began_behind_the_damage(
 
 def test_a_pack_that_is_damaged(tmp_path: Path) -> None:
     """Of a pack whose slots cannot be told apart any more, each line that is whole is kept."""
-    place = SimulatedObjectStore()
-    library = ConversationLibrary(place, file_system=SimulatedFileSystem())
+    backend = SimulatedObjectStore()
+    library = ConversationLibrary(backend, file_system=SimulatedFileSystem())
     with library.create(id=ID) as store:
         for message in SAID:
             store.append_message(message)
         store.pack(tidy=True)  # type: ignore[attr-defined]
-    (name,) = (name for name in place.names(ID) if name.startswith("p/"))
-    data = place.object(ID, name)
-    place.set_object(ID, name, data.replace(b"number 3", b"number three"))
+    (name,) = (name for name in backend.names(ID) if name.startswith("p/"))
+    data = backend.object(ID, name)
+    backend.set_object(ID, name, data.replace(b"number 3", b"number three"))
     folder = left(library, tmp_path)
     repair(folder, mode="salvage", dry_run=False)
     assert numbers(folder) == [1, 2, 4, 5, 6, 7, 8]
 
 
-def test_what_is_sealed_stays_sealed(place: SimulatedBackend, tmp_path: Path) -> None:
+def test_what_is_sealed_stays_sealed(backend: SimulatedBackend, tmp_path: Path) -> None:
     """Nothing plain comes into the folder; with the key, and the word that records may be missing, it is read."""
-    with library_on(place).create(id=ID, messages=MESSAGES[:2]) as store:
+    with library_on(backend).create(id=ID, messages=MESSAGES[:2]) as store:
         store.append_message(MESSAGES[2])
         store.append_message(MESSAGES[3])
-    place.set_object(ID, "s/2", place.object(ID, "s/2")[:-9] + b"AAAAAAAA\n")
-    folder = left(library_on(place, None), tmp_path)
+    backend.set_object(ID, "s/2", backend.object(ID, "s/2")[:-9] + b"AAAAAAAA\n")
+    folder = left(library_on(backend, None), tmp_path)
     assert not any(CANARY.encode() in file.read_bytes() for file in folder.rglob("*") if file.is_file())
     repair(folder, mode="salvage", dry_run=False)
     with ConversationStore(folder, encryption_key=KEY) as store:

@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+from tests.kit.cases import for_each
 from tests.sealed.attacks import rechained, repaired_as
 from tests.sealed.conversations import FOLDER, ID, KEY, MESSAGES, TRANSCRIPT, content, lines, opened, sealed
 from transcript_store import ConversationStore, CorruptTranscriptError, repair
@@ -73,8 +74,8 @@ READS = {
 }
 
 
-@pytest.mark.parametrize("read", READS)
-@pytest.mark.parametrize("forged", FORGED)
+@for_each("read", READS)
+@for_each("forged", FORGED)
 def test_what_was_changed_behind_the_mark_is_refused_by_whoever_reads_it(forged, read):
     """P17: with and without what is in memory."""
     disk = FORGED[forged]()

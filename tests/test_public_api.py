@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.cases import for_each
 from transcript_store import (
     ConversationLibrary,
     ConversationNotLoadedError,
@@ -186,8 +187,8 @@ def test_a_restore_sets_the_provider_of_a_conversation_that_has_none():
         assert store.get_metadata().provider == "openai-compatible", "one family: what is on record stays"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
+@for_each(
+    "arguments, error",
     [
         ({"provider": "claude"}, ProviderMismatchError),
         ({}, ProviderMismatchError),
@@ -327,7 +328,7 @@ def test_a_callback_that_raises_keeps_nobody_out(tmp_path):
         other.load()
 
 
-def test_a_callback_can_be_taken_back_within_another_call():
+def test_a_callback_can_be_removed_within_another_call():
     """The garbage collector forgets a client when it likes, in the middle of an append too: taking back meets no lock."""
     disk = SimulatedFileSystem(seed=next(SEEDS))
     with ConversationStore("/c", file_system=disk) as store:

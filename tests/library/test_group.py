@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.cases import for_each
 from tests.kit.children import Child
 from tests.kit.machines import SyncedWhole
 from transcript_store import (
@@ -372,7 +373,7 @@ def test_a_rename_that_fails_ends_the_group_too() -> None:
     assert not [path for path in disk.tree() if path.endswith((A, B, C))]
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
+@for_each("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
 def test_a_disk_that_refuses_in_the_middle_leaves_nothing_of_that_one(code: int) -> None:
     """Whatever call it is: an error of ours, what was committed before is there, and the group can go on."""
     for refused_call in range(1, 100):
@@ -450,7 +451,7 @@ def test_what_a_killed_process_left_is_swept_and_never_listed() -> None:
     assert count > 30
 
 
-def test_the_stage_of_a_live_process_is_left_alone(library: ConversationLibrary) -> None:
+def test_the_stage_of_a_live_process_is_left_unchanged(library: ConversationLibrary) -> None:
     """A3: others create, delete and list meanwhile."""
 
     def elsewhere(say: Callable[[object], None]) -> None:

@@ -17,7 +17,7 @@ from transcript_store.transcripts import open_transcript
 
 
 @pytest.mark.parametrize("piece_bytes", [scan.PIECE_BYTES, 300])
-def test_behind_each_record_reading_goes_on_with_the_next(
+def test_behind_each_record_reading_continues_with_the_next(
     scratch: Path, monkeypatch: pytest.MonkeyPatch, piece_bytes: int
 ) -> None:
     """In the middle of a batch too, and whatever is read at a time. Each place is that of its line, and is found again."""

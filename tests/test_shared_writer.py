@@ -1,6 +1,6 @@
 """Turns at one conversation (``hold_lock=False``): several processes write, a call at a time.
 
-What is left by one that is stopped at any call is tried in tests/crash/test_turns.py. Here are whole processes, threads, Ctrl-C,
+What is left by one that is stopped at any call is tried in tests/crash/test_shared_writer.py. Here are whole processes, threads, Ctrl-C,
 and what a user meets. Children are forked and talk over pipes; what is random is seeded.
 """
 
@@ -11,7 +11,6 @@ import os
 import random
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -278,7 +277,7 @@ def test_interrupted_again_while_the_turn_ends(scratch, monkeypatch, step):
     assert shown.count(2) > 40 / step
 
 
-def test_reading_goes_on_piece_by_piece_while_others_write(scratch):
+def test_reading_continues_piece_by_piece_while_others_write(scratch):
     """P12: iter_records() ends where the transcript ended when it began; after another's replace it says so."""
     directory = conversation(scratch / "c", messages=[{"w": 0, "n": n, "pad": "x" * 1000} for n in range(600)])
     with ConversationStore(directory, hold_lock=False, cache_bytes=0) as store:
@@ -394,16 +393,14 @@ def mark_of(directory: Path) -> int:
 
 
 def test_close_does_not_wait_and_leaves_the_mark_to_who_is_at_work(scratch):
-    """A close while another one writes ends at once; nothing of what was acknowledged is missing."""
+    """A close while another one writes does not wait for it (it would wait for a day); no acknowledged message is missing."""
     directory = conversation(scratch / "c")
-    store = ConversationStore(directory, durability="process-crash", hold_lock=False)
+    store = ConversationStore(directory, durability="process-crash", hold_lock=False, lock_timeout_seconds=86_400)
     store.load()
     store.append_message({"n": 1})
     with ConversationStore(directory) as holder:
         holder.load()
-        before = time.monotonic()
         store.close()
-        assert time.monotonic() - before < 5
         assert holder.append_message({"n": 2}).seq == 2
     with ConversationStore(directory, hold_lock=False) as store:
         store.load()

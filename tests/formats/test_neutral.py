@@ -7,10 +7,10 @@ import json
 from itertools import pairwise
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kit.cases import for_each
 from transcript_store.formats._arranging import FORMS, MISSING, OPENING, messages_of, to_neutral
 from transcript_store.formats._blocks import Call, Media, Result, Text, Thinking
 from transcript_store.formats._neutral import NeutralMessage
@@ -100,7 +100,7 @@ def refused(messages, provider):
     return "a call without its result" if owed else None
 
 
-@pytest.mark.parametrize("form", FORMS)
+@for_each("form", FORMS)
 def test_what_is_said_survives_the_way_there_and_back(form):
     there = messages_of(to_neutral(CLAUDE, "claude"), form)
     assert refused(there.messages, form) is None

@@ -17,6 +17,7 @@ import pytest
 
 import transcript_store
 from tests.cli.helpers import Cli, conversation, damage
+from tests.kit.cases import for_each
 from transcript_store import (
     ConversationStore,
     CorruptTranscriptError,
@@ -33,6 +34,7 @@ PATHS = ["read_only=True", "repair()", "through_seq", "call load() again", "{err
 PYTHON = re.compile(r"\(\)|[a-z_]+=|ChatConfig|_[a-z]+_")
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("name", PATHS)
 @pytest.mark.parametrize("command", [("show",), ("head",), ("record",), ("verify",), ("repair",), ("list",)])
 def test_a_path_is_printed_as_it_is(cli: Cli, tmp_path: Path, name: str, command: tuple[str, ...]) -> None:
@@ -47,7 +49,7 @@ def test_a_path_is_printed_as_it_is(cli: Cli, tmp_path: Path, name: str, command
         assert shlex.split(printed)[0] == directory
 
 
-def test_every_way_out_has_words_of_the_shell() -> None:
+def test_every_hint_has_words_of_the_shell() -> None:
     """No way out is told in Python to somebody at a shell, whichever command met it."""
     error = MissingExtraError(provider="claude", extra="claude", program="claude")
     for hint, command in product(Hint, ("", "record", "chat", "snapshot")):
@@ -75,7 +77,7 @@ GONE = set().union(
 )
 
 
-def test_every_way_out_is_one_of_an_error() -> None:
+def test_every_hint_is_one_of_an_error() -> None:
     """None is left over: each is named where an error is raised, or follows from what it is."""
     package = Path(transcript_store.__file__).parent
     raised = "".join(path.read_text() for path in package.rglob("*.py") if "cli" not in path.parts)
@@ -98,16 +100,14 @@ def test_the_two_halves_of_an_error(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "name", ["", "/transcript.jsonl", "/metadata.json", "/lock", "/archive/transcript-000000.jsonl"]
-)
+@for_each("name", ["", "/transcript.jsonl", "/metadata.json", "/lock", "/archive/transcript-000000.jsonl"])
 def test_a_command_is_told_the_conversation_whichever_of_its_files_was_refused(name: str) -> None:
     """On a read-only file system it is the lock: `show …/lock` would show nothing."""
     said = in_the_shell(Hint.OPEN_TO_READ, f"/c{name}")
     assert said == "`transcript-store show /c` still gives every whole record"
 
 
-def test_what_holds_after_a_refusal_is_apart_from_the_way_out() -> None:
+def test_what_holds_after_a_refusal_is_apart_from_the_hint() -> None:
     """An error of the disk says with its facts what was refused, and what holds all the same."""
     error = StorageError(
         errno=28,
@@ -123,7 +123,7 @@ def test_what_holds_after_a_refusal_is_apart_from_the_way_out() -> None:
     )
 
 
-def test_every_finding_has_a_way_out() -> None:
+def test_every_finding_has_a_hint() -> None:
     """Whatever verify may find, there is something to do about it."""
     kinds = [*Kind.__args__, "damaged", "version", "of a later day"]  # type: ignore[attr-defined]
     for kind, name in product(kinds, ["transcript.jsonl", "metadata.json", "archive/transcript-000000.jsonl", ""]):

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.kit.messages import user_message
 from tests.reports.sessions import ClaudeLines, imported
-from tests.search.libraries import begun, user
+from tests.search.libraries import begun
 from transcript_store import ConversationLibrary
 from transcript_store.mcp import LibraryTools, Scope
 from transcript_store.redaction import SecretRedactor
@@ -104,7 +105,7 @@ def test_a_long_message_is_cut_among_others_and_whole_by_itself(past: LibraryToo
 @pytest.mark.parametrize(
     "message",
     [
-        user("x" * 100_000),
+        user_message("x" * 100_000),
         {"role": "user", "content": [{"type": "text", "text": ""}] * 2_500},
         {"role": "r" * 100_000, "content": "hi"},
         {"role": "user", "content": [{"type": "tool_use", "name": "n" * 4_000, "input": {}}] * 30},
@@ -116,7 +117,7 @@ def test_an_answer_is_bounded_whatever_a_message_is(
     past: LibraryTools, chats: ConversationLibrary, message: Any
 ) -> None:
     labels = {f"label {number} {'n' * 80}": "v" * 200 for number in range(30)}
-    with chats.create(labels={"title": "t" * 10_000, **labels}, messages=[message] * 12) as one:
+    with chats.create(labels={"title": "t" * 10_000, **labels}, messages=[message] * 4) as one:
         own_id = one.id
     answers = (
         past.read_conversation(own_id, limit=10**30),
@@ -128,10 +129,10 @@ def test_an_answer_is_bounded_whatever_a_message_is(
         assert len(json.dumps(answer)) < 60_000
 
 
-def test_what_was_taken_back_is_not_told(past: LibraryTools, chats: ConversationLibrary) -> None:
-    with chats.create(features=["retract"], messages=[user("stays"), user("goes")]) as one:
+def test_what_was_retracted_is_not_told(past: LibraryTools, chats: ConversationLibrary) -> None:
+    with chats.create(features=["retract"], messages=[user_message("stays"), user_message("goes")]) as one:
         one.retract()
-        one.append_message(user("comes"))
+        one.append_message(user_message("comes"))
         own_id = one.id
     assert [message["seq"] for message in past.read_conversation(own_id)["messages"]] == [1, 4]
     with pytest.raises(ValueError, match="there is no message 2"):
@@ -238,9 +239,12 @@ def test_a_cursor_is_of_its_tool_and_its_server(past: LibraryTools, chats: Conve
                         getattr(past, name)(cursor=forged)
 
 
-def test_the_oldest_cursor_is_forgotten(past: LibraryTools, chats: ConversationLibrary) -> None:
+def test_the_oldest_cursor_is_forgotten(
+    past: LibraryTools, chats: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transcript_store.mcp._tools._KEPT", 20)
     own_id = begun(chats, "a", "b")
-    given = [past.read_conversation(own_id, limit=1)["cursor"] for _ in range(1001)]
+    given = [past.read_conversation(own_id, limit=1)["cursor"] for _ in range(21)]
     with pytest.raises(ValueError, match="too old"):
         past.read_conversation(cursor=given[0])
     assert past.read_conversation(cursor=given[1])["messages"][0]["seq"] == 2
@@ -250,7 +254,7 @@ def test_a_conversation_that_was_replaced_is_read_anew(past: LibraryTools, chats
     own_id = begun(chats, "a", "b", "c")
     cursor = past.read_conversation(own_id, limit=1)["cursor"]
     with chats.open(own_id) as conversation:
-        conversation.replace_transcript([user("another")])
+        conversation.replace_transcript([user_message("another")])
     with pytest.raises(ValueError, match="replaced meanwhile"):
         past.read_conversation(cursor=cursor)
     assert past.read_conversation(own_id)["messages"][0]["quoted"]["parts"][0]["text"] == "another"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.trees import remove_last_line
 from transcript_store import ConversationLibrary, ConversationStore, CorruptTranscriptError, repair, verify
 from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
@@ -42,11 +43,6 @@ def theirs(tmp_path: Path) -> Path:
 
 def archived(path: Path, number: int) -> Path:
     return path / "archive" / f"transcript-{number:06d}.jsonl"
-
-
-def cut_a_record(path: Path) -> None:
-    """Take the last record off: every line that is left verifies."""
-    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
 
 
 def delete(path: Path, *numbers: int) -> None:
@@ -116,7 +112,7 @@ def test_a_shortened_generation_is_noticed(ours: Path, deleted: tuple[int, ...])
     """P10: what a deleted generation said of the one before it is kept."""
     delete(ours, *deleted)
     assert verify(ours).is_intact
-    cut_a_record(archived(ours, 0))
+    remove_last_line(archived(ours, 0))
     assert_noticed(ours, 0, "rewritten")
 
 
@@ -138,7 +134,7 @@ def test_it_is_kept_for_as_long_as_the_generation_is(ours: Path, go_on: Callable
     with ConversationStore(ours) as store:
         store.load()
         go_on(store)
-    cut_a_record(archived(ours, 0))
+    remove_last_line(archived(ours, 0))
     assert_noticed(ours, 0, "rewritten")
 
 
@@ -205,10 +201,10 @@ def test_a_repair_keeps_what_a_damaged_generation_said_of_the_one_before_it(
     repair(ours, mode="prefix", dry_run=False)
     assert verify(ours).is_intact
     if "archive" in damaged:
-        cut_a_record(archived(ours, 0))
+        remove_last_line(archived(ours, 0))
         assert_noticed(ours, 0, "rewritten")
     if "live" in damaged:
-        cut_a_record(archived(ours, 2))
+        remove_last_line(archived(ours, 2))
         assert_noticed(ours, 2, "rewritten")
 
 

@@ -15,7 +15,7 @@ WRITING = {"create", "write", "open_append", "make_directory", "rename", "unlink
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
-def test_a_way_out_is_one_that_the_call_has(number):
+def test_a_hint_is_one_that_the_call_has(number):
     """P7: on a read-only mount only who opens a conversation is told of read_only=True; no other call has it."""
     disk = SimulatedFileSystem()
     library, snapshots = ConversationLibrary("/l", file_system=disk), FileStore("/s", file_system=disk)

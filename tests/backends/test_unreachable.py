@@ -13,8 +13,9 @@ from uuid import uuid4
 
 import pytest
 
+from tests.backends.judging import Waits, placed
 from tests.backends.loopback import Answer, Loopback
-from tests.backends.telling import Waits, placed
+from tests.kit.cases import for_each
 from tests.sealed.conversations import KEY
 from tests.snapshots.helpers import snapshot
 from transcript_store import ConversationLibrary, ConversationStore, snapshot_of
@@ -176,8 +177,8 @@ def test_what_a_server_says_of_a_write_that_it_did_not_do_is_told() -> None:
         KeyCell(place, str(uuid4()), WAITS_SECONDS, lambda _: None, "simulated/x").replace(b"new", None, "put the key")
 
 
-@pytest.mark.parametrize(
-    ("fates", "outcome", "seconds"),
+@for_each(
+    "fates, outcome, seconds",
     [
         ([UNHEARD] * 100, "not stored", 3.9),
         ([UNHEARD_AGAIN] * 100, "not stored", HALF_A_MINUTE),

@@ -152,7 +152,7 @@ def _numbered(state: State) -> Iterator[tuple[int, Any]]:
 
 @pytest.mark.sampled(every=7)
 @EACH
-def test_killed_at_any_call_it_leaves_what_the_other_can_go_on_with(
+def test_killed_at_any_call_it_leaves_what_the_other_can_continue_with(
     base: Callable[[], SimulatedFileSystem], step: Step, record_property: Note
 ) -> None:
     """P1, P3, P4, U1: SIGKILL before each call, and within each write; who knew the conversation sees the change or does not."""
@@ -185,7 +185,7 @@ def _with_part_of(step: Step, before: State, after: State) -> State:
 
 @pytest.mark.sampled(every=7)
 @EACH
-def test_refused_at_any_call_it_leaves_what_both_can_go_on_with(
+def test_refused_at_any_call_it_leaves_what_both_can_continue_with(
     base: Callable[[], SimulatedFileSystem], step: Step, record_property: Note
 ) -> None:
     """P6, P7, U2: an error at each call; then the second goes on, and behind it the first does (after a load, if it must)."""
@@ -231,7 +231,7 @@ def the_first_goes_on(two: Two, where: str) -> None:
 
 @pytest.mark.sampled(every=7)
 @EACH
-def test_interrupted_at_any_call_it_leaves_what_both_can_go_on_with(
+def test_interrupted_at_any_call_it_leaves_what_both_can_continue_with(
     base: Callable[[], SimulatedFileSystem], step: Step, record_property: Note
 ) -> None:
     """P21, U2: Ctrl-C at each call; the lock is free, the second goes on, and the first behind it."""
@@ -533,7 +533,7 @@ def test_a_change_with_the_statement_in_place_is_noticed(monkeypatch: pytest.Mon
     """The tests themselves: a writer that leaves the statement while it writes is met by one of them."""
     monkeypatch.delattr(SharedWriter, "begin_write")
     with pytest.raises((AssertionError, TranscriptStoreError)):
-        test_killed_at_any_call_it_leaves_what_the_other_can_go_on_with(grown, update_metadata, lambda *_: None)
+        test_killed_at_any_call_it_leaves_what_the_other_can_continue_with(grown, update_metadata, lambda *_: None)
 
 
 def _lines(two: Two) -> tuple[bytes, bytes]:
@@ -581,7 +581,7 @@ def test_a_statement_of_another_kernel_is_not_believed(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["a statement", "another's name alone"])
-def test_what_another_goes_on_with_ends_the_turn_if_it_cannot_be_removed(alone: bool) -> None:
+def test_what_another_continues_with_ends_the_turn_if_it_cannot_be_removed(alone: bool) -> None:
     """U1: the disk refuses to empty the lock file and to write to it: there is no turn, and nothing was changed."""
     two = two_at(grown)
     if alone:

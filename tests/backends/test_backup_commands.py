@@ -98,7 +98,7 @@ def test_a_key_that_is_missing_comes_and_one_that_is_there_stays(cli: Cli, tmp_p
     old, new = key_file(tmp_path), str(tmp_path / "new.key")
     chats, copy, without = (str(tmp_path / name) for name in ("chats", "copy", "without"))
     key = Path(old).read_bytes()
-    with ConversationLibrary(chats, encryption_key=key).create(messages=[said("a")]) as conversation:
+    with ConversationLibrary(chats, encryption_key=key).create(messages=[user_message("a")]) as conversation:
         own_id = str(conversation.id)
     assert cli("backup", chats, copy).code == 0
     assert "came without key.json" in cli("backup", chats, without, "--without-keys").err
@@ -109,7 +109,7 @@ def test_a_key_that_is_missing_comes_and_one_that_is_there_stays(cli: Cli, tmp_p
     assert files_in(without) == files_in(copy)
 
     with ConversationLibrary(chats, encryption_key=key).open(own_id) as conversation:
-        conversation.append_message(said("b"))
+        conversation.append_message(user_message("b"))
     whole = files_in(chats)
     (Path(chats) / own_id / "key.json").unlink()
     assert "1 grew" in cli("restore", copy, chats).out

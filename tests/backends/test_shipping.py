@@ -352,7 +352,7 @@ def test_a_writer_at_work_there_is_not_deposed() -> None:
 def test_a_key_that_was_lost_is_put_back(tmp_path: Path) -> None:
     """A restore into the folder that has all else; a key that is there stays."""
     place = SimulatedBackend()
-    with ConversationLibrary(tmp_path, encryption_key=KEY).create(messages=[said("a")]) as conversation:
+    with ConversationLibrary(tmp_path, encryption_key=KEY).create(messages=[user_message("a")]) as conversation:
         directory, own_id = conversation.directory, conversation.id
     key_file = Path(directory) / "key.json"
     ship(directory, place, with_key=True)

@@ -22,6 +22,7 @@ from transcript_store import ConversationLibrary
 from transcript_store.exporting import export
 from transcript_store.importing import ImportReport, import_conversations
 from transcript_store.redaction import SecretRedactor
+from transcript_store.testing import SimulatedBackend
 
 Said = tuple[str, str, int]
 """A message: its id, the id of its parent, and the day on which it was said."""
@@ -127,6 +128,15 @@ def exports(folder: Path, make: Callable[..., dict[str, Any]], *, says: bool = T
         written(folder / f"{number}.{end}", make(state, 9 + number if says else 9))
         for number, state in enumerate(states)
     ]
+
+
+@pytest.mark.parametrize("end", ["zip", "json"])
+def test_exports_of_one_folder_follow_each_other_on_a_backend(end: str, tmp_path: Path) -> None:
+    """Sources are read there by several threads: the newest one came first, and what was edited in between was stored nowhere."""
+    exports(tmp_path, claude_ai, end=end)
+    library = ConversationLibrary(SimulatedBackend())
+    assert actions(library, tmp_path) == ["created", "grew", "replaced", "grew"]
+    assert said_in(library, generation=0) == ["u1", "a1", "u2", "a2"]
 
 
 @pytest.mark.parametrize("end", ["zip", "json"])

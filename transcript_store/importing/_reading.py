@@ -9,6 +9,7 @@ from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from threading import Event
 from typing import Literal, NamedTuple
 
 from transcript_store.errors import PoisonedError, StorageError
@@ -122,15 +123,29 @@ class _Import:
         # Threads are for what waits for the disk: an append, a replace, a conversation that is created by itself.
         waits = not how.is_first or group is None or group.creates_alone
         self._at_once = in_threads if waits else one_by_one
+        self._turns: dict[int, tuple[Event | None, Event]] = {}
 
     def run(self, sources: list[FoundSource]) -> Iterator[list[ImportReport]]:
         """The reports on each, when what they tell of is durable."""
+        # Exports of one account hold the same sessions. A newer one in front of an older one would leave nothing to
+        # replace, and what was edited between the two would be stored nowhere: each waits for the one before it.
+        before = None
+        for found in sources:
+            if found.path.endswith((".zip", ".json")):
+                self._turns[id(found)] = (before, before := Event())
         with closing(self._at_once(self._of_one, sources)) as done:
             for _, reports in committed(zip(sources, done, strict=True), self._group, self._of_one):
                 yield reports
 
     def _of_one(self, found: FoundSource) -> list[ImportReport]:
-        return list(self._of_file(found.path, is_expected=found.is_expected))
+        before, done = self._turns.get(id(found), (None, None))
+        if before is not None:
+            before.wait()
+        try:
+            return list(self._of_file(found.path, is_expected=found.is_expected))
+        finally:
+            if done is not None:
+                done.set()
 
     def _of_file(self, path: str, *, is_expected: bool) -> Iterator[ImportReport]:
         try:

@@ -130,10 +130,11 @@ def exports(folder: Path, make: Callable[..., dict[str, Any]], *, says: bool = T
     ]
 
 
-@pytest.mark.parametrize("end", ["zip", "json"])
-def test_exports_of_one_folder_follow_each_other_on_a_backend(end: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["export-{}.zip", "{}/conversations.json", "conversations ({}).json"])
+def test_exports_of_one_folder_follow_each_other_on_a_backend(name: str, tmp_path: Path) -> None:
     """Sources are read there by several threads: the newest one came first, and what was edited in between was stored nowhere."""
-    exports(tmp_path, claude_ai, end=end)
+    for number, state in enumerate((AUGUST, SEPTEMBER, EDITED, OCTOBER)):
+        written(tmp_path / name.format(number), claude_ai(state, 9 + number))
     library = ConversationLibrary(SimulatedBackend())
     assert actions(library, tmp_path) == ["created", "grew", "replaced", "grew"]
     assert said_in(library, generation=0) == ["u1", "a1", "u2", "a2"]

@@ -158,7 +158,8 @@ def note_deletion(parent: Folder, name: str, folder: Folder) -> None:
     Raises:
         StorageError: the system refused. Nothing is noted, or part of a line, which is ignored.
     """
-    own_id, labels = name, {}
+    own_id = name
+    labels: dict[str, object] = {}
     with suppress(TranscriptStoreError):
         members = read_metadata(folder).members
         own_id, labels = members["id"], members.get("labels") or {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, nullcontext
@@ -105,6 +106,14 @@ def import_together(how: ImportOptions, sources: list[FoundSource]) -> Generator
         yield from _Import(how, group).run(sources)
 
 
+def _shared_name(path: str) -> str | None:
+    """Equal for sources that may hold the same session: exports, and files called alike. None if a program calls all its files so."""
+    name = os.path.basename(path)
+    if name.endswith(".zip") or (name.startswith("conversations") and name.endswith(".json")):
+        return ".zip"
+    return name if any(map(str.isdigit, name)) else None
+
+
 class _Import:
     """Sources that are read, and written as one group. Without a group nothing is written."""
 
@@ -127,12 +136,14 @@ class _Import:
 
     def run(self, sources: list[FoundSource]) -> Iterator[list[ImportReport]]:
         """The reports on each, when what they tell of is durable."""
-        # Exports of one account hold the same sessions. A newer one in front of an older one would leave nothing to
-        # replace, and what was edited between the two would be stored nowhere: each waits for the one before it.
-        before = None
+        # Exports of one account hold the same sessions, and so do copies of a file. A newer one in front of an older one
+        # would leave nothing to replace, and what was edited between the two would be stored nowhere: each waits for
+        # the one before it.
+        last: dict[str, Event] = {}
         for found in sources:
-            if found.path.endswith((".zip", ".json")):
-                self._turns[id(found)] = (before, before := Event())
+            if (name := _shared_name(found.path)) is not None:
+                before, last[name] = last.get(name), Event()
+                self._turns[id(found)] = (before, last[name])
         with closing(self._at_once(self._of_one, sources)) as done:
             for _, reports in committed(zip(sources, done, strict=True), self._group, self._of_one):
                 yield reports

@@ -190,6 +190,22 @@ KNOWN: dict[str, Callable[[Draw], tuple[str, str]]] = {
     "1Password token": _of("ops_eyJ", (ALNUM, 250)),
     "Azure client secret": _of((ALNUM, 3), "8Q~", (URLSAFE, 34)),
     "Sourcegraph token": _of("sgp_", (HEX, 16), "_", (HEX, 40)),
+    "Bedrock key": _of("ABSK", (STANDARD, 128), "="),
+    "LlamaIndex key": _of("llx-", (ALNUM, 48)),
+    "Mem0 key": _of("m0-", (ALNUM, 40)),
+    "Helicone key": _of("sk-helicone-", (ALNUM, 7), "-", (ALNUM, 7), "-", (ALNUM, 7), "-", (ALNUM, 7)),
+    "Browserbase key": _of("bb_live_", (URLSAFE, 27)),
+    "Apify token": _of("apify_api_", (ALNUM, 36)),
+    "Cursor key": _of("crsr_", (HEX, 64)),
+    "Vercel Blob token": _of("vercel_blob_rw_", (ALNUM, 16), "_", (ALNUM, 30)),
+    "Render key": _of("rnd_", (ALNUM, 28)),
+    "Neon key": _of("napi_", (string.ascii_lowercase + string.digits, 64)),
+    "Snyk token": _of("snyk_uat.", (ALNUM, 8), ".", (URLSAFE, 120)),
+    "Contentful token": _of("CFPAT-", (URLSAFE, 43)),
+    "ClickUp token": _of("pk_", (string.digits, 8), "_", (string.ascii_uppercase + string.digits, 32)),
+    "Adafruit key": _of("aio_", (ALNUM, 28)),
+    "Polar token": _of("polar_oat_", (ALNUM, 43)),
+    "Azure DevOps token": _of((ALNUM, 76), "AZDO", (ALNUM, 4)),
 }
 """Secrets that show what they are by their form."""
 
@@ -247,8 +263,14 @@ SESSION_FOLDERS: dict[str, Callable[[str], str]] = {
     "behind a digit": lambda text: f" 12{text} ",
     "behind a name": lambda text: f" NAME_{text} ",
 }
-HIDING: dict[str, Callable[[str], str]] = {
+ENCODED: dict[str, Callable[[str], str]] = {
     "in base64": lambda text: base64.b64encode(f"key={text}".encode()).decode(),
+    "in base64, as URLs have it": lambda text: base64.urlsafe_b64encode(f"käy?={text}".encode()).decode().rstrip("="),
+    "in base64, in UTF-16": lambda text: base64.b64encode(f"$key={text}".encode("utf-16-le")).decode(),
+}
+"""What is a text again, once it is decoded."""
+
+HIDING: dict[str, Callable[[str], str]] = {
     "wrapped at 20 columns": lambda text: "\n".join(text[n : n + 20] for n in range(0, len(text), 20)),
     "its first half": lambda text: text[: len(text) // 2],
     "reversed": lambda text: text[::-1],
@@ -304,7 +326,7 @@ def misses(
     makers: dict[str, Callable[[Draw], tuple[str, str]]], places: dict[str, Callable[[str], str]], times: int
 ) -> dict[tuple[str, str], tuple[int, int]]:
     """For each kind in each place how many were missed, and how many were planted."""
-    redactor, texts, hides = SecretRedactor(), texts_of_others(), places.keys() <= HIDING.keys()
+    redactor, texts, hides = SecretRedactor(), texts_of_others(), places.keys() <= (ENCODED | HIDING).keys()
     table = {}
     for kind, make in makers.items():
         for place, put in places.items():
@@ -374,8 +396,8 @@ def main() -> None:
         *(f"{place}: {sum(found[kind, place][0] for kind in KNOWN)} of {25 * len(KNOWN)}" for place in SESSION_FOLDERS),
         sep="\n",
     )
-    hidden = misses(KNOWN, HIDING, 25)
-    print(*(f"{p}: {sum(hidden[k, p][0] for k in KNOWN)} of {25 * len(KNOWN)}" for p in HIDING), sep="\n")
+    hidden = misses(KNOWN, ENCODED | HIDING, 25)
+    print(*(f"{p}: {sum(hidden[k, p][0] for k in KNOWN)} of {25 * len(KNOWN)}" for p in ENCODED | HIDING), sep="\n")
     for (kind, _), (missed, of) in misses(FORMLESS, {"in prose": SESSION_FOLDERS["in prose"]}, 25).items():
         print(kind, "|", missed, of)
     for name, texts in corpora():

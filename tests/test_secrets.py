@@ -99,6 +99,19 @@ def test_what_cannot_be_done_is_named_and_the_rest_is_done(tmp_path: Path) -> No
     assert [Path(one.directory).name for one in forget_secrets(tmp_path) if one.reason is None] == ["live"]
 
 
+def test_a_library_with_its_keys_opens_what_it_sealed(tmp_path: Path) -> None:
+    """In a directory as on a backend; a key of the call comes before that of the library."""
+    library = ConversationLibrary(tmp_path, encryption_key=bytes(range(32)))
+    with library.create(messages=[{"role": "user", "content": f"Use {TOKEN}."}]) as store:
+        own_id = str(store.id)
+    for found in (find_secrets(library), find_secrets(tmp_path, encryption_key=bytes(range(32)))):
+        assert [(one.part, one.reason) for one in found] == [("live", None)]
+    assert [one.reason for one in forget_secrets(library)] == [None]
+    with library.open(own_id, read_only=True) as store:
+        assert store.get_messages() == [{"role": "user", "content": "Use [redacted:github-token]."}]
+    assert list(find_secrets(library)) == []
+
+
 def test_a_fork_of_what_was_imported_is_found_and_the_import_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from pathlib import Path
+from uuid import NAMESPACE_OID, uuid5
 
 import pytest
 
@@ -53,6 +54,16 @@ def test_what_was_deleted_stays_away(cli: Cli, home: Path) -> None:
     assert "1 grew" in cli("import", "--all").out
     (line,) = (home / "chats/deleted.jsonl").read_text().splitlines()
     assert json.loads(line) == {"id": summary.id, "format": "codex"}
+
+
+def test_a_session_of_a_framework_leaves_no_note(tmp_path: Path) -> None:
+    """Its id is a hash as that of an import is, and no import could bring it back. Nothing of what a service forgets stays behind."""
+    library = ConversationLibrary(tmp_path)
+    for labels in ({"a-framework.key": "user-1"}, {"source": "codex"}):
+        own_id = str(uuid5(NAMESPACE_OID, str(labels)))
+        library.create(id=own_id, labels=labels).close()
+        library.delete(own_id)
+    assert library.deleted_ids() == {own_id}
 
 
 def test_what_was_shredded_stays_away(cli: Cli, home: Path) -> None:

@@ -212,7 +212,7 @@ def test_a_page_says_what_it_leaves_out_and_how_it_is_shown(redacted: tuple[Path
     """And what is named is shown: that generation, and none of the others."""
     library, conversation = redacted
     page = b"".join(render_page(library / conversation)).decode()
-    assert "4 earlier generations (0, 1, 2, 3) from before secrets were taken out" in page
+    assert "4 earlier generations (0, 1, 2, 3) may hold secrets that were taken out later" in page
     assert "Compacted or taken back" in page  # generations 4 to 6 are still there
     named = b"".join(render_page(library / conversation, generation=1)).decode()
     assert f"Round 1: the key is {CANARY}" in named

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -124,3 +125,53 @@ def test_the_table_has_every_extra():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
     assert {extra for extra in extras if f"| `{extra}` |" not in guide} == {"dev", "docs", "bench", "fuzz"}
+
+
+WITHOUT_EXTRAS = """
+import importlib, importlib.abc, pkgutil, sys
+
+class OnlyTheCore(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        first = name.partition(".")[0]
+        if first not in core and first not in sys.stdlib_module_names:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+core = {"transcript_store", "_cffi_backend", *sys.argv[1].split()}
+sys.meta_path.insert(0, OnlyTheCore())
+for name in [name for name in sys.modules if name.partition(".")[0] not in core | set(sys.stdlib_module_names)]:
+    del sys.modules[name]
+
+import transcript_store
+from transcript_store.cli import _COMMANDS, main
+
+integrations = importlib.import_module("transcript_store.integrations")
+modules = [*pkgutil.iter_modules(transcript_store.__path__, "transcript_store.")]
+modules += pkgutil.iter_modules(integrations.__path__, "transcript_store.integrations.")
+for name in [module.name for module in modules if "._" not in module.name and module.name != "transcript_store.pytest_plugin"]:
+    try:
+        importlib.import_module(name)
+    except transcript_store.MissingExtraError:
+        print("names its extra:", name)
+for command in _COMMANDS:
+    try:
+        main([command, "--help"])
+    except SystemExit as left:
+        assert left.code == 0, command
+    print("answered:", command)
+"""
+
+
+def test_every_command_answers_without_any_extra():
+    """An annotation's import made `export`, `view` and `session` end with a traceback wherever the extra `view` was not installed."""
+    import tomllib
+
+    from transcript_store.cli import _COMMANDS
+
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    core = " ".join(re.split(r"[^\w-]", line)[0].replace("-", "_") for line in needed)
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXTRAS, core], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("\nanswered: ") == len(_COMMANDS)
+    assert "transcript_store.integrations.pydantic_ai_harness" in ran.stdout  # they name theirs

@@ -9,6 +9,7 @@ measure are in ``tests/measured_secrets.py``; here stand the shapes in which cal
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -50,6 +51,10 @@ SHAPES: list[Any] = [
     {"code": f"connect(host='x', password='{VALUE}')"},
     {"code": f"const c = {{ apiKey: `{VALUE}`, authDomain: 'x' }}"},
     {"url": f"https://a.blob.example/c?sv=2022-11-02&amp;sig={VALUE}{VALUE}{VALUE}%3D"},
+    {"file": f"kind: Secret\ndata:\n  token: {base64.b64encode(TOKEN.encode()).decode()}\n"},
+    {"output": base64.encodebytes(f"# Größe\nA=1\n{'B=22 ' * 30}\nDB=postgres://me:{VALUE}@db/x\n".encode()).decode()},
+    {"command": f"powershell -enc {base64.b64encode(f'$t = {TOKEN!r}'.encode('utf-16-le')).decode()}"},
+    {"output": repr("ok\n" + base64.urlsafe_b64encode(f"k?ey~>>={TOKEN}".encode()).decode())},
 ]
 
 

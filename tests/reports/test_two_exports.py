@@ -22,6 +22,7 @@ from transcript_store import ConversationLibrary
 from transcript_store.exporting import export
 from transcript_store.importing import ImportReport, import_conversations
 from transcript_store.redaction import SecretRedactor
+from transcript_store.testing import SimulatedBackend
 
 Said = tuple[str, str, int]
 """A message: its id, the id of its parent, and the day on which it was said."""
@@ -122,6 +123,16 @@ def exports(folder: Path, make: Callable[..., dict[str, Any]], *, says: bool = T
         written(folder / f"{number}.{end}", make(state, 9 + number if says else 9))
         for number, state in enumerate(states)
     ]
+
+
+@pytest.mark.parametrize("name", ["export-{}.zip", "{}/conversations.json", "conversations ({}).json"])
+def test_exports_of_one_folder_follow_each_other_on_a_backend(name: str, tmp_path: Path) -> None:
+    """Sources are read there by several threads: the newest one came first, and what was edited in between was stored nowhere."""
+    for number, state in enumerate((AUGUST, SEPTEMBER, EDITED, OCTOBER)):
+        written(tmp_path / name.format(number), claude_ai(state, 9 + number))
+    library = ConversationLibrary(SimulatedBackend())
+    assert actions(library, tmp_path) == ["created", "grew", "replaced", "grew"]
+    assert said_in(library, generation=0) == ["u1", "a1", "u2", "a2"]
 
 
 @pytest.mark.sampled(every=3)

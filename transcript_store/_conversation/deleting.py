@@ -158,15 +158,17 @@ def note_deletion(parent: Folder, name: str, folder: Folder) -> None:
     Raises:
         StorageError: the system refused. Nothing is noted, or part of a line, which is ignored.
     """
-    own_id, source = name, None
+    own_id = name
+    labels: dict[str, object] = {}
     with suppress(TranscriptStoreError):
         members = read_metadata(folder).members
-        own_id, source = members["id"], (members.get("labels") or {}).get("source")
-    if not (is_id(own_id) and own_id[14] == "5"):
+        own_id, labels = members["id"], members.get("labels") or {}
+    # An integration's id is a hash too, of the framework's key. It has labels, but not that of an import.
+    if not (is_id(own_id) and own_id[14] == "5") or (labels and "source" not in labels):
         return
     with refusals(parent.path_of(DELETED), "note that the conversation is deleted", "Nothing was deleted"):
         if own_id not in _ids_in(parent):
-            _append(parent, json.dumps({"id": own_id, "format": source}, separators=(",", ":")).encode())
+            _append(parent, json.dumps({"id": own_id, "format": labels.get("source")}, separators=(",", ":")).encode())
 
 
 def deleted_ids(files: FileSystem, library: str) -> frozenset[str]:

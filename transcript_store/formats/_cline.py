@@ -87,7 +87,11 @@ class _ClineDocument:
         self.beside, self.compaction = (object_beside(source, f"{stem}{end}") for end in (".json", ".compaction.json"))
         self.home = self.beside or (object_beside(source, f"{self.parent}.json") if self.parent else {})
         self.item, metadata = (object_beside(source, name) for name in ("history_item.json", "task_metadata.json"))
-        self.shown = objects_on(text_beside(source, "ui_messages.json"))
+        shown = text_beside(source, "ui_messages.json")
+        self.shown = objects_on(shown)
+        first = re.search(rb'"ts"\s*:\s*([0-9]+)', shown)
+        self.began = self.shown[0].get("ts") if self.shown else int(first[1]) if first else None
+        """When the task began, also if the file beside it was cut while it was written: the session's id is made of that."""
         self.speaks = any(is_message(message) for message, _ in self.messages) or bool(self._prompt())
         infos = [info for message, _ in self.messages if (info := obj(message.get("modelInfo")))]
         last, used = (infos or [{}])[-1], (objects(metadata.get("model_usage")) or [{}])[-1]
@@ -97,9 +101,8 @@ class _ClineDocument:
 
     def made_id(self) -> str:
         """An id for a task that only its folder names: made of how the task started."""
-        began = self.shown[0].get("ts") if self.shown else None
         first = self.lines[1].raw if len(self.lines) > 1 else self.lines[0].raw
-        return hashlib.sha256(b"%r" % began if began else first.strip(b", \t\r\n]")).hexdigest()
+        return hashlib.sha256(b"%r" % self.began if self.began else first.strip(b", \t\r\n]")).hexdigest()
 
     def edition(self) -> tuple[str, str] | None:
         """When the document was written, and when its last message was sent: the program rewrites it as a whole."""

@@ -45,6 +45,16 @@ class RedactedBeforeError(TranscriptStoreError):
     """The file that was imported last, as its note names it."""
 
 
+class UnreadableNowError(TranscriptStoreError):
+    """The source cannot be read any more: what a program leaves that ends while it writes. What is on record stays."""
+
+    _says = (
+        "nothing in it can be read any more, and what was imported before stays as it is (conversation {error.id}); "
+        "repair or restore the file, or delete it"
+    )
+    id: str
+
+
 class ImportDecision(NamedTuple):
     """The decision about an existing conversation."""
 
@@ -80,6 +90,8 @@ def standing_of(conversation: ConversationStore, plan: SessionPlan, source: File
         return _of_a_replaced_one(conversation, plan, source)
     compared = _of_a_live_one if plan.edition is None else _of_an_export
     standing = compared(conversation, plan, source, note)._replace(may_lack_some=_may_lack_some(note))
+    if standing.action in ("replaced", "reread") and _is_cut(plan) and not _says_nothing(conversation):
+        raise UnreadableNowError(id=conversation.get_metadata().id)
     if standing.action in WRITTEN and has_another_form(conversation, plan):
         # Earlier generations may be as they were imported, and yet have the former provider's form.
         first = min(standing.first, _first_that_differs(conversation, plan, standing.first))
@@ -87,6 +99,16 @@ def standing_of(conversation: ConversationStore, plan: SessionPlan, source: File
             action="reread" if standing.action == "reread" else "replaced", first=first, rest=iter(())
         )
     return standing
+
+
+def _is_cut(plan: SessionPlan) -> bool:
+    """True if nothing is said in the plan because the source could not be decoded."""
+    undecoded = any(found.kind in ("not-json", "too-deep", "too-long") for found in plan.findings)
+    return undecoded and not any(_speaks(entry.message, entry.extra) for made in plan.generations for entry in made())
+
+
+def _says_nothing(conversation: ConversationStore) -> bool:
+    return not any(_speaks(record.message, record.extra) for record in conversation.iter_records())
 
 
 def has_another_form(conversation: ConversationStore, plan: SessionPlan) -> bool:
@@ -154,7 +176,7 @@ def _of_a_live_one(
     if other_file and not any(_speaks(e.message, e.extra) for entries in plan.generations for e in entries()):
         # A program that resumes a session may start another file that has only the context.
         return ImportDecision("empty")
-    if other_file and not any(_speaks(record.message, record.extra) for record in conversation.iter_records()):
+    if other_file and _says_nothing(conversation):
         other_file = False  # that file was imported first
     if compared.has_ours:
         return _diverged(note)

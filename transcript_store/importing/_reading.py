@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from threading import Event
 from typing import Literal, NamedTuple
 
 from transcript_store.errors import PoisonedError, StorageError
@@ -104,6 +106,14 @@ def import_together(how: ImportOptions, sources: list[FoundSource]) -> Generator
         yield from _Import(how, group).run(sources)
 
 
+def _shared_name(path: str) -> str | None:
+    """Equal for sources that may hold the same session: exports, and files called alike. None if a program calls all its files so."""
+    name = os.path.basename(path)
+    if name.endswith(".zip") or (name.startswith("conversations") and name.endswith(".json")):
+        return ".zip"
+    return name if any(map(str.isdigit, name)) else None
+
+
 class _Import:
     """Sources that are read, and written as one group. Without a group nothing is written."""
 
@@ -122,15 +132,31 @@ class _Import:
         # Threads are for what waits for the disk: an append, a replace, a conversation that is created by itself.
         waits = not how.is_first or group is None or group.creates_alone
         self._at_once = in_threads if waits else one_by_one
+        self._turns: dict[int, tuple[Event | None, Event]] = {}
 
     def run(self, sources: list[FoundSource]) -> Iterator[list[ImportReport]]:
         """The reports on each, when what they tell of is durable."""
+        # Exports of one account hold the same sessions, and so do copies of a file. A newer one in front of an older one
+        # would leave nothing to replace, and what was edited between the two would be stored nowhere: each waits for
+        # the one before it.
+        last: dict[str, Event] = {}
+        for found in sources:
+            if (name := _shared_name(found.path)) is not None:
+                before, last[name] = last.get(name), Event()
+                self._turns[id(found)] = (before, last[name])
         with closing(self._at_once(self._of_one, sources)) as done:
             for _, reports in committed(zip(sources, done, strict=True), self._group, self._of_one):
                 yield reports
 
     def _of_one(self, found: FoundSource) -> list[ImportReport]:
-        return list(self._of_file(found.path, is_expected=found.is_expected))
+        before, done = self._turns.get(id(found), (None, None))
+        if before is not None:
+            before.wait()
+        try:
+            return list(self._of_file(found.path, is_expected=found.is_expected))
+        finally:
+            if done is not None:
+                done.set()
 
     def _of_file(self, path: str, *, is_expected: bool) -> Iterator[ImportReport]:
         try:

@@ -24,8 +24,6 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
-import anyio.to_thread
-
 from transcript_store.conversation import AppendResult, ConversationStore, Durability, Record, Redact
 from transcript_store.errors import (
     ConversationChangedError,
@@ -33,6 +31,18 @@ from transcript_store.errors import (
     ConversationNotFoundError,
     MissingExtraError,
 )
+
+try:
+    from claude_agent_sdk import fold_session_summary
+except ModuleNotFoundError as _error:
+    if _error.name != "claude_agent_sdk":
+        raise
+    raise MissingExtraError(
+        feature="transcript_store.integrations.claude_agent_sdk", extra="claude-agent-sdk"
+    ) from _error
+
+import anyio.to_thread
+
 from transcript_store.integrations._conversations import (
     Conversation,
     Home,
@@ -168,16 +178,6 @@ def _uuid(entry: Entry) -> str | None:
 
 
 # ---- claude agent sdk ----
-
-try:
-    from claude_agent_sdk import fold_session_summary
-except ModuleNotFoundError as _error:
-    if _error.name != "claude_agent_sdk":
-        raise
-    raise MissingExtraError(
-        feature="transcript_store.integrations.claude_agent_sdk", extra="claude-agent-sdk"
-    ) from _error
-
 
 FRAMEWORK = "claude-agent-sdk"
 _KEY = f"{FRAMEWORK}.key"

@@ -31,8 +31,6 @@ from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
-import anyio
-
 from transcript_store.conversation import ConversationStore, Durability, Record, Redact
 from transcript_store.errors import ConversationChangedError, MissingExtraError
 
@@ -55,6 +53,8 @@ except ModuleNotFoundError as _error:
     if (_error.name or "").partition(".")[0] != "pydantic_ai":
         raise
     raise MissingExtraError(feature="transcript_store.integrations.pydantic_ai", extra="pydantic-ai") from _error
+
+import anyio
 
 from transcript_store.integrations._conversations import (
     Home,

@@ -23,12 +23,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from transcript_store.redaction._forms import DONE, private_keys, secrets_in, secrets_named
+from transcript_store.redaction._forms import DONE, private_keys, secrets_in, secrets_named, texts_in_base64
 from transcript_store.redaction._json_in_text import parse_json_text, respelled
 
 __all__ = ["Redacted", "SecretRedactor"]
 
-KNOWN = 5
+KNOWN = 6
 """The version of the forms that are known. It grows when a form is added or changed."""
 
 _DONE = re.compile(DONE)
@@ -180,11 +180,15 @@ class SecretRedactor:
         now = self._text(read, counts, 0, 0)
         return text if now is read else base64.b64encode(now.encode("latin-1", "replace")).decode()
 
-    def _found(self, text: str) -> Iterator[tuple[int, int, str]]:
+    def _found(self, text: str, *, is_decoded: bool = False) -> Iterator[tuple[int, int, str]]:
         """Where secrets stand, and of which kinds."""
         if "PRIVATE KEY" in text:
             yield from private_keys(text)
         yield from secrets_in(text)
+        if not is_decoded:
+            for start, end, said in texts_in_base64(text):
+                if found := next(self._found(said, is_decoded=True), None):
+                    yield start, end, found[2]
         done = [match.span() for match in _DONE.finditer(text)] if self._own and "[redacted:" in text else []
         for pattern in self._own:
             for match in pattern.finditer(text):

@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 
 from transcript_store.redaction._tokens import DONE, ENDS, NEAR, QUOTE, SET, TOKENS, Kind, secret_kind
 
-__all__ = ["DONE", "secrets_in", "secrets_named"]
+__all__ = ["DONE", "secrets_in", "secrets_named", "texts_in_base64"]
 
 
 # ---- notations ----
@@ -365,6 +365,41 @@ def _is_chosen_by_chance(text: str) -> bool:
         return True
     changes = sum(one.isupper() != other.isupper() for one, other in pairwise(text))
     return changes > 0.25 * (len(text) - 1)
+
+
+# ---- base64 ----
+#
+# A Secret of Kubernetes, the output of `base64`, a `data:` URL, a command of PowerShell: no form is left in it, but the
+# text that it stands for has one.
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{24,}={0,2}(?:(?<=[A-Za-z0-9+/=]{76})\r?\n[A-Za-z0-9+/]{1,76}={0,2})*")
+"""In either alphabet; or in lines of 76 characters, as `base64` and mail programs write them."""
+_URL_SAFE = str.maketrans("-_", "+/", "\r\n=")
+_FIRST = 32
+"""So many characters show that an image or a hash is no text."""
+_OF_ASCII = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef")
+"""Each fourth character, if the first one of its three bytes is ASCII. Most names and paths are told from base64 by that."""
+
+
+def texts_in_base64(text: str) -> Iterator[tuple[int, int, str]]:
+    """Where base64 stands whose bytes are a text, in UTF-8 or as PowerShell takes it, and that text."""
+    for match in _BASE64.finditer(text):
+        start, end = match.span()
+        if text[max(0, start - 1) : start + 1] in _ESCAPES:
+            start += 1  # the letter of the escape
+        first = text[start : min(end, start + _FIRST)]
+        is_likely = sum(map(_OF_ASCII.__contains__, first[::4])) >= 6
+        if is_likely and _decoded(first) and (said := _decoded(text[start:end])):
+            yield start, end, said
+
+
+def _decoded(characters: str) -> str:
+    """The text that base64 stands for, without what was cut off at its end; empty if that is no text."""
+    digits = characters.translate(_URL_SAFE)
+    digits = digits[: len(digits) - (len(digits) % 4 == 1)]
+    data = base64.b64decode(digits + "=" * (-len(digits) % 4))
+    said = data.decode("utf-16-le" if data[1:2] == b"\0" else "utf-8", "replace")
+    return "" if "\ufffd" in said[:-1] else said
 
 
 # ---- private keys ----

@@ -65,8 +65,8 @@ class Library(NamedTuple):
 
     def open(self, summary: ConversationSummary, **options: Any) -> AbstractContextManager[ConversationStore]:
         """A store of it that is loaded."""
-        if not os.path.isabs(self.given.directory):
-            return self.given.open(str(summary.id), **options)
+        if not os.path.isabs(self.given.directory) or os.path.basename(summary.directory) == summary.id:
+            return self.given.open(summary.id or "", **self.keys, **options)
         verify: Verify = options.pop("verify", "all")
         store = ConversationStore(summary.directory, **self.keys, **options)
         try:
@@ -101,7 +101,7 @@ def find_secrets(
     Args:
         library: a library, or its directory; of a directory every conversation in it, also one in a folder with a name of its own.
         redact: what knows the secrets; None for one that knows those with a form.
-        encryption_key: the key of conversations that are sealed; of a library on a backend, the library has it.
+        encryption_key: the key of conversations that are sealed; not needed for a library that has it.
         retired_keys: earlier keys.
 
     Raises:

@@ -61,7 +61,7 @@ class PageContents:
     damage: str | None = None
     """What is wrong with the conversation, in a sentence."""
     hidden: tuple[int, ...] = ()
-    """Earlier generations from before secrets were taken out: their records are not in ``before``."""
+    """Earlier generations that may hold secrets that were taken out later: their records are not in ``before``."""
     redacted: Mapping[str, int] = field(default_factory=dict)
     """How many secrets of each kind were taken out."""
 
@@ -171,7 +171,7 @@ def said_of_hidden(hidden: tuple[int, ...]) -> str:
     """The note on a page about omitted generations."""
     numbers = ", ".join(map(str, hidden))
     return (
-        f"{many(len(hidden), 'earlier generation')} ({numbers}) from before secrets were taken out: not shown here. "
+        f"{many(len(hidden), 'earlier generation')} ({numbers}) may hold secrets that were taken out later: not shown here. "
         "With --generation and its number each can be shown; `transcript-store secrets --forget` removes those with secrets."
     )
 

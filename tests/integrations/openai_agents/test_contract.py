@@ -119,7 +119,7 @@ def test_a_change_on_a_place_that_another_got_in_front_of(change):
 
 def test_what_a_place_cannot_do_is_refused_when_the_session_is_made():
     """What is cleared stays in its slots."""
-    with pytest.raises(ValueError, match="keep_cleared must be True on a place"):
+    with pytest.raises(ValueError, match="keep_cleared must be True on a backend"):
         TranscriptSession("user-1", ConversationLibrary(SimulatedBackend()), keep_cleared=False)
 
 

@@ -38,4 +38,4 @@ def test_each_example_runs(monkeypatch, tmp_path, capsys):
         page = b"".join(render_conversation(conversation, to="markdown").pieces).decode()
     for speaker, text in (("user", "My name is Ada."), ("assistant", "Hello, Ada."), ("assistant", "You are Ada.")):
         assert f"## {speaker} " in page
-        assert f"```markdown\n{text}\n```" in page
+        assert f"\n{text}\n" in page  # in a fence, unless a parser of Markdown is installed

@@ -230,11 +230,14 @@ def test_a_run_that_does_not_finish(world, end):
         with capture_run_messages() as had:
             with pytest.raises((asyncio.CancelledError, pydantic_ai.AgentRunError, RuntimeError, TimeoutError)):
                 await how(there)
-        assert await there.stored() == had
+        stored = await there.stored()
+        assert stored[: len(had)] == had
+        # An older version may not tell its caller the result of a tool that ran beside the one that raised.
+        assert all(told([more]) for more in stored[len(had) :])
         for question in ("go on", "and on"):
             result = await there.agent.run(question)
             assert await there.stored() == result.all_messages()
-        assert told(had) == [each for each in told(result.all_messages()) if each[1] == "PAID"]
+        assert told(stored) == [each for each in told(result.all_messages()) if each[1] == "PAID"]
 
     asyncio.run(scenario())
 

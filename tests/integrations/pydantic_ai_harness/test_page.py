@@ -32,4 +32,4 @@ def test_the_example_runs(monkeypatch, tmp_path, capsys):
         page = b"".join(render_conversation(conversation, to="markdown").pieces).decode()
     for speaker, text in (("user", "Pay the bill."), ("assistant", "It is paid.")):
         assert f"## {speaker} " in page
-        assert f"```markdown\n{text}\n```" in page
+        assert f"\n{text}\n" in page  # in a fence, unless a parser of Markdown is installed

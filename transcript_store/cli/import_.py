@@ -81,7 +81,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="PATH|PROGRAM",
         nargs="*",
         type=path,
-        help="a file, a folder with all below it, or a program such as codex",
+        help="a file, a folder with all below it, or a program such as codex (several: codex,pi)",
     )
     parser.add_argument(
         "--into",
@@ -135,8 +135,9 @@ def run(arguments: Namespace) -> int:
         raise Misuse("--dry-run writes nothing, so there is nothing to --follow: give one of them")
     if arguments.forget and (redactor_of(arguments) is None or arguments.dry_run or arguments.follow):
         raise Misuse("--forget removes what --redact takes out: give it with --redact, without --dry-run and --follow")
-    programs = frozenset(program for named in arguments.paths if (program := _program(named)) is not None)
-    arguments.paths = [named for named in arguments.paths if _program(named) is None]
+    named_programs = {named: _programs(named) for named in arguments.paths}
+    programs = frozenset(program for its in named_programs.values() for program in its)
+    arguments.paths = [named for named in arguments.paths if not named_programs[named]]
     for named in arguments.paths:
         if (why_not := why_not_imported(os.path.abspath(os.path.expanduser(named)))) is not None:
             raise Misuse(f"{named}: {why_not}")
@@ -235,8 +236,27 @@ def _are_files(paths: list[str]) -> bool:
     return bool(paths) and all(os.path.isfile(os.path.expanduser(path)) for path in paths)
 
 
+def _programs(named: str) -> list[str]:
+    """The programs that a word on the command line means, with commas between several; empty if it is a path.
+
+    Raises:
+        Misuse: some of the names are programs and others are not.
+    """
+    words = [word for word in map(str.strip, named.split(",")) if word]
+    if os.path.lexists(os.path.expanduser(named)) or is_backend_address(named):
+        return []
+    found = {word: _program(word) for word in words}
+    unknown = [word for word, program in found.items() if program is None]
+    if unknown and len(unknown) < len(found):
+        known = ", ".join(dict.fromkeys(place.program for place in session_folders()))
+        raise Misuse(
+            f"{', '.join(unknown)}: no program of that name; there are {known}. Give paths apart, with a space"
+        )
+    return [program for program in found.values() if program is not None]
+
+
 def _program(named: str) -> str | None:
-    """The program that a word on the command line means, by its name or the beginning of it; None if it is a path."""
+    """The program that one name means, or the beginning of one; None if it is a path."""
     if os.path.lexists(os.path.expanduser(named)) or is_backend_address(named) or len(named) < _LEAST_NAME:
         return None
     known = dict.fromkeys(place.program for place in session_folders())

@@ -24,14 +24,17 @@ class Writers(Protocol):
     def write_for(self, seconds: float) -> None:
         """Write sessions for so long."""
 
-    def rename_the_project(self) -> None:
-        """Give the project's folder another name; what comes goes into the new one."""
+    def rename_the_project(self, library: Path) -> None:
+        """Give the project's folder another name; what comes goes into the new one, and is one project with the old in the library."""
 
     def delete_some(self) -> None:
         """Delete some of the sessions, as the programs do with old ones."""
 
     def paused(self) -> AbstractContextManager[None]:
         """Nothing is written in the block."""
+
+    def stop(self) -> None:
+        """Write no more."""
 
     def differs_from(self, library: Path) -> object:
         """What a library lacks, or has too much, of all that was written; something false if it is right."""
@@ -62,7 +65,7 @@ def live_a_day(
             writers.write_for(choose.uniform(0.2, longest))
             process.send_signal(signal.SIGKILL)
         if kill == kills // 3:
-            writers.rename_the_project()
+            writers.rename_the_project(library)
         if fills and kill == kills // 2:
             fill_and_free(disk, library, writers.write_for)
         if kill == 2 * kills // 3:
@@ -71,7 +74,8 @@ def live_a_day(
                 with keeping(library):
                     wait_until_all_is_there(library, writers)
                 writers.delete_some()
-    with writers.paused(), keeping(library) as process:
+    writers.stop()
+    with keeping(library) as process:
         wait_until_all_is_there(library, writers)
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0

@@ -76,7 +76,7 @@ class Program:
             lines.insert(0, {"timestamp": at, "type": "session_meta", "payload": meta})
         return b"".join(json.dumps(each).encode() + b"\n" for each in lines)
 
-    def rename_the_project(self) -> None:
+    def rename_the_project(self, library: Path) -> None:
         """The folder of a project is moved: what comes goes into the new one."""
         old = self.home / ".claude/projects/-home-ada-shop"
         new = old.with_name("-home-ada-store")
@@ -92,6 +92,9 @@ class Program:
     def paused(self) -> AbstractContextManager[None]:
         """It writes in `write_for` alone."""
         return nullcontext()
+
+    def stop(self) -> None:
+        """Nothing goes on."""
 
     def differs_from(self, library: Path) -> object:
         """How many messages of which sessions a library has, and how many were written; nothing if these are the same."""

@@ -188,6 +188,11 @@ class RealWriters:
         for thread in self._threads:
             thread.join()
 
+    def stop(self) -> None:
+        self.__exit__()
+        if self.failures:
+            raise self.failures[0]
+
     def _write(self, program: str) -> None:
         choose = random.Random(program)
         try:
@@ -226,12 +231,14 @@ class RealWriters:
         """The threads write; here only time passes."""
         time.sleep(seconds)
 
-    def rename_the_project(self) -> None:
+    def rename_the_project(self, library: Path) -> None:
         with self.paused():
             old, new = self.lab.work, self.lab.work.with_name("the shop, renamed")
             old.rename(new)
             self.lab.work = new
-            transcript_store("session", "relink", str(old), str(new), "--in", ",".join(WRITERS), "--apply")
+            transcript_store(
+                "session", "relink", str(old), str(new), str(library), "--in", ",".join(WRITERS), "--apply"
+            )
 
     def delete_some(self) -> None:
         """Claude Code deletes all of its own, weeks later; of the others some files go."""
@@ -331,9 +338,8 @@ def test_a_day(at_home: Lab, tmp_path: Path) -> None:
     settings.write_text(json.dumps(json.loads(settings.read_text()) | kept))
     with small_disk(tmp_path / "disk", "32m") as (disk, is_disk), RealWriters(at_home, choose) as writers:
         library = live_a_day(writers, disk, choose, kills=KILLS, fills=is_disk, longest=8.0)
-        with writers.paused():
-            assert not writers.differs_from(library)
-            resume_what_was_put_back(at_home, writers, library)
+        assert not writers.differs_from(library)
+        resume_what_was_put_back(at_home, writers, library)
 
 
 def resume_what_was_put_back(lab: Lab, writers: RealWriters, library: Path) -> None:

@@ -11,6 +11,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -29,6 +30,7 @@ from transcript_store.sessions import (
     relink_program,
     repair_program,
     restore_session,
+    running_processes,
     undo_change,
 )
 
@@ -195,6 +197,13 @@ def test_a_session_of_another_program_becomes_rows_of_a_database(lab: Lab, progr
     lab.ask(program, "Begin its database.")
     with lab.held(program), pytest.raises(SessionChangeError, match=f"{program} runs|has a file open"):
         restore_session(library, report.id, to=program, apply=True)
+    [database] = files(lab, program)
+    deadline = time.monotonic() + 60
+    while running_processes(
+        program_named(program), str(database.parent), [str(database)]
+    ):  # what it started ends a little later
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
     done = restore_session(library, report.id, to=program, apply=True)
     assert (done.applied, done.command) == (True, f"{program} --session {done.session}")
     assert restore_session(library, report.id, to=program, apply=True).is_listed

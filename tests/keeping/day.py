@@ -62,6 +62,8 @@ def live_a_day(
     library = disk / "library"
     for kill in range(kills):
         with keeping(library) as process:
+            if choose.random() < 0.7:  # else it may be killed while it starts
+                until(process, "began")
             writers.write_for(choose.uniform(0.2, longest))
             process.send_signal(signal.SIGKILL)
         if kill == kills // 3:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.keeping.helpers import Kept, write
+from tests.keeping.helpers import Kept, line, write
 from transcript_store import ConversationLibrary
 from transcript_store.keeping import retention_outlook
 from transcript_store.sources import PROGRAMS, discover
@@ -130,6 +130,17 @@ def test_the_setting_of_one_project_deletes_the_sessions_of_all(home: Path, tmp_
     assert found.days == 7
     assert found.problem is not None
     assert str(local) in found.problem
+    assert not machine.exists()
+
+
+def test_a_project_that_only_its_sessions_name_counts(home: Path, tmp_path: Path, machine: Path) -> None:
+    """`claude -p` lists no project: the folder stands in each session."""
+    source = home / ".claude/projects/-x/s.jsonl"
+    source.parent.mkdir(parents=True)
+    source.write_bytes(line("s", 1, cwd=str(tmp_path / "quick one")))
+    wanted = settings(tmp_path / "quick one/.claude/settings.json", cleanupPeriodDays=2)
+    found = outlook(home, "claude-code")
+    assert (found.days, found.setting) == (2, str(wanted))
     assert not machine.exists()
 
 

@@ -236,9 +236,8 @@ class RealWriters:
             old, new = self.lab.work, self.lab.work.with_name("the shop, renamed")
             old.rename(new)
             self.lab.work = new
-            transcript_store(
-                "session", "relink", str(old), str(new), str(library), "--in", ",".join(WRITERS), "--apply"
-            )
+            into = [str(library)] if library.exists() else []
+            transcript_store("session", "relink", str(old), str(new), *into, "--in", ",".join(WRITERS), "--apply")
 
     def delete_some(self) -> None:
         """Claude Code deletes all of its own, weeks later; of the others some files go."""

@@ -16,7 +16,7 @@ import pytest
 from tests.crash.kernel import Note
 from tests.crash.model import ViolationError
 from tests.kit.scratch import scratch_directory
-from tests.sessions.homes import MAKERS, SESSION
+from tests.sessions.homes import MAKERS, SESSION, forget_sessions, opencode
 from tests.sessions.power_cuts import Change, cut_at_every_call
 from transcript_store import ConversationLibrary
 from transcript_store.importing import discover, import_conversations
@@ -40,7 +40,14 @@ Patch = pytest.MonkeyPatch
 @pytest.fixture
 def place(monkeypatch: Patch) -> Iterator[Path]:
     """A folder in memory: the home is ``home`` in it, and a project was moved from ``shop`` to ``our shop``."""
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "CODEX_SQLITE_HOME", "GEMINI_CLI_HOME", "PI_CODING_AGENT_DIR"):
+    for name in (
+        "CLAUDE_CONFIG_DIR",
+        "CODEX_HOME",
+        "CODEX_SQLITE_HOME",
+        "GEMINI_CLI_HOME",
+        "PI_CODING_AGENT_DIR",
+        "XDG_DATA_HOME",
+    ):
         monkeypatch.delenv(name, raising=False)
     with scratch_directory() as folder:
         (Path(folder) / "our shop").mkdir()
@@ -81,6 +88,28 @@ def restored(program: str, place: Path) -> Change:
         assert restore_session(library, str(own), apply=True).applied
 
     return Change(make_home, lambda home: home / FOLDERS[program], make, threads)
+
+
+def restored_rows(program: str, place: Path) -> Change:
+    """Sessions that a database lost."""
+    library = ConversationLibrary(place / "chats")
+
+    def make_home(home: Path) -> None:
+        path = opencode(home, str(place / "our shop"), program=program)
+        list(import_conversations(discover(home=home), library))
+        forget_sessions(path)
+
+    def make(_: Path) -> None:
+        [own] = [one.id for one in library.list() if "part_of" not in (one.labels or {})]
+        assert restore_session(library, str(own), apply=True).applied
+
+    def rows(home: Path) -> object:
+        with closing(sqlite3.connect(home / f".local/share/{program}/{program}.db")) as database:
+            return [
+                database.execute(f"SELECT count(*) FROM {table}").fetchone() for table in ("session", "message", "part")
+            ]
+
+    return Change(make_home, lambda home: home / f".local/share/{program}", make, rows)
 
 
 def relinked(program: str, place: Path) -> Change:
@@ -136,6 +165,16 @@ def test_a_power_cut_leaves_all_or_nothing(change: Make, program: str, place: Pa
     record_property("states after a power cut, other programs' files", tally.states)
     assert tally.calls > 15
     assert tally.states >= 4
+
+
+@pytest.mark.sampled(every=2)
+@pytest.mark.parametrize("program", ["opencode", "kilo"])
+def test_a_power_cut_leaves_all_rows_or_none(program: str, place: Path, record_property: Note) -> None:
+    """The same for a program with a database of all sessions."""
+    tally = cut_at_every_call(restored_rows(program, place), place / "home")
+    record_property("system calls of a change of another program's files, power cut before each", tally.calls)
+    record_property("states after a power cut, other programs' files", tally.states)
+    assert tally.calls > 15
 
 
 # ---- seeded bugs ------------------------------------------------------------------------------------------------------
@@ -227,5 +266,7 @@ def test_a_seeded_bug_is_found(
             make(home)
 
     made.make = make_with_bug
-    with pytest.raises((ViolationError, _journal.SessionChangeError), match="power cut|not a journal that can be read"):
+    with pytest.raises(
+        (ViolationError, _journal.SessionChangeError), match=r"power cut|not a journal that can be read"
+    ):
         cut_at_every_call(made, place / "home")

@@ -14,6 +14,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,6 +28,8 @@ _ROOT = "/"
 """Where the files of the machine begin."""
 _DAY_SECONDS = 86_400
 _WITHIN_DAYS = 7
+_CWD = re.compile(rb'"cwd"\s*:\s*("(?:[^"\\]|\\.)*")')
+_HEAD_BYTES = 1 << 17
 _LENGTH = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 _UNITS = {"": 1.0, "d": 1.0, "day": 1.0, "days": 1.0, "h": 1 / 24, "m": 1 / 1440, "w": 7.0, "week": 7.0, "weeks": 7.0}
 _NOT_JSON = re.compile(r'("(?:[^"\\]|\\.)*")|/\*.*?\*/|//[^\n]*|,(?=\s*[}\]])', re.DOTALL)
@@ -123,7 +126,7 @@ def _outlook(
     home: str | None,
     environ: Mapping[str, str] | None,
 ) -> RetentionOutlook:
-    days, setting, is_set, problem = _setting_of(program, retention, home, environ)
+    days, setting, is_set, problem = _setting_of(program, retention, sources, home, environ)
     soon: list[FoundSource] = []
     if days is not None:
         before = at - (days - within_days) * _DAY_SECONDS
@@ -174,7 +177,11 @@ class _Layer(NamedTuple):
 
 
 def _setting_of(
-    program: KnownProgram, retention: Retention, home: str | None, environ: Mapping[str, str] | None
+    program: KnownProgram,
+    retention: Retention,
+    sources: Iterable[FoundSource],
+    home: str | None,
+    environ: Mapping[str, str] | None,
 ) -> _Setting:
     """The setting by which most is deleted: in no project, or in one of them."""
     environ = os.environ if environ is None else environ
@@ -182,7 +189,7 @@ def _setting_of(
     user = _layer(os.path.join(folder, retention.file))
     machine = [_layer(path) for path in _managed_files(retention, folder, environ)]
     found = [_decided([user, *machine], retention)]
-    for project in _projects(program, retention, home, environ):
+    for project in _projects(program, retention, sources, home, environ):
         layers = [_layer(os.path.join(project, name)) for name in reversed(retention.in_project)]
         if any(layer.settings or layer.problem for layer in layers):
             found.append(_decided([user, *layers, *machine], retention))
@@ -198,16 +205,35 @@ def _managed_files(retention: Retention, folder: str, environ: Mapping[str, str]
     return [path for each in paths for path in sorted(glob.glob(each))]
 
 
-def _projects(program: KnownProgram, retention: Retention, home: str | None, environ: Mapping[str, str]) -> list[str]:
-    """The folders of the projects in which the program was started."""
-    if not retention.projects:
+def _projects(
+    program: KnownProgram,
+    retention: Retention,
+    sources: Iterable[FoundSource],
+    home: str | None,
+    environ: Mapping[str, str],
+) -> list[str]:
+    """The folders of the projects in which the program was started: those that it lists, and those that its sessions name."""
+    if not retention.in_project:
         return []
     place = program.session_folders[0]
     above = home or environ.get("HOME") or os.path.expanduser("~")
     if environ.get(place.variable or ""):
         above = folder_of(place, home, environ)
-    projects = _layer(os.path.join(above, retention.projects)).settings.get("projects")
-    return [path for path in projects if os.path.isabs(path)] if isinstance(projects, dict) else []
+    listed = _layer(os.path.join(above, retention.projects)).settings.get("projects")
+    found = dict.fromkeys(listed if isinstance(listed, dict) else ())
+    newest = {os.path.dirname(one.path): one.path for one in sorted(sources, key=lambda one: one.mtime_ns)}
+    found |= dict.fromkeys(folder for path in newest.values() if (folder := _cwd_in(path)) is not None)
+    return [path for path in found if os.path.isabs(path)]
+
+
+def _cwd_in(path: str) -> str | None:
+    """The first ``cwd`` in the beginning of a session; None if none is there."""
+    with suppress(OSError, ValueError), open(path, "rb") as file:
+        if (named := _CWD.search(file.read(_HEAD_BYTES))) is not None and isinstance(
+            cwd := orjson.loads(named[1]), str
+        ):
+            return cwd
+    return None
 
 
 def _layer(path: str) -> _Layer:

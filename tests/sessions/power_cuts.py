@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.crash.model import ViolationError
-from tests.crash.replay import Replay, disk_holding
+from tests.crash.replay import PathReplay, disk_holding
 from tests.crash.strace import SystemCall, trace
 from transcript_store.sessions import finished_changes, undo_interrupted
 from transcript_store.testing import SimulatedFileSystem
@@ -41,60 +41,6 @@ _CHANGING = (
 def is_of_a_database(path: str) -> bool:
     """True of a database, its logs and its copies."""
     return any(end in os.path.basename(path) for end in _DATABASE)
-
-
-class PathReplay(Replay):
-    """Repeats calls that name their files by whole paths, as Python's ``os`` makes them."""
-
-    def _repeat(self, call: SystemCall) -> None:
-        names = [text.decode(errors="surrogateescape") for text in call.strings] if call.name != "write" else []
-        if any(is_of_a_database(name) for name in (*names, *(path for _, path in call.handles))):
-            return
-        paths = [inside for name in names if (inside := self._inside(name)) is not None]
-        match call.name:
-            case "openat" if paths:
-                self._open_path(call, paths[0])
-            case "mkdir" if paths:
-                self.disk.make_directory(*self._place(paths[0]))
-            case "rmdir" if paths:
-                self.disk.remove_directory(*self._place(paths[0]))
-            case "unlink" if paths:
-                self.disk.unlink(*self._place(paths[0]))
-            case "link" | "linkat" if len(paths) == 2:
-                self.disk.link(*self._place(paths[0]), *self._place(paths[1]))
-            case "rename" if len(paths) == 2:
-                self._rename(*paths)
-            case "write" | "fsync" | "fdatasync" | "close" | "fcntl":
-                super()._repeat(call)
-            case "chown" | "fchown" | "utimensat" | "chmod" | "openat":
-                pass  # they change no bytes and no names
-            case _:
-                super()._repeat(call)
-
-    def _place(self, path: str) -> tuple[int, str]:
-        folder, name = os.path.split(path)
-        return self.disk.open_directory(folder), name
-
-    def _open_path(self, call: SystemCall, path: str) -> None:
-        assert call.result is not None
-        if "O_CREAT" in call.arguments:
-            if "O_EXCL" not in call.arguments:
-                raise ViolationError(f"a file is created that may exist: {call}")
-            self._handles[call.result] = self.disk.create(*self._place(path))
-        else:
-            if "O_RDONLY" not in call.arguments:
-                raise ViolationError(f"a file is opened to be written in place: {call}")
-            self._handles[call.result] = self._open(path)
-
-    def _rename(self, old: str, new: str) -> None:
-        (folder, name), (other, new_name) = self._place(old), self._place(new)
-        if os.path.dirname(old) == os.path.dirname(new):
-            self.disk.rename(folder, name, new_name)
-            return
-        # One step of the journal on every file system that has one: both names, or neither.
-        disk = self.disk
-        inode = disk._inode(folder).names[name]
-        disk._disk.name((disk._inode(folder).number, name, None), (disk._inode(other).number, new_name, inode))
 
 
 def tree_of(root: Path, *, with_own: bool = False) -> Tree:
@@ -157,7 +103,7 @@ def cut_at_every_call(change: Change, root: Path, *, limit: int = 40) -> Tally:
         raise ViolationError("the change changed nothing, so nothing is tested")
     calls = [call for call in traced.calls if call.touches(root) and call.name in (*_CHANGING, "pwrite64", "ftruncate")]
     writes = [number for number, call in enumerate(calls) if _writes_a_database(call)]
-    replay = PathReplay(disk_holding(before), root, traced.handles)
+    replay = PathReplay(disk_holding(before), root, traced.handles, skips=is_of_a_database)
     tally, seen = Tally(calls=len(calls)), set()
 
     def judge(number: int, image: SimulatedFileSystem, rows: dict[Path, bytes]) -> None:

@@ -157,7 +157,7 @@ def restore_session(
     return replace(result, applied=True, change=change_id, files=tuple(kept))
 
 
-class _Planned(NamedTuple):
+class _PlannedRestore(NamedTuple):
     files: list[RestoredFile]
     """The first is the one that is resumed."""
     steps: list[Step]
@@ -173,7 +173,7 @@ def _planned_files(
     program: Program,
     folder: str,
     environ: Mapping[str, str] | None,  # noqa: ARG001 (the other plan needs it)
-) -> _Planned:
+) -> _PlannedRestore:
     """For a program with a file a session; ``note`` is that of the import if the session is the program's own, None for a new one."""
     cwd, notes = conversation.get_metadata().labels.get("cwd"), []
     extra: list[FileChange] = []
@@ -195,7 +195,7 @@ def _planned_files(
         for change in (*codex_projections(folder, rewritten), *codex_steps(folder, rollouts)):
             steps.append(change)
             files.append(RestoredFile(change.path, "rows", many(len(change.rows), "row")))
-    return _Planned(files, steps, session, cwd, notes)
+    return _PlannedRestore(files, steps, session, cwd, notes)
 
 
 def _planned_rows(
@@ -205,7 +205,7 @@ def _planned_rows(
     program: Program,
     folder: str,
     environ: Mapping[str, str] | None,
-) -> _Planned:
+) -> _PlannedRestore:
     """The same for a program with a database of all sessions."""
     cwd, notes = conversation.get_metadata().labels.get("cwd"), []
     if note is not None:
@@ -221,8 +221,8 @@ def _planned_rows(
     change = row_steps(database, rows)
     if change is None:
         files = [RestoredFile(database, "keep", "the program has this session")]
-        return _Planned(files, [], rows[0].id, cwd, notes)
-    return _Planned([RestoredFile(database, "rows", said_of_rows(change))], [change], rows[0].id, cwd, notes)
+        return _PlannedRestore(files, [], rows[0].id, cwd, notes)
+    return _PlannedRestore([RestoredFile(database, "rows", said_of_rows(change))], [change], rows[0].id, cwd, notes)
 
 
 def _own_rows(conversation: ConversationStore, note: Mapping[str, Any]) -> StoredRows:

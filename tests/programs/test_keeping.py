@@ -244,9 +244,8 @@ class RealWriters:
         with self.paused():
             settings = self.lab.home / ".claude/settings.json"
             settings.write_text(json.dumps({"cleanupPeriodDays": 1}))
-            gone = self.paths()
             keeps = {name for program in ("codex", "gemini-cli") for name in [*self.of(program)][::2]}
-            gone = {name: (path, path.read_bytes()) for name, path in gone.items() if name not in keeps}
+            gone = {name: (path, path.read_bytes()) for name, path in self.paths().items() if name not in keeps}
             let_claude_delete(self.lab, 7)
             for path, _ in gone.values():
                 path.unlink(missing_ok=True)

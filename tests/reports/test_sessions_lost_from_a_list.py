@@ -25,6 +25,7 @@ from tests.sessions.homes import MAKERS, OPENCODE_SESSION, SESSION, claude_code,
 from tests.sessions.kills import ends_before
 from transcript_store import ConversationLibrary
 from transcript_store.importing import discover, import_conversations
+from transcript_store.redaction import SecretRedactor
 from transcript_store.sessions import restore_session, undo_interrupted
 
 
@@ -368,6 +369,22 @@ def test_a_session_of_another_program_becomes_rows_once(home: Path, lost: Path) 
     assert [row[0] for row in rows["session"]] == [done["session"]]
     assert [row[2]["text"] for row in rows["part"]] == [f"What is in {home.parent / 'shop'}?", "A note."]
     assert "already: nothing to restore" in changed_by("restore", own, "--to", "opencode", "--apply")
+
+
+@pytest.mark.parametrize("program", ["opencode", "claude-code"])
+def test_what_was_redacted_comes_back_as_a_new_session(home: Path, program: str) -> None:
+    """Its bytes are not known here: the error says what makes a session of it, and that does, for its own program too."""
+    shop = str(home.parent / "shop")
+    path = opencode(home, shop) if program == "opencode" else claude_code(home, shop)
+    library = ConversationLibrary(home.parent / "chats")
+    redact = SecretRedactor(patterns=["A note"])
+    reports = list(import_conversations(discover(home=home), library, redact=redact))
+    forget_sessions(path) if program == "opencode" else path.unlink()
+    own = next(str(report.id) for report in reports if report.session in (OPENCODE_SESSION, SESSION))
+    assert "--to PROGRAM` makes a new session" in changed_by("restore", own, "--apply", code=1)
+    done = json.loads(changed_by("restore", own, "--to", program, "--apply", "--json").splitlines()[-1])
+    assert done["applied"]
+    assert done["session"] not in (OPENCODE_SESSION, SESSION)
 
 
 def imported_session(home: Path) -> str:

@@ -6,8 +6,9 @@ that is left out must be noticed, or this proves nothing.
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from transcript_store.sessions import (
     restore_session,
     undo_change,
 )
+from transcript_store.sessions._rows import RowChange, change_rows
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("strace")]
 
@@ -217,8 +219,8 @@ def written_in_place(patch: Patch) -> None:
     def in_place(step: _journal.Step, change_id: str) -> None:
         if isinstance(step, _journal.FileChange) and step.data is not None and step.seen is not None:
             new = _journal._new_name(step.path, change_id)
-            _journal.os.unlink(step.path)
-            _journal.os.rename(new, step.path)
+            os.unlink(step.path)
+            os.rename(new, step.path)
         else:
             make(step, change_id)
 
@@ -227,19 +229,19 @@ def written_in_place(patch: Patch) -> None:
 
 def finished_before_the_database(patch: Patch) -> None:
     """The journal gets the name of a finished change, and the rows follow."""
-    change_rows, rename = _journal.change_rows, _journal.os.rename
-    waits: list[tuple[str, object]] = []
+    rename = os.rename
+    waits: list[tuple[str, Sequence[RowChange]]] = []
 
-    def later(path: str, rows: object) -> None:
+    def later(path: str, rows: Sequence[RowChange]) -> None:
         waits.append((path, rows))
 
     def rename_first(old: str, new: str) -> None:
         rename(old, new)
         while waits and ".transcript-store-session-" in new:
-            change_rows(*waits.pop())  # type: ignore[arg-type]
+            change_rows(*waits.pop())
 
     patch.setattr(_journal, "change_rows", later)
-    patch.setattr(_journal.os, "rename", rename_first)
+    patch.setattr("os.rename", rename_first)
 
 
 @pytest.mark.parametrize(

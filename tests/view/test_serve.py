@@ -534,9 +534,7 @@ def test_a_row_has_the_tokens_the_cost_and_the_last_prompt(tmp_path):
         deadline = time.monotonic() + 60
         while re.search(r'class="count"[^>]*data-unfinished', html := server.get().body.decode()):
             assert time.monotonic() < deadline
-    rows = {
-        name: re.search(rf'<a href="c/{name}/".*?</a>', html, re.DOTALL)[0] for name in ("priced", "unpriced", "alone")
-    }
+    rows = dict(re.findall(r'<a href="c/(\w+)/"(.*?)</a>', html, re.DOTALL))
     assert "2,000,040 tokens · $" in rows["priced"]
     assert "2,000,040 tokens" in rows["unpriced"]
     assert "$" not in rows["unpriced"]

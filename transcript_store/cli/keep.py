@@ -87,7 +87,7 @@ def configure(parser: ArgumentParser) -> None:
         help="a directory, or a backend's address (default: that of `chat`)",
     )
     parser.add_argument(
-        "--only", metavar="PROGRAM", action="append", help="only the sessions of this program (may be repeated)"
+        "--only", metavar="PROGRAMS", action="append", help="only the sessions of these programs, separated by commas"
     )
     parser.add_argument("--ship", metavar="ADDRESS", type=path, help="send a copy to this backend, and keep up with it")
     parser.add_argument(
@@ -107,6 +107,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Do what is asked for."""
+    if arguments.only is not None:
+        arguments.only = [word for given in arguments.only for word in map(str.strip, given.split(",")) if word]
     unknown = set(arguments.only or ()) - {one.program for one in PROGRAMS}
     if unknown:
         known = ", ".join(one.program for one in PROGRAMS if one.session_folders)

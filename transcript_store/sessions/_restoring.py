@@ -138,7 +138,12 @@ def restore_session(
             )
         program, folder = program_named(target), folder_of(place, environ=environ)
         plan = _planned_rows if target in ROW_PROGRAMS else _planned_files
-        planned = plan(library, conversation, note if target == own else None, program, folder, environ)
+        try:
+            planned = plan(library, conversation, note if target == own else None, program, folder, environ)
+        except ExportError:
+            if to is None or note is None or target != own:
+                raise
+            planned = plan(library, conversation, None, program, folder, environ)  # a new session, as the error says
     files, steps, session, cwd, notes = planned
     if cwd and not os.path.isdir(cwd):
         notes.append(f"{cwd} is not there: if it was moved, `session relink {cwd} NEW --in {target}` after this")
@@ -238,10 +243,14 @@ def _own_rows(conversation: ConversationStore, note: Mapping[str, Any]) -> Store
             return rows_of_document(_bytes_of(conversation), cwd)
         return rows_of_lines(imported_lines(conversation), note, labels, cwd)
     except ValueError as error:
-        if isinstance(error, ExportError):
-            raise
-        reason = f"{error}. `session restore ID --to PROGRAM` makes a new session of its messages"
-        raise ExportError(path=conversation.directory, reason=reason) from error
+        raise _without_original(conversation, str(error)) from error
+    except ExportError as error:
+        raise _without_original(conversation, error.reason) from error
+
+
+def _without_original(conversation: ConversationStore, reason: str) -> ExportError:
+    hint = "`session restore ID --to PROGRAM` makes a new session of its messages"
+    return ExportError(path=conversation.directory, reason=reason if hint in reason else f"{reason}. {hint}")
 
 
 def _notes_on_more(conversation: ConversationStore) -> list[str]:
@@ -292,8 +301,7 @@ def _bytes_of(conversation: ConversationStore) -> bytes:
     try:
         export(conversation, to="original", output=Pieces())
     except ExportError as error:
-        reason = f"{error.reason}. `session restore ID --to PROGRAM` makes a new session of its messages"
-        raise ExportError(path=error.path, reason=reason) from error
+        raise _without_original(conversation, error.reason) from error
     return b"".join(pieces)
 
 
@@ -315,7 +323,7 @@ def _path_below(note: Mapping[str, Any], program: Program, data: bytes, cwd: str
     """Where the file was in the program's folder, by the end of its path; or where the program would have put it.
 
     Raises:
-        SessionChangeError: neither is known.
+        ExportError: neither is known.
     """
     name = str((note.get("file") or {}).get("name") or "").removesuffix(".zst")
     parts = [part for part in name.split("/") if part]
@@ -329,7 +337,7 @@ def _path_below(note: Mapping[str, Any], program: Program, data: bytes, cwd: str
     if not _UNSAFE_NAME.search(session) and (made := _made_path(program.name, session, data, cwd)):
         return made
     reason = f"it is not known where {program.name} kept this file, which was imported as {name or 'a stream'}"
-    raise SessionChangeError(path=name, reason=f"{reason}: --to {program.name} makes a new session of it")
+    raise ExportError(path=name, reason=f"{reason}: --to {program.name} makes a new session of it")
 
 
 def _fits(name: str, pattern: str) -> bool:

@@ -87,10 +87,11 @@ class RowFactsCache:
     def _read(self, summary: ConversationSummary) -> RowFacts:
         from transcript_store.usage import conversation_usage
 
+        if summary.damage is not None or not self._home.is_near:
+            return NO_FACTS
         source, keys = self._home.source(os.path.basename(summary.directory))
-        if summary.damage is not None or isinstance(source, ConversationStore):
-            return NO_FACTS  # of a backend each conversation would be fetched
-        with suppress(TranscriptStoreError), ConversationStore(source, read_only=True, **keys) as conversation:
+        store = source if isinstance(source, ConversationStore) else ConversationStore(source, read_only=True, **keys)
+        with suppress(TranscriptStoreError), store as conversation:
             conversation.load()
             usage = conversation_usage(conversation)
             return RowFacts(usage.total_tokens, usage.cost_usd, _last_prompt(conversation))

@@ -162,6 +162,7 @@ INSIDE = {
     "backends/test_seeded_bugs.py": "rules are left out, to see whether the loss is noticed",
     "kit/scratch.py": "what an interrupted call left open has no public list",
     "test_group_commit.py": "who waits in a group is nowhere else to be seen",
+    "sessions/test_power_cuts.py": "the journal is broken, to see whether the power cuts notice",
     "sealed/test_seeded_bugs.py": "sealing that is broken on purpose is broken inside",
     "test_mutations.py": "what is broken is the check of a hash, to see whether the mutations notice",
 }

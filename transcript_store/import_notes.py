@@ -193,8 +193,8 @@ def _generation(records: Iterable[Record]) -> _Generation:
 # file without its ids.
 
 _NAMESPACE = uuid.UUID("0d1f5b0c-6f0f-5b7e-8f55-3c1a86b0a3e4")
-_ID = re.compile(rb"[0-9a-f-]{16,}")
-"""Ids are written with and without dashes, whole and cut: each is such a run."""
+_ID = re.compile(rb"(?:ses|msg|prt)_[0-9a-f]{12}[0-9A-Za-z]{14}(?![0-9A-Za-z-])|[0-9a-f-]{16,}")
+"""Ids are written with and without dashes, whole and cut: each is such a run. OpenCode's have letters in their second half."""
 MOST = 64
 """The same conversation can be exported so often."""
 

@@ -149,6 +149,65 @@ class Replay:
         self._handles[call.result] = handle
 
 
+class PathReplay(Replay):
+    """Repeats calls that name their files by whole paths, as Python's ``os`` makes them; without the files that it ``skips``."""
+
+    def __init__(
+        self, disk: SimulatedFileSystem, root: Path, handles: dict[int, str], *, skips: Callable[[str], bool]
+    ) -> None:
+        self._skips = skips
+        super().__init__(disk, root, {number: path for number, path in handles.items() if not skips(path)})
+
+    def _repeat(self, call: SystemCall) -> None:
+        names = [text.decode(errors="surrogateescape") for text in call.strings] if call.name != "write" else []
+        if any(self._skips(name) for name in (*names, *(path for _, path in call.handles))):
+            return
+        paths = [inside for name in names if (inside := self._inside(name)) is not None]
+        match call.name:
+            case "openat" if paths:
+                self._open_path(call, paths[0])
+            case "mkdir" if paths:
+                self.disk.make_directory(*self._place(paths[0]))
+            case "rmdir" if paths:
+                self.disk.remove_directory(*self._place(paths[0]))
+            case "unlink" if paths:
+                self.disk.unlink(*self._place(paths[0]))
+            case "link" | "linkat" if len(paths) == 2:
+                self.disk.link(*self._place(paths[0]), *self._place(paths[1]))
+            case "rename" if len(paths) == 2:
+                self._rename(*paths)
+            case "write" | "fsync" | "fdatasync" | "close" | "fcntl":
+                super()._repeat(call)
+            case "chown" | "fchown" | "utimensat" | "chmod" | "openat":
+                pass  # they change no bytes and no names
+            case _:
+                super()._repeat(call)
+
+    def _place(self, path: str) -> tuple[int, str]:
+        folder, name = os.path.split(path)
+        return self.disk.open_directory(folder), name
+
+    def _open_path(self, call: SystemCall, path: str) -> None:
+        assert call.result is not None
+        if "O_CREAT" in call.arguments:
+            if "O_EXCL" not in call.arguments:
+                raise ViolationError(f"a file is created that may exist: {call}")
+            self._handles[call.result] = self.disk.create(*self._place(path))
+        else:
+            if "O_RDONLY" not in call.arguments:
+                raise ViolationError(f"a file is opened to be written in place: {call}")
+            self._handles[call.result] = self._open(path)
+
+    def _rename(self, old: str, new: str) -> None:
+        (folder, name), (other, new_name) = self._place(old), self._place(new)
+        if os.path.dirname(old) == os.path.dirname(new):
+            self.disk.rename(folder, name, new_name)
+            return
+        # One step of the journal on every file system that has one: both names, or neither.
+        source, target = self.disk._inode(folder), self.disk._inode(other)  # the file system has no call for it
+        self.disk._disk.name((source.number, name, None), (target.number, new_name, source.names[name]))  # the same
+
+
 def disk_holding(tree: dict[str, bytes | None]) -> SimulatedFileSystem:
     """A simulated disk with these contents, all of them on the medium. Pages are small, so that lines can be torn."""
     disk = SimulatedFileSystem(page_bytes=256, sector_bytes=64)

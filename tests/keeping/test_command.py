@@ -36,7 +36,12 @@ def test_once_and_the_status(home: Path, tmp_path: Path, cli: Cli) -> None:
     assert before["retention"][0]["sentence"] == (
         "Claude Code deletes 1 session within 7 days; 1 of them is not in the library"
     )
-    assert json.loads(cli("keep", "--dry-run", "--into", str(library), "--json").out)["action"] == "created"
+    assert (
+        json.loads(cli("keep", "--dry-run", "--only", "codex,claude-code", "--into", str(library), "--json").out)[
+            "action"
+        ]
+        == "created"
+    )
     assert not os.path.exists(library)
     assert cli("keep", "--once", "--into", str(library)).code == 0
     assert texts(library) == expected(a=2)
@@ -235,6 +240,7 @@ def test_a_machine_without_systemd(home: Path, tmp_path: Path, cli: Cli, monkeyp
     ("options", "said"),
     [
         (("--only", "nothing"), "there is no such program"),
+        (("--only", "codex,nothing"), "--only nothing: there is no such program"),
         (("--ship", "folder"), "--ship takes a backend's address"),
         (("status", "extra"), "unrecognized arguments"),
         (("start",), "invalid choice"),

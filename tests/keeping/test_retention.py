@@ -5,13 +5,14 @@ Public reports: anthropics/claude-code#90866, #85743, #62476, #62959, google-gem
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.keeping.helpers import Kept, write
+from tests.keeping.helpers import Kept, line, write
 from transcript_store import ConversationLibrary
 from transcript_store.keeping import retention_outlook
 from transcript_store.sources import PROGRAMS, discover
@@ -50,7 +51,6 @@ def outlook(home: Path, program: str, library: ConversationLibrary | None = None
         ("claude-code", ".claude/settings.json", "{}", 30),
         ("claude-code", ".claude/settings.json", '{"cleanupPeriodDays": 90}', 90),
         ("claude-code", ".claude/settings.json", '{"cleanupPeriodDays": 36500}', 36500),
-        ("claude-code", ".claude/settings.json", '{"cleanupPeriodDays": 0}', 0),
         ("claude-code", ".claude/settings.json", '\ufeff{"cleanupPeriodDays": 2}', 2),
         ("gemini-cli", ".gemini/settings.json", '{"general": {"sessionRetention": {"maxAge": "60d"}}}', 60),
         ("gemini-cli", ".gemini/settings.json", '{"general": {"sessionRetention": {"maxAge": "12h"}}}', 0.5),
@@ -74,7 +74,16 @@ def test_the_setting_counts(home: Path, program: str, file: str, text: str | Non
 
 @pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
-    "text", ["{", "[]", '"x"', '{"cleanupPeriodDays": "soon"}', '{"cleanupPeriodDays": -1}', "\udcff"]
+    "text",
+    [
+        "{",
+        "[]",
+        '"x"',
+        '{"cleanupPeriodDays": "soon"}',
+        '{"cleanupPeriodDays": -1}',
+        '{"cleanupPeriodDays": 0}',
+        "\udcff",
+    ],
 )
 def test_a_setting_that_cannot_be_understood(home: Path, text: str) -> None:
     """The default counts, which is the worse case, and the file is named."""
@@ -86,6 +95,85 @@ def test_a_setting_that_cannot_be_understood(home: Path, text: str) -> None:
     if text not in ("[]", '"x"'):
         assert found.problem is not None
         assert str(settings) in found.problem
+
+
+def settings(path: Path, **members: object) -> Path:
+    """A file of settings."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(members))
+    return path
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the settings of a machine are, instead of ``/``."""
+    monkeypatch.setattr("transcript_store.keeping._retention._ROOT", str(tmp_path / "root"))
+    return tmp_path / "root"
+
+
+def test_the_setting_of_one_project_deletes_the_sessions_of_all(home: Path, tmp_path: Path, machine: Path) -> None:
+    """anthropics/claude-code#90148: the shortest time of all projects counts; within one its local file is above the shared one."""
+    sessions(home, "claude-code", 10)
+    settings(home / ".claude/settings.json", cleanupPeriodDays=36500)
+    shop, scratch = tmp_path / "shop", tmp_path / "scratch"
+    settings(home / ".claude.json", projects={str(each): {} for each in (shop, scratch, tmp_path / "gone", "relative")})
+    assert outlook(home, "claude-code").days == 36500
+    settings(shop / ".claude/settings.json", cleanupPeriodDays=90)
+    settings(scratch / ".claude/settings.json", cleanupPeriodDays=7)
+    found = outlook(home, "claude-code")
+    assert (found.days, found.soon, found.setting) == (7, 1, str(scratch / ".claude/settings.json"))
+    local = settings(scratch / ".claude/settings.local.json", cleanupPeriodDays=3650)
+    found = outlook(home, "claude-code")
+    assert (found.days, found.setting) == (90, str(shop / ".claude/settings.json"))
+    local.write_text("{")
+    found = outlook(home, "claude-code")
+    assert found.days == 7
+    assert found.problem is not None
+    assert str(local) in found.problem
+    assert not machine.exists()
+
+
+def test_a_project_that_only_its_sessions_name_counts(home: Path, tmp_path: Path, machine: Path) -> None:
+    """`claude -p` lists no project: the folder stands in each session."""
+    source = home / ".claude/projects/-x/s.jsonl"
+    source.parent.mkdir(parents=True)
+    source.write_bytes(line("s", 1, cwd=str(tmp_path / "quick one")))
+    wanted = settings(tmp_path / "quick one/.claude/settings.json", cleanupPeriodDays=2)
+    found = outlook(home, "claude-code")
+    assert (found.days, found.setting) == (2, str(wanted))
+    assert not machine.exists()
+
+
+def test_the_settings_of_a_machine_are_above_all(home: Path, tmp_path: Path, machine: Path) -> None:
+    """The managed file, then its drop-ins by name, then what the organization's server sent; a project cannot undo it."""
+    sessions(home, "claude-code", 10)
+    settings(home / ".claude/settings.json", cleanupPeriodDays=5)
+    settings(home / ".claude.json", projects={str(tmp_path / "shop"): {}})
+    settings(tmp_path / "shop/.claude/settings.local.json", cleanupPeriodDays=1)
+    managed = settings(machine / "etc/claude-code/managed-settings.json", cleanupPeriodDays=365)
+    found = outlook(home, "claude-code")
+    assert (found.days, found.soon, found.setting) == (365, 0, str(managed))
+    second = settings(machine / "etc/claude-code/managed-settings.d/20-keep.json", cleanupPeriodDays=14)
+    settings(machine / "etc/claude-code/managed-settings.d/10-model.json", model="opus")
+    found = outlook(home, "claude-code")
+    assert (found.days, found.soon, found.setting) == (14, 1, str(second))
+    settings(home / ".claude/remote-settings.json", cleanupPeriodDays=1000)
+    assert outlook(home, "claude-code").days == 1000
+
+
+def test_members_of_one_setting_may_stand_in_several_files(
+    home: Path, tmp_path: Path, machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gemini CLI joins its files member by member; a variable names the one of the machine."""
+    sessions(home, "gemini-cli", 1)
+    settings(home / ".gemini/settings.json", general={"sessionRetention": {"enabled": False}})
+    system = settings(machine / "etc/gemini-cli/settings.json", general={"sessionRetention": {"maxAge": "5d"}})
+    assert outlook(home, "gemini-cli").days is None
+    settings(system, general={"sessionRetention": {"maxAge": "5d", "enabled": True}})
+    assert (outlook(home, "gemini-cli").days, outlook(home, "gemini-cli").setting) == (5, str(system))
+    other = settings(tmp_path / "system.json", general={"sessionRetention": {"enabled": True, "maxAge": "9d"}})
+    monkeypatch.setenv("GEMINI_CLI_SYSTEM_SETTINGS_PATH", str(other))
+    assert outlook(home, "gemini-cli").days == 9
 
 
 def test_which_are_due_and_which_are_missing(home: Path, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from tests.programs.lab import ANSWER, NOTE, Lab
@@ -31,6 +33,18 @@ def sessions(lab: Lab, program: str) -> list[str]:
     return [
         found.path for found in discover(home=lab.home, environ={"HOME": str(lab.home)}) if found.program == program
     ]
+
+
+def files(lab: Lab, program: str) -> list[Path]:
+    """The same as paths."""
+    return [Path(path) for path in sessions(lab, program)]
+
+
+def session_of(program: str, path: Path) -> str:
+    """How a session is named on the program's command line."""
+    if program == "gemini-cli":
+        return str(json.loads(path.read_bytes().partition(b"\n")[0])["sessionId"])
+    return {"claude-code": path.stem, "codex": path.stem[-36:], "pi": str(path)}[program]
 
 
 def imported(lab: Lab, program: str, library: ConversationLibrary) -> list[ImportReport]:

@@ -104,7 +104,7 @@ class Lab:
         before = len(self.requests)
         self.may_answer.clear()
         process = subprocess.Popen(
-            [str(command(program)), *_arguments(program, "Wait for me.", None)],
+            [str(command(program)), *arguments_of(program, "Wait for me.", None)],
             cwd=self.work,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -127,7 +127,7 @@ class Lab:
     def ask(self, program: str, question: str, session: str | None = None) -> list[dict[str, Any]]:
         """Ask one question, in a new session or in one that is there; the messages of the last request that it led to."""
         before = len(self.requests)
-        printed = self.run(program, *_arguments(program, question, session))
+        printed = self.run(program, *arguments_of(program, question, session))
         assert ANSWER in printed, printed
         path, body = self.requests[-1]
         assert len(self.requests) > before, path
@@ -139,7 +139,8 @@ def command(program: str) -> Path:
     return Path(os.environ["TRANSCRIPT_STORE_PROGRAMS"]) / "node_modules/.bin" / PROGRAMS[program][1]
 
 
-def _arguments(program: str, question: str, session: str | None) -> list[str]:
+def arguments_of(program: str, question: str, session: str | None) -> list[str]:
+    """A command line that asks one question, in a new session or in one that is there."""
     resumed = [] if session is None else [session]
     return {
         "claude-code": ["-p", question, *(["--resume", *resumed] if resumed else [])],

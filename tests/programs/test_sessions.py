@@ -11,6 +11,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -18,9 +19,10 @@ from typing import Any
 
 import pytest
 
-from tests.programs.lab import ANSWER, NOTE, PROGRAMS, WITH_IMPORT, Lab, command
+from tests.programs.exchanges import files, session_of
+from tests.programs.lab import ANSWER, NOTE, PROGRAMS, WITH_DATABASE, WITH_IMPORT, Lab, command
 from transcript_store import ConversationLibrary
-from transcript_store.importing import discover, import_conversations
+from transcript_store.importing import import_conversations
 from transcript_store.sessions import (
     SessionChangeError,
     moved_folder,
@@ -28,6 +30,8 @@ from transcript_store.sessions import (
     relink_program,
     repair_program,
     restore_session,
+    running_processes,
+    undo_change,
 )
 
 pytestmark = pytest.mark.long
@@ -47,18 +51,6 @@ def home(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(place, raising=False)
     monkeypatch.setenv("HOME", str(lab.home))
     return lab.home
-
-
-def files(lab: Lab, program: str) -> list[Path]:
-    found = discover(home=lab.home, environ={"HOME": str(lab.home)})
-    return [Path(each.path) for each in found if each.program == program]
-
-
-def session_of(program: str, path: Path) -> str:
-    """How a session is named on the program's command line."""
-    if program == "gemini-cli":
-        return str(json.loads(path.read_bytes().partition(b"\n")[0])["sessionId"])
-    return {"claude-code": path.stem, "codex": path.stem[-36:], "pi": str(path)}[program]
 
 
 def listed(lab: Lab, program: str) -> list[str]:
@@ -162,6 +154,64 @@ def test_a_session_of_another_program_is_put_back_as_a_new_one(lab: Lab, program
     if program in LISTED:
         assert done.session in listed(lab, program) or program == "codex"  # it lists those of the terminal apart
     assert says_all(lab.ask(program, "And what was it?", session=str(new) if program == "pi" else done.session))
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("program", WITH_DATABASE)
+def test_a_session_that_a_database_lost_is_listed_and_resumed_again(lab: Lab, program: str, tmp_path: Path) -> None:
+    """Deleted by the program's own command: its rows come back, the request carries all, and an import finds what it had."""
+    lab.ask(program, QUESTION)
+    [path] = files(lab, program)
+    library = ConversationLibrary(tmp_path / "chats")
+    [report] = import_conversations([path], library)
+    assert report.id is not None
+    assert restore_session(library, report.id).is_listed
+    session = str(report.session)
+    lab.run(program, "session", "delete", session)
+    assert session not in lab.run(program, "session", "list")
+    before = path.read_bytes()
+    planned = restore_session(library, report.id)
+    assert (planned.applied, planned.files[0].action) == (False, "rows")
+    assert path.read_bytes() == before
+    done = restore_session(library, report.id, apply=True)
+    assert (done.applied, done.session) == (True, session)
+    assert done.files[0].copy is not None
+    assert Path(done.files[0].copy).stat().st_size
+    assert restore_session(library, report.id, apply=True).is_listed
+    assert lab.run(program, "session", "list").count(session) == 1
+    assert [each.action for each in import_conversations([path], library)] == ["unchanged"]
+    assert says_all(lab.ask(program, "And what was it?", session=session))
+    assert [each.action for each in import_conversations([path], library)] == ["grew"]
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("program", WITH_DATABASE)
+def test_a_session_of_another_program_becomes_rows_of_a_database(lab: Lab, program: str, tmp_path: Path) -> None:
+    """``--to``: listed, resumed, refused while the program runs, and undone."""
+    lab.ask("claude-code", QUESTION)
+    library = ConversationLibrary(tmp_path / "chats")
+    [report] = import_conversations(files(lab, "claude-code"), library)
+    assert report.id is not None
+    with pytest.raises(SessionChangeError, match="start the program once"):
+        restore_session(library, report.id, to=program, apply=True)
+    lab.ask(program, "Begin its database.")
+    with lab.held(program), pytest.raises(SessionChangeError, match=f"{program} runs|has a file open"):
+        restore_session(library, report.id, to=program, apply=True)
+    [database] = files(lab, program)
+    deadline = time.monotonic() + 60
+    while running_processes(
+        program_named(program), str(database.parent), [str(database)]
+    ):  # what it started ends a little later
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    done = restore_session(library, report.id, to=program, apply=True)
+    assert (done.applied, done.command) == (True, f"{program} --session {done.session}")
+    assert restore_session(library, report.id, to=program, apply=True).is_listed
+    assert lab.run(program, "session", "list").count(str(done.session)) == 1
+    undo_change(str(files(lab, program)[0].parent), str(done.change))
+    assert str(done.session) not in lab.run(program, "session", "list")
+    restore_session(library, report.id, to=program, apply=True)
+    assert says_all(lab.ask(program, "And what was it?", session=done.session))
 
 
 @pytest.mark.usefixtures("home")

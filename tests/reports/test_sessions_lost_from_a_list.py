@@ -21,10 +21,11 @@ import pytest
 
 from tests.kit.trees import tree
 from tests.reports.sessions import changed_by
-from tests.sessions.homes import MAKERS, SESSION, claude_code, codex, write
+from tests.sessions.homes import MAKERS, OPENCODE_SESSION, SESSION, claude_code, codex, forget_sessions, opencode, write
 from tests.sessions.kills import ends_before
 from transcript_store import ConversationLibrary
 from transcript_store.importing import discover, import_conversations
+from transcript_store.redaction import SecretRedactor
 from transcript_store.sessions import restore_session, undo_interrupted
 
 
@@ -32,7 +33,14 @@ from transcript_store.sessions import restore_session, undo_interrupted
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home"
     folder.mkdir()
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "CODEX_SQLITE_HOME", "GEMINI_CLI_HOME", "PI_CODING_AGENT_DIR"):
+    for name in (
+        "CLAUDE_CONFIG_DIR",
+        "CODEX_HOME",
+        "CODEX_SQLITE_HOME",
+        "GEMINI_CLI_HOME",
+        "PI_CODING_AGENT_DIR",
+        "XDG_DATA_HOME",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("TRANSCRIPT_STORE_LIBRARY", str(tmp_path / "chats"))
@@ -64,7 +72,7 @@ def test_a_deleted_session_comes_back_byte_for_byte(home: Path, program: str) ->
     now = tree(home)
     assert "nothing was changed: add --apply" in changed_by("restore", own, code=1)
     assert tree(home) == now
-    done = json.loads(changed_by("restore", SESSION, "--apply", "--json"))
+    done = json.loads(changed_by("restore", SESSION, "--apply", "--json").splitlines()[-1])
     assert (done["applied"], done["session"], done["program"]) == (True, SESSION, program)
     assert path.read_bytes() == before
     assert path.stat().st_mode & 0o777 == 0o600
@@ -105,7 +113,7 @@ def test_codex_gets_the_row_that_its_list_needs(home: Path) -> None:
     path = codex(home, str(home.parent / "shop"), row=False)
     own = imported(home)[str(path)]
     before = path.read_bytes()
-    done = json.loads(changed_by("restore", own, "--apply", "--json"))
+    done = json.loads(changed_by("restore", own, "--apply", "--json").splitlines()[-1])
     assert [(Path(file["path"]).name, file["action"]) for file in done["files"]] == [
         (path.name, "keep"),
         ("state_5.sqlite", "rows"),
@@ -151,7 +159,7 @@ def test_a_file_that_was_cut_is_made_whole(home: Path) -> None:
     path = claude_code(home, str(home.parent / "shop"))
     own, before = imported(home)[str(path)], path.read_bytes()
     path.write_bytes(before[:100])
-    done = json.loads(changed_by("restore", own, "--apply", "--json"))
+    done = json.loads(changed_by("restore", own, "--apply", "--json").splitlines()[-1])
     assert done["files"][0]["action"] == "replace"
     assert Path(done["files"][0]["copy"]).read_bytes() == before[:100]
     assert path.read_bytes() == before
@@ -231,7 +239,7 @@ def test_what_was_never_imported_needs_a_program(home: Path) -> None:
     ) as store:
         own = store.id
     assert "--to names the program" in changed_by("restore", own, code=1)
-    done = json.loads(changed_by("restore", own, "--to", "claude", "--apply", "--json"))
+    done = json.loads(changed_by("restore", own, "--to", "claude", "--apply", "--json").splitlines()[-1])
     assert b"hello" in Path(done["files"][0]["path"]).read_bytes()
     assert "already" in changed_by("restore", own, "--to", "claude-code")
 
@@ -292,3 +300,143 @@ def test_a_kill_of_a_restore_leaves_all_or_nothing(home: Path) -> None:
         assert restore_session(library, own, apply=True).applied or path.exists()
     assert nth > 8
     assert states == {True, False}
+
+
+# ---- sessions in a database -------------------------------------------------------------------------------------------
+
+
+def stored(path: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """What OpenCode's database says: of sessions what its list shows, messages with their ids, parts in their order."""
+    asked = {
+        "session": "SELECT id, project_id, parent_id, directory, path, title, cost, tokens_input, agent FROM session ORDER BY id",
+        "message": "SELECT id, session_id, time_created, data FROM message ORDER BY id",
+        "part": "SELECT message_id, session_id, data FROM part ORDER BY message_id, id",
+    }
+    with closing(sqlite3.connect(path)) as database:
+        return {
+            table: [
+                tuple(json.loads(each) if str(each).startswith("{") else each for each in row)
+                for row in database.execute(sql)
+            ]
+            for table, sql in asked.items()
+        }
+
+
+@pytest.fixture
+def lost(home: Path) -> Path:
+    """A database that lost its sessions, which are in the library."""
+    path = opencode(home, str(home.parent / "shop"))
+    list(import_conversations(discover(home=home), ConversationLibrary(home.parent / "chats")))
+    forget_sessions(path)
+    return path
+
+
+def test_rows_that_a_database_lost_come_back_with_those_of_sub_agents(home: Path, lost: Path) -> None:
+    """anomalyco/opencode#6538 and its kin: the ids and the contents of messages, the order of parts, project and path for the list."""
+    before = stored(opencode(home.parent / "as it was", str(home.parent / "shop")))
+    now = lost.read_bytes()
+    assert "2 sessions, 4 messages, 8 parts" in changed_by("restore", OPENCODE_SESSION, code=1)
+    assert lost.read_bytes() == now
+    done = json.loads(changed_by("restore", OPENCODE_SESSION, "--apply", "--json").splitlines()[-1])
+    assert (done["applied"], done["command"]) == (True, f"opencode --session {OPENCODE_SESSION}")
+    assert stored(lost) == before
+    assert Path(done["files"][0]["copy"]).is_file()
+    assert "already: nothing to restore" in changed_by("restore", OPENCODE_SESSION, "--apply")
+    again = import_conversations(discover(home=home), ConversationLibrary(home.parent / "chats"))
+    assert {report.action for report in again} == {"unchanged"}
+    changed_by("undo", "opencode", "--apply")
+    assert stored(lost) == {"session": [], "message": [], "part": []}
+
+
+def test_a_session_belongs_to_the_project_whose_folder_it_is_in(home: Path, lost: Path) -> None:
+    """The nearest one above it; its path is below that."""
+    with closing(sqlite3.connect(lost)) as database:
+        database.executemany(
+            "INSERT INTO project VALUES (?, ?, 1, 1, '[]')",
+            [("near", str(home.parent)), ("other", f"{home.parent}/shop2")],
+        )
+        database.commit()
+    changed_by("restore", "opencode", "--apply")
+    assert {row[1:5:3] for row in stored(lost)["session"]} == {("near", "shop")}
+
+
+def test_a_session_of_another_program_becomes_rows_once(home: Path, lost: Path) -> None:
+    """``--to``: a call and its result are one part; what is there is not put there again."""
+    own = imported_session(home)
+    done = json.loads(changed_by("restore", own, "--to", "opencode", "--apply", "--json").splitlines()[-1])
+    assert done["files"][0]["action"] == "rows"
+    rows = stored(lost)
+    assert [row[0] for row in rows["session"]] == [done["session"]]
+    assert [row[2]["text"] for row in rows["part"]] == [f"What is in {home.parent / 'shop'}?", "A note."]
+    assert "already: nothing to restore" in changed_by("restore", own, "--to", "opencode", "--apply")
+
+
+@pytest.mark.parametrize("program", ["opencode", "claude-code"])
+def test_what_was_redacted_comes_back_as_a_new_session(home: Path, program: str) -> None:
+    """Its bytes are not known here: the error says what makes a session of it, and that does, for its own program too."""
+    shop = str(home.parent / "shop")
+    path = opencode(home, shop) if program == "opencode" else claude_code(home, shop)
+    library = ConversationLibrary(home.parent / "chats")
+    redact = SecretRedactor(patterns=["A note"])
+    reports = list(import_conversations(discover(home=home), library, redact=redact))
+    forget_sessions(path) if program == "opencode" else path.unlink()
+    own = next(str(report.id) for report in reports if report.session in (OPENCODE_SESSION, SESSION))
+    assert "--to PROGRAM` makes a new session" in changed_by("restore", own, "--apply", code=1)
+    done = json.loads(changed_by("restore", own, "--to", program, "--apply", "--json").splitlines()[-1])
+    assert done["applied"]
+    assert done["session"] not in (OPENCODE_SESSION, SESSION)
+
+
+def imported_session(home: Path) -> str:
+    path = claude_code(home, str(home.parent / "shop"))
+    return imported(home)[str(path)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("ALTER TABLE session ADD COLUMN owner TEXT NOT NULL DEFAULT ''", None),
+        ("DROP TABLE part", "cannot be read"),
+        ("CREATE TABLE session_v2 (id TEXT); INSERT INTO session_v2 VALUES ('x')", "version 2"),
+        (
+            "DROP TABLE message; CREATE TABLE message (id TEXT, session_id TEXT, data TEXT, hash TEXT NOT NULL)",
+            "needs hash",
+        ),
+    ],
+)
+def test_a_database_of_another_version_is_not_guessed_at(lost: Path, sql: str, reason: str | None) -> None:
+    """A column that may be empty does not matter; what needs a value that is not on record here is refused."""
+    with closing(sqlite3.connect(lost)) as database:
+        database.executescript(sql)
+    before = lost.read_bytes()
+    said = changed_by("restore", OPENCODE_SESSION, "--apply", code=0 if reason is None else 1)
+    assert reason is None or reason in said
+    assert (lost.read_bytes() == before) == (reason is not None)
+
+
+def test_a_database_that_is_locked_or_not_there_is_named(lost: Path) -> None:
+    before = lost.read_bytes()
+    with closing(sqlite3.connect(lost, isolation_level=None)) as database:
+        database.execute("BEGIN EXCLUSIVE")
+        assert "locked" in changed_by("restore", OPENCODE_SESSION, "--apply", code=1)
+    assert lost.read_bytes() == before
+    lost.unlink()
+    assert "start the program once" in changed_by("restore", OPENCODE_SESSION, "--apply", code=1)
+
+
+@pytest.mark.long
+def test_a_kill_of_a_restore_of_rows_leaves_all_or_nothing(home: Path, lost: Path) -> None:
+    """Before each call that changes something: the next command undoes it, or finds all rows."""
+    library, nth, is_done, states = ConversationLibrary(home.parent / "chats"), 0, False, set()
+    own = next(str(each.id) for each in library.list() if "part_of" not in (each.labels or {}))
+    while not is_done:
+        nth += 1
+        shutil.rmtree(lost.parent)
+        forget_sessions(opencode(home, str(home.parent / "shop")))
+        is_done = ends_before(nth, lambda: restore_session(library, own, apply=True))
+        undo_interrupted(str(lost.parent))
+        counts = tuple(len(rows) for rows in stored(lost).values())
+        assert counts in ((0, 0, 0), (2, 4, 8))
+        states.add(counts)
+    assert nth > 4
+    assert len(states) == 2

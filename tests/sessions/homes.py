@@ -127,6 +127,108 @@ def pi(home: Path, cwd: str) -> Path:
     return path
 
 
+OPENCODE = """
+CREATE TABLE project (id TEXT PRIMARY KEY, worktree TEXT NOT NULL, time_created INTEGER NOT NULL, time_updated INTEGER NOT NULL,
+ sandboxes TEXT NOT NULL);
+CREATE TABLE session (id TEXT PRIMARY KEY, project_id TEXT NOT NULL REFERENCES project ON DELETE CASCADE, parent_id TEXT,
+ slug TEXT NOT NULL, directory TEXT NOT NULL, path TEXT, title TEXT NOT NULL, version TEXT NOT NULL, cost REAL DEFAULT 0 NOT NULL,
+ tokens_input INTEGER DEFAULT 0 NOT NULL, tokens_output INTEGER DEFAULT 0 NOT NULL, agent TEXT, model TEXT,
+ time_created INTEGER NOT NULL, time_updated INTEGER NOT NULL, time_archived INTEGER);
+CREATE TABLE message (id TEXT PRIMARY KEY, session_id TEXT NOT NULL REFERENCES session ON DELETE CASCADE,
+ time_created INTEGER NOT NULL, time_updated INTEGER NOT NULL, data TEXT NOT NULL);
+CREATE TABLE part (id TEXT PRIMARY KEY, message_id TEXT NOT NULL REFERENCES message ON DELETE CASCADE, session_id TEXT NOT NULL,
+ time_created INTEGER NOT NULL, time_updated INTEGER NOT NULL, data TEXT NOT NULL);
+CREATE INDEX message_role_idx ON message (id, json_extract(data, '$.role'));
+"""
+OPENCODE_SESSION = "ses_de10db6d9ffegfQc1BoCmVeDoO"
+
+
+def opencode(home: Path, cwd: str, *, program: str = "opencode") -> Path:
+    """A database with a session that read a file, and the session of its sub-agent."""
+    path = home / f".local/share/{program}/{program}.db"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    began = 1_795_815_524_647
+
+    def rows(session: str, parent: str | None, number: int) -> list[tuple[str, tuple[Any, ...]]]:
+        user, reply = (f"msg_21ef24d{number}{each}001n0gxoEsH6WrXF" for each in (1, 2))
+        state = {
+            "status": "completed",
+            "input": {"filePath": "a"},
+            "output": "A note.",
+            "time": {"start": began + 3, "end": began + 4},
+        }
+        parts = [
+            (user, {"type": "text", "text": f"What is in {cwd}? ({number})"}),
+            (reply, {"type": "step-start"}),
+            (reply, {"type": "tool", "tool": "read", "callID": "c1", "state": state}),
+            (reply, {"type": "text", "text": "A note.", "time": {"start": began + 5}}),
+        ]
+        said = {
+            "role": "user",
+            "time": {"created": began},
+            "agent": "build",
+            "model": {"providerID": "p", "modelID": "m"},
+        }
+        answered = {
+            "role": "assistant",
+            "parentID": user,
+            "agent": "build",
+            "modelID": "m",
+            "providerID": "p",
+            "cost": 0.5,
+        }
+        answered |= {
+            "tokens": {"input": 3, "output": 5},
+            "time": {"created": began + 2},
+            "path": {"cwd": cwd, "root": "/"},
+        }
+        about = (
+            session,
+            "global",
+            parent,
+            "s",
+            cwd,
+            cwd[1:],
+            f"Title {number}",
+            "1.18.33",
+            0.5,
+            3,
+            5,
+            "build",
+            "{}",
+            began,
+            began + 9,
+        )
+        return [
+            ("session", (*about, None)),
+            *(
+                ("message", (own, session, began, began, json.dumps(data)))
+                for own, data in ((user, said), (reply, answered))
+            ),
+            *(
+                ("part", (f"prt_21ef24d{number}{at}001n0gxoEsH6WrXF", own, session, began, began, json.dumps(data)))
+                for at, (own, data) in enumerate(parts)
+            ),
+        ]
+
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(OPENCODE)
+        database.execute("INSERT INTO project VALUES ('global', '/', ?, ?, '[]')", (began, began))
+        other = OPENCODE_SESSION[:-1] + "P"
+        for table, row in [*rows(OPENCODE_SESSION, None, 1), *rows(other, OPENCODE_SESSION, 2)]:
+            database.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+        database.commit()
+    return path
+
+
+def forget_sessions(path: Path) -> None:
+    """What the program's own command for it deletes."""
+    with closing(sqlite3.connect(path)) as database:
+        for table in ("part", "message", "session"):
+            database.execute(f"DELETE FROM {table}")
+        database.commit()
+
+
 MAKERS: dict[str, Callable[[Path, str], Path]] = {
     "claude-code": claude_code,
     "codex": codex,

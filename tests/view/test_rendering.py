@@ -22,8 +22,10 @@ from tests.cli.helpers import damage, obeyed, tear
 from tests.kit.cases import for_each
 from tests.view import conversations
 from transcript_store import ConversationStore, GenerationNotFoundError, MissingExtraError
+from transcript_store.display import dollars
 from transcript_store.redaction import SecretRedactor
 from transcript_store.testing.strategies import json_values
+from transcript_store.usage import conversation_usage
 from transcript_store.view import PageError, render_page, write_page
 
 
@@ -338,6 +340,22 @@ def test_what_a_reply_took_and_cost_is_told(tmp_path, usage, reply, head):
         "_tokens" in str(usage) and reply is not None,
         "$" in (reply or ""),
     )
+
+
+def test_a_part_of_a_sum_is_no_cost(tmp_path):
+    """The head has a cost if every reply has a price, by itself or by the table: the same figure as the command usage."""
+    priced = {"usage": {"input_tokens": 1_000_000, "output_tokens": 0}, "model": "claude-haiku-5-5"}
+    unpriced = {"usage": {"input_tokens": 5, "output_tokens": 5}, "model": "of-nobody"}
+    replies = [{"role": "assistant", "content": "one"}, {"role": "assistant", "content": "two"}]
+    whole = conversations.store(tmp_path / "whole", replies, extras=[priced, priced], provider="openai")
+    part = conversations.store(tmp_path / "part", replies, extras=[priced, unpriced], provider="openai")
+    with ConversationStore(whole, read_only=True) as conversation:
+        conversation.load()
+        cost = conversation_usage(conversation).cost_usd
+    assert cost
+    assert f"Cost{dollars(cost)}" in read(whole).text
+    assert "1,000,005 in, 5 out" in read(part).text
+    assert "Cost" not in read(part).text
 
 
 def test_what_frameworks_store_in_a_message_is_told_and_counted_once(tmp_path):

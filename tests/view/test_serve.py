@@ -13,6 +13,7 @@ import shlex
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -514,3 +515,29 @@ def test_a_directory_that_is_not_there_and_an_extra_that_is_not_installed(tmp_pa
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(MissingExtraError, match=r"pip install .*\[view\]'$"):
         serve(tmp_path, ready=print)
+
+
+def test_a_row_has_the_tokens_the_cost_and_the_last_prompt(tmp_path):
+    """A cost only if every reply has a price; the last prompt unless the conversation is called by it, and never as markup."""
+    folder = tmp_path / "library"
+    ask = [{"role": "user", "content": "Who wrote it?"}, {"role": "assistant", "content": "Nobody."}]
+    more = [{"role": "user", "content": "<b>And now?</b>\nmore"}, {"role": "assistant", "content": "Still nobody."}]
+    usage = {"input_tokens": 1_000_000, "output_tokens": 20}
+    for name, model, said in (
+        ("priced", "claude-haiku-5-5", [*ask, *more]),
+        ("unpriced", "of-nobody", [*ask, *more]),
+        ("alone", "claude-haiku-5-5", ask),
+    ):
+        extras = [{"usage": usage, "model": model} if message["role"] == "assistant" else None for message in said]
+        conversations.store(folder / name, said, extras=extras, provider="openai")
+    with serving(folder, tmp_path / "cache") as server:
+        deadline = time.monotonic() + 60
+        while re.search(r'class="count"[^>]*data-unfinished', html := server.get().body.decode()):
+            assert time.monotonic() < deadline
+    rows = dict(re.findall(r'<a href="c/(\w+)/"(.*?)</a>', html, re.DOTALL))
+    assert "2,000,040 tokens · $" in rows["priced"]
+    assert "2,000,040 tokens" in rows["unpriced"]
+    assert "$" not in rows["unpriced"]
+    assert "1,000,020 tokens · $" in rows["alone"]
+    assert "&lt;b&gt;And now?&lt;/b&gt;" in rows["priced"]
+    assert "Last: " not in rows["alone"]

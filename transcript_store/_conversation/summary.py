@@ -328,10 +328,10 @@ class UsageCount:
             if generation.damage is not None:
                 self.skipped.append(f"{conversation.id}, generation {generation.number}: {generation.damage}")
             else:  # by its number: if it is replaced meanwhile, it is read in the archive
-                yield from self._new_rows(conversation.iter_records(generation=generation.number), model)
+                yield from self.rows_in(conversation.iter_records(generation=generation.number), model)
 
-    def _new_rows(self, records: Iterable[Record], model: str | None) -> Iterator[tuple[UsageRow, dict[str, Any]]]:
-        """``model`` is the conversation's, for replies that name none."""
+    def rows_in(self, records: Iterable[Record], model: str | None) -> Iterator[tuple[UsageRow, dict[str, Any]]]:
+        """The same of some records. ``model`` is the conversation's, for replies that name none."""
         alike: Counter[object] = Counter()
         for record in records:
             about = _about(record)
@@ -368,7 +368,9 @@ def _about(record: Record) -> dict[str, Any]:
     message, extra = message or {}, extra or {}
     if "usage" in extra:
         return extra
-    return {"model": message.get("model") or message.get("model_name"), "usage": message.get("usage")}
+    # One reply may be several messages of Claude's SDK, each with the id and the usage of all of it.
+    named = message.get("model") or message.get("model_name")
+    return {"model": named, "usage": message.get("usage"), "response_id": message.get("id")}
 
 
 def _row(day: str, model: str | None, usage: dict[str, Any]) -> UsageRow:

@@ -81,7 +81,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="PATH|PROGRAM",
         nargs="*",
         type=path,
-        help="a file, a folder with all below it, or a program such as codex",
+        help="a file, a folder with all below it, or a program such as codex (several: codex,pi)",
     )
     parser.add_argument(
         "--into",
@@ -135,9 +135,9 @@ def run(arguments: Namespace) -> int:
         raise Misuse("--dry-run writes nothing, so there is nothing to --follow: give one of them")
     if arguments.forget and (redactor_of(arguments) is None or arguments.dry_run or arguments.follow):
         raise Misuse("--forget removes what --redact takes out: give it with --redact, without --dry-run and --follow")
-    meant = {named: _programs(named) for named in arguments.paths}
-    programs = frozenset(program for its in meant.values() for program in its)
-    arguments.paths = [named for named in arguments.paths if not meant[named]]
+    named_programs = {named: _programs(named) for named in arguments.paths}
+    programs = frozenset(program for its in named_programs.values() for program in its)
+    arguments.paths = [named for named in arguments.paths if not named_programs[named]]
     for named in arguments.paths:
         if (why_not := why_not_imported(os.path.abspath(os.path.expanduser(named)))) is not None:
             raise Misuse(f"{named}: {why_not}")
@@ -237,12 +237,22 @@ def _are_files(paths: list[str]) -> bool:
 
 
 def _programs(named: str) -> list[str]:
-    """The programs that a word on the command line means; none if it is a path."""
+    """The programs that a word on the command line means, with commas between several; empty if it is a path.
+
+    Raises:
+        Misuse: some of the names are programs and others are not.
+    """
     if os.path.lexists(os.path.expanduser(named)) or is_backend_address(named):
         return []
-    meant = programs_meant(named, (place.program for place in session_folders()))
+    known = tuple(dict.fromkeys(place.program for place in session_folders()))
+    meant = programs_meant(named, known)
     found = [program for program in meant if program is not None]
-    return found if len(found) == len(meant) else []
+    if found and len(found) < len(meant):
+        unknown = [word.strip() for word, program in zip(named.split(","), meant, strict=True) if program is None]
+        raise Misuse(
+            f"{', '.join(unknown)}: no program of that name; there are {', '.join(known)}. Give paths apart, with a space"
+        )
+    return found
 
 
 def _found(arguments: Namespace, programs: frozenset[str], *, may_be_gone: bool = False) -> list[FoundSource]:

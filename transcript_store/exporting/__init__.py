@@ -24,7 +24,14 @@ from typing import NamedTuple
 
 from transcript_store.conversation import ConversationMetadata, ConversationStore, Record
 from transcript_store.display import many
-from transcript_store.exporting._files import ExportError, json_lines, original_bytes, write_all, write_new
+from transcript_store.exporting._files import (
+    ExportError,
+    imported_lines,
+    json_lines,
+    original_bytes,
+    write_all,
+    write_new,
+)
 from transcript_store.file_names import absolute_path
 from transcript_store.formats import Loss, SessionFolder, SessionWriter, WrittenSession, redacted_extra
 from transcript_store.import_notes import MOST, note_of, session_id
@@ -33,7 +40,7 @@ from transcript_store.redaction import SecretRedactor, require_redactor
 from transcript_store.temporary_files import require_binary
 from transcript_store.view import Stream, render_conversation
 
-__all__ = ["ExportError", "Exported", "Stream", "export", "fork_for", "program_folder", "targets"]
+__all__ = ["ExportError", "Exported", "Stream", "export", "fork_for", "imported_lines", "program_folder", "targets"]
 
 _LONGEST_PATH_BYTES = 4096
 """PATH_MAX of Linux, and more than that of macOS: no system opens a longer path."""

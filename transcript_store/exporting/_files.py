@@ -213,6 +213,24 @@ def _generations(conversation: ConversationStore) -> list[tuple[int, dict[str, A
     return found[::-1]
 
 
+def imported_lines(conversation: ConversationStore) -> list[bytes]:
+    """The lines that the conversation was imported from, in the source's order, each once. A row of a database is a line.
+
+    Raises:
+        ExportError: no import wrote the conversation, it took secrets out of it, or lines are missing.
+    """
+    chain, path = _generations(conversation), conversation.directory
+    if not chain:
+        raise ExportError(path=path, reason="was not imported, so it has no lines of another program")
+    if any("redaction" in note for _, note in chain):
+        raise ExportError(path=path, reason="was redacted when it was imported: the original lines are not kept here")
+    found = {line.key: line.unpacked() for line in _packed(conversation, [number for number, _ in chain])}
+    wanted = chain[-1][1].get("lines")
+    if (isinstance(wanted, int) and len({key >> _PART_BITS for key in found}) < wanted) or b"" in found.values():
+        raise ExportError(path=path, reason="lines of the source are missing here; nothing was written")
+    return [found[key] for key in sorted(found)]
+
+
 class _PackedLine(NamedTuple):
     """A packed line, or one piece of it."""
 

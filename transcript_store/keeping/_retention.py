@@ -1,18 +1,22 @@
 """Which sessions a program will delete, by its own setting, and which of them are not in the library.
 
-A program deletes what did not change for a number of days, by the time of the file, when it is started. Its setting is read from its own
-file, whose comments and trailing commas are allowed where the program allows them; what cannot be understood is said, and the program's
-default counts.
+A program deletes what did not change for a number of days, by the time of the file, when it is started. Its setting is read as the
+program reads it: from the user's own file, above it from a project's, and above all from those of the machine. A project's setting
+deletes the sessions of all projects as soon as the program is started there, so the shortest time of all projects counts. Comments and
+trailing commas are allowed; what cannot be understood is said, and the program's default counts.
 """
 
 from __future__ import annotations
 
+import glob
 import os
 import re
+import sys
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -20,8 +24,12 @@ from transcript_store.importing import FoundSource, import_conversations
 from transcript_store.library import ConversationLibrary
 from transcript_store.sources import PROGRAMS, KnownProgram, Retention, folder_of
 
+_ROOT = "/"
+"""Where the files of the machine begin."""
 _DAY_SECONDS = 86_400
 _WITHIN_DAYS = 7
+_CWD = re.compile(rb'"cwd"\s*:\s*("(?:[^"\\]|\\.)*")')
+_HEAD_BYTES = 1 << 17
 _LENGTH = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 _UNITS = {"": 1.0, "d": 1.0, "day": 1.0, "days": 1.0, "h": 1 / 24, "m": 1 / 1440, "w": 7.0, "week": 7.0, "weeks": 7.0}
 _NOT_JSON = re.compile(r'("(?:[^"\\]|\\.)*")|/\*.*?\*/|//[^\n]*|,(?=\s*[}\]])', re.DOTALL)
@@ -118,8 +126,7 @@ def _outlook(
     home: str | None,
     environ: Mapping[str, str] | None,
 ) -> RetentionOutlook:
-    setting = os.path.join(folder_of(program.session_folders[0], home, environ), retention.file)
-    days, is_set, problem = _days_in(setting, retention)
+    days, setting, is_set, problem = _setting_of(program, retention, sources, home, environ)
     soon: list[FoundSource] = []
     if days is not None:
         before = at - (days - within_days) * _DAY_SECONDS
@@ -154,27 +161,123 @@ def _missing(soon: list[FoundSource], library: ConversationLibrary | None, cache
     return tuple(lacking)
 
 
-def _days_in(path: str, retention: Retention) -> tuple[float | None, bool, str | None]:
-    """After how many days a program deletes, whether that is set, and why the setting could not be understood."""
+class _Setting(NamedTuple):
+    days: float | None
+    """After how many days the program deletes; None if it keeps its sessions."""
+    path: str
+    """The file that says so, or the one in which the user can."""
+    is_set: bool
+    problem: str | None
+
+
+class _Layer(NamedTuple):
+    path: str
+    settings: dict[str, Any]
+    problem: str | None
+
+
+def _setting_of(
+    program: KnownProgram,
+    retention: Retention,
+    sources: Iterable[FoundSource],
+    home: str | None,
+    environ: Mapping[str, str] | None,
+) -> _Setting:
+    """The setting by which most is deleted: in no project, or in one of them."""
+    environ = os.environ if environ is None else environ
+    folder = folder_of(program.session_folders[0], home, environ)
+    user = _layer(os.path.join(folder, retention.file))
+    machine = [_layer(path) for path in _managed_files(retention, folder, environ)]
+    found = [_decided([user, *machine], retention)]
+    for project in _projects(program, retention, sources, home, environ):
+        layers = [_layer(os.path.join(project, name)) for name in reversed(retention.in_project)]
+        if any(layer.settings or layer.problem for layer in layers):
+            found.append(_decided([user, *layers, *machine], retention))
+    return min(found, key=lambda one: float("inf") if one.days is None else one.days)
+
+
+def _managed_files(retention: Retention, folder: str, environ: Mapping[str, str]) -> list[str]:
+    """The files of the machine that are there, the one that counts last."""
+    patterns = retention.managed_on_macos if sys.platform == "darwin" else retention.managed
+    paths = [os.path.join(_ROOT, each[1:]) if each.startswith("/") else os.path.join(folder, each) for each in patterns]
+    if named := environ.get(retention.managed_variable or ""):
+        paths[0] = named
+    return [path for each in paths for path in sorted(glob.glob(each))]
+
+
+def _projects(
+    program: KnownProgram,
+    retention: Retention,
+    sources: Iterable[FoundSource],
+    home: str | None,
+    environ: Mapping[str, str],
+) -> list[str]:
+    """The folders of the projects in which the program was started: those that it lists, and those that its sessions name."""
+    if not retention.in_project:
+        return []
+    place = program.session_folders[0]
+    above = home or environ.get("HOME") or os.path.expanduser("~")
+    if environ.get(place.variable or ""):
+        above = folder_of(place, home, environ)
+    listed = _layer(os.path.join(above, retention.projects)).settings.get("projects")
+    found = dict.fromkeys(listed if isinstance(listed, dict) else ())
+    newest = {os.path.dirname(one.path): one.path for one in sorted(sources, key=lambda one: one.mtime_ns)}
+    found |= dict.fromkeys(folder for path in newest.values() if (folder := _cwd_in(path)) is not None)
+    return [path for path in found if os.path.isabs(path)]
+
+
+def _cwd_in(path: str) -> str | None:
+    """The first ``cwd`` in the beginning of a session; None if none is there."""
+    with suppress(OSError, ValueError), open(path, "rb") as file:
+        if (named := _CWD.search(file.read(_HEAD_BYTES))) is not None and isinstance(
+            cwd := orjson.loads(named[1]), str
+        ):
+            return cwd
+    return None
+
+
+def _layer(path: str) -> _Layer:
+    """The settings in a file; none if there is no such file, or if it cannot be understood."""
     try:
         with open(path, "rb") as file:
             text = file.read().decode("utf-8-sig")
-    except FileNotFoundError:
-        return retention.days, False, None
+    except (FileNotFoundError, NotADirectoryError):
+        return _Layer(path, {}, None)
     except (OSError, ValueError) as error:
-        return retention.days, False, f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}"
+        return _Layer(path, {}, f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}")
     try:
         settings = orjson.loads(_NOT_JSON.sub(lambda match: match[1] or "", text) or "{}")
     except ValueError as error:
-        return retention.days, False, f"{path}: cannot be understood: {error}"
+        return _Layer(path, {}, f"{path}: cannot be understood: {error}")
+    return _Layer(path, settings if isinstance(settings, dict) else {}, None)
+
+
+def _decided(layers: list[_Layer], retention: Retention) -> _Setting:
+    """What the settings say together: each member as the last file has it, and the file that decided."""
+    problem = next((layer.problem for layer in layers if layer.problem is not None), None)
+    settings: dict[str, Any] = {}
+    path, is_set = layers[0].path, False
+    for layer in layers:
+        settings = _merged(settings, layer.settings)
+        if _says_keep(layer.settings, retention) or _member(layer.settings, retention.key) is not None:
+            path, is_set = layer.path, True
     if _says_keep(settings, retention):
-        return None, True, None
-    said = _member(settings, retention.key)
-    if said is None:
-        return retention.days, False, None
-    if (days := _length(said)) is None:
-        return retention.days, False, f"{path}: {retention.key} is no number of days: {said!r:.40}"
-    return days, True, None
+        return _Setting(None, path, True, problem)
+    if not is_set or (said := _member(settings, retention.key)) is None:
+        return _Setting(retention.days, path, False, problem)
+    days = _length(said)
+    if days is None or days < retention.least:
+        wrong = "is no number of days" if days is None else f"must be {retention.least:g} at least"
+        return _Setting(retention.days, path, False, f"{path}: {retention.key} {wrong}: {said!r:.40}")
+    return _Setting(days, path, True, problem)
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    both = dict(below)
+    for name, value in above.items():
+        there = both.get(name)
+        both[name] = _merged(there, value) if isinstance(there, dict) and isinstance(value, dict) else value
+    return both
 
 
 def _says_keep(settings: Any, retention: Retention) -> bool:

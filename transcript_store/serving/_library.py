@@ -28,6 +28,8 @@ class ServedLibrary(Protocol):
     """What the pages call it. It has no user, no password and no options."""
     poll_seconds: float
     """How often an open conversation is checked for new records."""
+    is_near: bool
+    """True if a conversation may be read for its row in the list. Of a backend each would be fetched."""
 
     def has(self, name: str) -> bool:
         """True if a conversation may have this name: it comes from a browser, and no disk or server was asked before."""
@@ -40,6 +42,7 @@ class ServedLibrary(Protocol):
 
 class _FolderHome:
     poll_seconds = 0.1  # two calls of `stat`
+    is_near = True
 
     def __init__(self, directory: str, keys: Mapping[str, Any]) -> None:
         self.name = directory
@@ -65,6 +68,7 @@ class _FolderHome:
 
 class _PlacedHome:
     poll_seconds = 1.0  # a request
+    is_near = False
 
     def __init__(self, shelf: IndexSource, keys: Mapping[str, Any]) -> None:
         self.name = shelf.name

@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 from transcript_store.display import many
 from transcript_store.library import ConversationSummary
 from transcript_store.search import Hit, ListPage, Order, SearchResult
+from transcript_store.serving._facts import RowFacts
 from transcript_store.view.served import Html, day, excerpt_html, full_time, page_document, tag, time_of_day
 
 _MOST_BYTES = 256 * 1024 * 1024
@@ -140,15 +141,19 @@ class Asked:
         return f"?{urlencode({name: value for name, value in given.items() if value and (name, value) != ('sort', 'updated')})}"
 
 
-def listing_page(library: str, listing: ListPage, asked: Asked, facets: Facets) -> bytes:
-    """A page of the list, in the order of time by days, with where the next one is."""
-    rows = [*zip(listing, listing.names, strict=True)]
+def listing_page(
+    library: str, listing: ListPage, asked: Asked, facets: Facets, facts: tuple[Sequence[RowFacts], bool]
+) -> bytes:
+    """A page of the list, in the order of time by days, with where the next one is. ``facts`` are those of its rows, and whether these
+    are all: if not, the page asks again.
+    """
+    rows = [*zip(listing, listing.names, facts[0], strict=True)]
     count = many(listing.total, "conversation")
     if not listing.total and not listing.not_looked_at:
         count = "No conversation is like that" if asked.filter else _NOTHING_YET
     if listing.not_looked_at:
         count += f"; {many(listing.not_looked_at, 'folder')} not looked at yet"
-    body = [_count(count, is_unfinished=bool(listing.not_looked_at))]
+    body = [_count(count, is_unfinished=bool(listing.not_looked_at) or not facts[1])]
     if asked.sort in _BY_DAY:
         days = groupby(rows, key=lambda row: day(_time(row[0], asked.sort)) or "Without a time")
         body += [tag("section", tag("h2", name, class_="day"), _rows(of_day, asked.sort)) for name, of_day in days]
@@ -171,8 +176,8 @@ def hits_page(library: str, answer: SearchResult, asked: Asked, facets: Facets) 
     return _page(library, asked, facets, *body)
 
 
-def _rows(rows: Iterable[tuple[ConversationSummary, str]], sort: Order) -> Html:
-    return tag("ol", *(tag("li", _row(summary, name, sort)) for summary, name in rows))
+def _rows(rows: Iterable[tuple[ConversationSummary, str, RowFacts]], sort: Order) -> Html:
+    return tag("ol", *(tag("li", _row(*row, sort)) for row in rows))
 
 
 def _time(summary: ConversationSummary, sort: Order) -> str:
@@ -236,7 +241,7 @@ def _chips(asked: Asked, facets: Facets) -> Html | None:
     return tag("nav", *groups, class_="chips", aria_label="Narrow the list") if groups else None
 
 
-def _row(summary: ConversationSummary, name: str, sort: Order) -> Html:
+def _row(summary: ConversationSummary, name: str, facts: RowFacts, sort: Order) -> Html:
     folder, labels = os.path.basename(summary.directory), summary.labels or {}
     shown = {key: text for key, text in labels.items() if key not in _SHOWN_ELSEWHERE}
     at = _time(summary, sort)
@@ -247,13 +252,16 @@ def _row(summary: ConversationSummary, name: str, sort: Order) -> Html:
         labels.get("source"),
         summary.model or summary.provider,
         many(summary.record_count, "record") if summary.record_count is not None else None,
+        *facts.said,
         "sealed" if summary.sealed else None,
         *(f"{key}: {text}" for key, text in shown.items()),
     ]
     damage = tag("span", f" · damaged: {summary.damage}", class_="state") if summary.damage else None
     title = tag("span", name or folder, class_="title")
     meta = tag("span", " · ".join(filter(None, said)), damage, class_="meta")
-    return tag("a", title, meta, href=_address(folder), class_="row")
+    last = facts.last_prompt if facts.last_prompt != name else ""  # a conversation with one prompt is called by it
+    shown_last = tag("span", tag("span", "Last: ", class_="name"), last, class_="last") if last else None
+    return tag("a", title, shown_last, meta, href=_address(folder), class_="row")
 
 
 def _duration(begin: str | None, end: str | None) -> str:

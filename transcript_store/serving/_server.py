@@ -34,6 +34,7 @@ from transcript_store.errors import (
 )
 from transcript_store.library import ConversationLibrary
 from transcript_store.search import Order, SearchIndex
+from transcript_store.serving._facts import RowFactsCache
 from transcript_store.serving._guard import Guard, OpenConnections, page_headers
 from transcript_store.serving._library import ServedLibrary, Views, home_of
 from transcript_store.serving._pages import (
@@ -68,6 +69,7 @@ class Application:
         self._home = home
         self._index = index
         self._views = Views(home)
+        self._facts = RowFactsCache(home)
         self._pages = Pages()
         self._making = CapacityLimiter(_MOST_MADE_AT_ONCE)
         self._policies = policies()
@@ -106,7 +108,7 @@ class Application:
                 listing = self._index.list(filter=asked.filter, sort=asked.sort, after=after)
             except ValueError:  # `after` belongs to another order, or to no conversation
                 listing = self._index.list(filter=asked.filter, sort=asked.sort)
-            return listing_page(self._library, listing, asked, self._index.facets())
+            return listing_page(self._library, listing, asked, self._index.facets(), self._facts.of(listing))
         except TranscriptStoreError as error:
             return error_page(self._library, str(error))
 

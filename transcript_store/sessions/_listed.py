@@ -121,7 +121,7 @@ def codex_steps(folder: str, rollouts: Mapping[str, bytes]) -> list[DatabaseChan
         for path, data in rollouts.items()
         if (row := codex_row(path, data, archived="/archived_sessions/" in path)) is not None
     }
-    found = _asked(state, lambda connection: _thread_changes(connection, rows))
+    found = ask_database(state, lambda connection: _thread_changes(connection, rows))
     return [DatabaseChange(state, tuple(found))] if found else []
 
 
@@ -136,7 +136,7 @@ def codex_projections(folder: str, rollouts: Iterable[str]) -> list[DatabaseChan
     ids = [found[1] for path in rollouts if (found := _THREAD.search(path))]
     if history is None or not ids:
         return []
-    found = _asked(history, lambda connection: _projections(connection, ids))
+    found = ask_database(history, lambda connection: _projections(connection, ids))
     return [DatabaseChange(history, tuple(found))] if found else []
 
 
@@ -176,7 +176,7 @@ def directory_rows(
                     found.append(RowChange(table, where, (row,), ({**row, column: new},)))
         return found
 
-    return list(_asked(path, changes))
+    return list(ask_database(path, changes))
 
 
 def opencode_rows(path: str, new_path: Callable[[str], str | None]) -> list[RowChange]:
@@ -199,16 +199,16 @@ def opencode_rows(path: str, new_path: Callable[[str], str | None]) -> list[RowC
                 if not isinstance(old, str) or (new := new_path(old)) is None:
                     continue
                 after = {**row, "directory": new}
-                if isinstance(root, str) and row.get("path") == _below(old, root):
-                    after["path"] = _below(new, new_path(root) or root)
+                if isinstance(root, str) and row.get("path") == path_below(old, root):
+                    after["path"] = path_below(new, new_path(root) or root)
                 found.append(RowChange(table, {"id": row["id"]}, (row,), (after,)))
         return found
 
-    return [*directory_rows(path, (("project", "worktree"),), new_path), *_asked(path, changes)]
+    return [*directory_rows(path, (("project", "worktree"),), new_path), *ask_database(path, changes)]
 
 
-def _below(path: str, root: str) -> str | None:
-    """The path from a root; empty for the root itself, None if it is elsewhere."""
+def path_below(path: str, root: str) -> str | None:
+    """The path as OpenCode has it: from a root; empty for the root itself, None if it is elsewhere."""
     below = os.path.relpath(path, root)
     return "" if below == "." else None if below.startswith("..") else below
 
@@ -223,7 +223,12 @@ def newest(folder: str, pattern: re.Pattern[str]) -> str | None:
     return os.path.join(folder, max(names)[1]) if names else None
 
 
-def _asked(path: str, ask: Any) -> Any:
+def ask_database(path: str, ask: Callable[[sqlite3.Connection], Any]) -> Any:
+    """What a question about a database gives, in one transaction that only reads.
+
+    Raises:
+        SessionChangeError: the database cannot be read.
+    """
     try:
         with open_database(path) as connection:
             return ask(connection)

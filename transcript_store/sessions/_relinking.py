@@ -35,6 +35,7 @@ from transcript_store.sessions._listed import (
 from transcript_store.sessions._moved import MovedFolder, lines_with_ends, spelled_like
 from transcript_store.sessions._programs import Program, folders_of, program_named, project_name, session_files
 from transcript_store.sessions._repairing import require_not_running
+from transcript_store.sessions._stored_rows import session_database
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +403,7 @@ def _yaml_paths(text: str, moved: MovedFolder) -> str:
 
 
 def _opencode(program: Program, folder: str, moved: MovedFolder) -> _Planned:
-    path = os.environ.get(f"{program.name.upper()}_DB") or os.path.join(folder, f"{program.name}.db")
+    path = session_database(program.name, folder)
     if not os.path.isfile(path):
         return _Planned(0, [], [])
     rows = opencode_rows(path, moved.new_path)

@@ -8,6 +8,7 @@ import re
 import shlex
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 from transcript_store.conversation import ConversationStore
 from transcript_store.display import many
 from transcript_store.errors import GenerationNotFoundError
-from transcript_store.exporting import ExportError, export
+from transcript_store.exporting import ExportError, export, imported_lines
 from transcript_store.import_notes import note_of
 from transcript_store.importing import conversation_id
 from transcript_store.library import ConversationLibrary
@@ -30,6 +31,15 @@ from transcript_store.sessions._journal import (
 from transcript_store.sessions._listed import codex_projections, codex_steps, gemini_folder, objects_in
 from transcript_store.sessions._programs import Program, program_named, program_places, project_name, session_files
 from transcript_store.sessions._repairing import require_not_running
+from transcript_store.sessions._stored_rows import (
+    ROW_PROGRAMS,
+    StoredRows,
+    row_steps,
+    rows_of_document,
+    rows_of_lines,
+    said_of_rows,
+    session_database,
+)
 from transcript_store.sources import folder_of
 
 _UNSAFE_NAME = re.compile(r"[^A-Za-z0-9._-]")
@@ -41,6 +51,8 @@ _COMMANDS = {
     "copilot": "copilot --resume={session}",
     "qwen-code": "qwen --resume {session}",
     "omp": "omp --resume {path}",
+    "opencode": "opencode --session {session}",
+    "kilo": "kilo --session {session}",
 }
 _WHY = {
     "same": "the file is there with these bytes",
@@ -125,32 +137,17 @@ def restore_session(
                 f"{', '.join(dict.fromkeys(place.program for place in program_places()))}"
             )
         program, folder = program_named(target), folder_of(place, environ=environ)
-        notes = []
-        if target == own and note is not None:
-            wanted, extra = _own_files(conversation, note, cwd, folder, program)
-            session = str(note["session"])
-            for part, part_note in _parts(library, session, own):
-                wanted += _part_files(library, part, part_note, folder, program)
-            if _is_continued(conversation):
-                notes.append(
-                    "messages that were added here are not in the restored file: `export` makes a session of all"
-                )
-        else:
-            wanted, session, cwd = _as_new(conversation, target, cwd)
-            wanted = [_Wanted(os.path.join(folder, one.path), one.data) for one in wanted]
-            extra = []
-    if target == own and wanted and (there := _there_already(program, wanted[0].path, session)) is not None:
-        wanted[0], extra = wanted[0]._replace(path=there), []
-    files, steps, data = _steps(wanted, extra)
-    if target == "codex":
-        rollouts = {one.path: data[one.path] for one in wanted if one.path.endswith(".jsonl") and one.path in data}
-        rewritten = [step.path for step in steps if isinstance(step, FileChange) and step.seen is not None]
-        for change in (*codex_projections(folder, rewritten), *codex_steps(folder, rollouts)):
-            steps.append(change)
-            files.append(RestoredFile(change.path, "rows", many(len(change.rows), "row")))
+        plan = _planned_rows if target in ROW_PROGRAMS else _planned_files
+        try:
+            planned = plan(library, conversation, note if target == own else None, program, folder, environ)
+        except ExportError:
+            if to is None or note is None or target != own:
+                raise
+            planned = plan(library, conversation, None, program, folder, environ)  # a new session, as the error says
+    files, steps, session, cwd, notes = planned
     if cwd and not os.path.isdir(cwd):
         notes.append(f"{cwd} is not there: if it was moved, `session relink {cwd} NEW --in {target}` after this")
-    first = wanted[0].path if wanted else ""
+    first = files[0].path if files else ""
     command = _COMMANDS.get(target, "").format(session=shlex.quote(session), path=shlex.quote(first)) or None
     if session.startswith("-"):
         command = None  # the program would take it for an option
@@ -163,6 +160,103 @@ def restore_session(
         replace(file, copy=copy) if os.path.exists(copy := copy_name(file.path, change_id)) else file for file in files
     ]
     return replace(result, applied=True, change=change_id, files=tuple(kept))
+
+
+class _PlannedRestore(NamedTuple):
+    files: list[RestoredFile]
+    """The first is the one that is resumed."""
+    steps: list[Step]
+    session: str
+    cwd: str | None
+    notes: list[str]
+
+
+def _planned_files(
+    library: ConversationLibrary,
+    conversation: ConversationStore,
+    note: dict[str, Any] | None,
+    program: Program,
+    folder: str,
+    environ: Mapping[str, str] | None,  # noqa: ARG001 (the other plan needs it)
+) -> _PlannedRestore:
+    """For a program with a file a session; ``note`` is that of the import if the session is the program's own, None for a new one."""
+    cwd, notes = conversation.get_metadata().labels.get("cwd"), []
+    extra: list[FileChange] = []
+    if note is not None:
+        wanted, extra = _own_files(conversation, note, cwd, folder, program)
+        session = str(note["session"])
+        for part, part_note in _parts(library, session, program.name):
+            wanted += _part_files(library, part, part_note, folder, program)
+        notes = _notes_on_more(conversation)
+        if (there := _there_already(program, wanted[0].path, session)) is not None:
+            wanted[0], extra = wanted[0]._replace(path=there), []
+    else:
+        wanted, session, cwd = _as_new(conversation, program.name, cwd)
+        wanted = [_Wanted(os.path.join(folder, one.path), one.data) for one in wanted]
+    files, steps, data = _steps(wanted, extra)
+    if program.name == "codex":
+        rollouts = {one.path: data[one.path] for one in wanted if one.path.endswith(".jsonl") and one.path in data}
+        rewritten = [step.path for step in steps if isinstance(step, FileChange) and step.seen is not None]
+        for change in (*codex_projections(folder, rewritten), *codex_steps(folder, rollouts)):
+            steps.append(change)
+            files.append(RestoredFile(change.path, "rows", many(len(change.rows), "row")))
+    return _PlannedRestore(files, steps, session, cwd, notes)
+
+
+def _planned_rows(
+    library: ConversationLibrary,
+    conversation: ConversationStore,
+    note: dict[str, Any] | None,
+    program: Program,
+    folder: str,
+    environ: Mapping[str, str] | None,
+) -> _PlannedRestore:
+    """The same for a program with a database of all sessions."""
+    cwd, notes = conversation.get_metadata().labels.get("cwd"), []
+    if note is not None:
+        rows = [_own_rows(conversation, note)]
+        for part, part_note in _parts(library, rows[0].id, program.name):
+            with suppress(ExportError), library.open(part, read_only=True) as of_part:
+                rows.append(_own_rows(of_part, part_note))
+        notes = _notes_on_more(conversation)
+    else:
+        wanted, _, cwd = _as_new(conversation, program.name, cwd)
+        rows = [rows_of_document(wanted[0].data, cwd or os.getcwd())]
+    database = session_database(program.name, folder, environ)
+    change = row_steps(database, rows)
+    if change is None:
+        files = [RestoredFile(database, "keep", "the program has this session")]
+        return _PlannedRestore(files, [], rows[0].id, cwd, notes)
+    return _PlannedRestore([RestoredFile(database, "rows", said_of_rows(change))], [change], rows[0].id, cwd, notes)
+
+
+def _own_rows(conversation: ConversationStore, note: Mapping[str, Any]) -> StoredRows:
+    """The rows of a session that came from such a program's database, or from a document that it exported."""
+    labels = conversation.get_metadata().labels
+    if (cwd := labels.get("cwd")) is None:
+        reason = (
+            "has no folder on record, by which the program lists it: `session restore ID --to PROGRAM` makes a new one"
+        )
+        raise ExportError(path=conversation.directory, reason=reason)
+    try:
+        if (note.get("file") or {}).get("sha256") is not None:
+            return rows_of_document(_bytes_of(conversation), cwd)
+        return rows_of_lines(imported_lines(conversation), note, labels, cwd)
+    except ValueError as error:
+        raise _without_original(conversation, str(error)) from error
+    except ExportError as error:
+        raise _without_original(conversation, error.reason) from error
+
+
+def _without_original(conversation: ConversationStore, reason: str) -> ExportError:
+    hint = "`session restore ID --to PROGRAM` makes a new session of its messages"
+    return ExportError(path=conversation.directory, reason=reason if hint in reason else f"{reason}. {hint}")
+
+
+def _notes_on_more(conversation: ConversationStore) -> list[str]:
+    if not _is_continued(conversation):
+        return []
+    return ["messages that were added here are not in the restored session: `export` makes a session of all"]
 
 
 def find_session(library: ConversationLibrary, session: str) -> str | None:
@@ -207,8 +301,7 @@ def _bytes_of(conversation: ConversationStore) -> bytes:
     try:
         export(conversation, to="original", output=Pieces())
     except ExportError as error:
-        reason = f"{error.reason}. `session restore ID --to PROGRAM` makes a new session of its messages"
-        raise ExportError(path=error.path, reason=reason) from error
+        raise _without_original(conversation, error.reason) from error
     return b"".join(pieces)
 
 
@@ -230,7 +323,7 @@ def _path_below(note: Mapping[str, Any], program: Program, data: bytes, cwd: str
     """Where the file was in the program's folder, by the end of its path; or where the program would have put it.
 
     Raises:
-        SessionChangeError: neither is known.
+        ExportError: neither is known.
     """
     name = str((note.get("file") or {}).get("name") or "").removesuffix(".zst")
     parts = [part for part in name.split("/") if part]
@@ -244,7 +337,7 @@ def _path_below(note: Mapping[str, Any], program: Program, data: bytes, cwd: str
     if not _UNSAFE_NAME.search(session) and (made := _made_path(program.name, session, data, cwd)):
         return made
     reason = f"it is not known where {program.name} kept this file, which was imported as {name or 'a stream'}"
-    raise SessionChangeError(path=name, reason=f"{reason}: --to {program.name} makes a new session of it")
+    raise ExportError(path=name, reason=f"{reason}: --to {program.name} makes a new session of it")
 
 
 def _fits(name: str, pattern: str) -> bool:

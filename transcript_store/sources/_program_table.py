@@ -31,6 +31,19 @@ class Retention:
     """The line that makes the program keep its sessions, as it is written into the file."""
     note: str = ""
     """What else deletes sessions, and from which version on."""
+    least: float = 0
+    """A smaller number of days is refused by the program."""
+    in_project: tuple[str, ...] = ()
+    """The same below a project's folder, the first one counts; above ``file``. Started in that folder, the program deletes by it, wherever
+    the sessions are."""
+    projects: str = ""
+    """The file that names the projects, as the keys of its member ``projects``: in the folder that a variable names, else in the home."""
+    managed: tuple[str, ...] = ()
+    """The same for all users of a machine, or of an organization: above all others, the last one counts. A relative path is below the
+    program's folder, ``*`` stands for a part of a name."""
+    managed_on_macos: tuple[str, ...] = ()
+    managed_variable: str | None = None
+    """The environment variable that names another file than the first of ``managed``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +85,11 @@ PROGRAMS: tuple[KnownProgram, ...] = (
         reads="JSON lines: the path to the last line, compactions and rewinds, sub-agents, titles, `stream-json` output",
         loses="attachments that are no prompt (selections, files), the program's own errors and hooks: events",
         retention=Retention("settings.json", "cleanupPeriodDays", 30, '"cleanupPeriodDays": 36500',
-            "0 makes it write no transcripts at all in some versions: it is no way to keep them"),
+            "the setting of one project deletes in all projects; 0 is refused, or makes it write no transcripts at all: it keeps nothing",
+            least=1, in_project=(".claude/settings.local.json", ".claude/settings.json"), projects=".claude.json",
+            managed=("/etc/claude-code/managed-settings.json", "/etc/claude-code/managed-settings.d/*.json", "remote-settings.json"),
+            managed_on_macos=("/Library/Application Support/ClaudeCode/managed-settings.json",
+                "/Library/Application Support/ClaudeCode/managed-settings.d/*.json", "remote-settings.json")),
         fixtures=_tests("formats/test_claude_code programs/test_programs")),
     KnownProgram("codex", "Codex", tried=("0.169.0",), tried_on="2026-11-23", resume="codex resume ID",
         reads="rollouts, also packed ones (`.zst`) and archived ones: items, compactions, rolled-back turns, titles",
@@ -92,7 +109,10 @@ PROGRAMS: tuple[KnownProgram, ...] = (
         reads="JSON documents and JSON lines: messages, results, rewinds, sub-agents",
         loses="the program's own notices and errors: events",
         retention=Retention("settings.json", "general.sessionRetention.maxAge", 30, '"general": {"sessionRetention": {"enabled": false}}',
-            "also beyond general.sessionRetention.maxCount; older versions delete only if it is enabled"),
+            "also beyond general.sessionRetention.maxCount, and a session that was resumed in another minute (0.61); older versions "
+            "delete only if it is enabled",
+            managed=("/etc/gemini-cli/settings.json",), managed_on_macos=("/Library/Application Support/GeminiCli/settings.json",),
+            managed_variable="GEMINI_CLI_SYSTEM_SETTINGS_PATH"),
         fixtures=_tests("formats/test_gemini_cli programs/test_programs")),
     KnownProgram("qwen-code", "Qwen Code", tried=("0.24.4",), tried_on="2026-11-27",
         reads="JSON lines: the path to the last line, compactions, rewinds, forks, sub-agents, titles",

@@ -14,6 +14,7 @@ docs/usage.md says what is counted, and how it compares with other programs' fig
 from transcript_store.usage._prices import PriceTable, UnusablePricesError, bundled_prices, read_prices
 from transcript_store.usage._totals import (
     DIMENSIONS,
+    ConversationUsage,
     Dimension,
     LibraryUsage,
     UsageTotal,
@@ -23,6 +24,7 @@ from transcript_store.usage._totals import (
 
 __all__ = [
     "DIMENSIONS",
+    "ConversationUsage",
     "Dimension",
     "LibraryUsage",
     "PriceTable",

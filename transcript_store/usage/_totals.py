@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from transcript_store.conversation import ConversationStore, UsageRow
+from transcript_store.conversation import ConversationStore, Record, UsageRow
 from transcript_store.errors import ConversationNotFoundError, TranscriptStoreError
 from transcript_store.importing import conversation_id
 from transcript_store.library import ConversationLibrary, ConversationSummary
@@ -132,16 +132,50 @@ def count_usage(
     return LibraryUsage(tuple(rows), everything, titles, tuple(count.skipped))
 
 
+class ConversationUsage:
+    """The tokens of one conversation, and what they cost; the key of ``total`` is empty. More records may be added as they come.
+
+    Args:
+        prices: the prices; those that this version came with if None.
+    """
+
+    def __init__(self, *, prices: PriceTable | None = None) -> None:
+        self.total = UsageTotal(key=())
+        self._prices = bundled_prices() if prices is None else prices
+        self._count = UsageCount()
+
+    def add_conversation(self, conversation: ConversationStore) -> None:
+        """Add all that is on record in a loaded conversation and its earlier generations, each reply once.
+
+        Raises:
+            TranscriptStoreError: as :meth:`ConversationStore.usage`.
+        """
+        self._add(self._count.new_rows(conversation))
+
+    def add_records(self, records: Iterable[Record], model: str | None) -> None:
+        """Add the replies among some records. ``model`` is the conversation's, for replies that name none."""
+        self._add(self._count.rows_in(records, model))
+
+    def _add(self, rows: Iterable[tuple[UsageRow, dict[str, Any]]]) -> None:
+        for row, usage in rows:
+            if _is_charged(row):
+                self.total.add(row, _cost(row, usage, self._prices))
+
+
 def conversation_usage(conversation: ConversationStore, *, prices: PriceTable | None = None) -> UsageTotal:
     """The tokens on record in one conversation and its earlier generations, and what they cost; the key is empty.
 
     Raises:
         TranscriptStoreError: as :meth:`ConversationStore.usage`.
     """
-    total, prices = UsageTotal(key=()), bundled_prices() if prices is None else prices
-    for row, usage in UsageCount().new_rows(conversation):
-        total.add(row, _cost(row, usage, prices))
-    return total
+    found = ConversationUsage(prices=prices)
+    found.add_conversation(conversation)
+    return found.total
+
+
+def _is_charged(row: UsageRow) -> bool:
+    """A program's own words cost nothing."""
+    return bool(row.input_tokens or row.output_tokens or row.cost_usd)
 
 
 def _rows(
@@ -150,7 +184,7 @@ def _rows(
     try:
         with library.open(summary.id or "", read_only=True, verify="tail") as conversation:
             for row, usage in count.new_rows(conversation):
-                if row.input_tokens or row.output_tokens or row.cost_usd:  # a program's own words cost nothing
+                if _is_charged(row):
                     yield row, _cost(row, usage, prices)
     except ConversationNotFoundError:
         return  # it was deleted meanwhile

@@ -27,6 +27,7 @@ from transcript_store.naming import is_prompt, label_of, title_among, turn_of
 
 if TYPE_CHECKING:
     from transcript_store.redaction import SecretRedactor
+    from transcript_store.usage import UsageTotal
 
 
 _SEALED = "it is sealed, and the conversation is not: seal it again to read this, or delete this generation"
@@ -64,6 +65,8 @@ class PageContents:
     """Earlier generations that may hold secrets that were taken out later: their records are not in ``before``."""
     redacted: Mapping[str, int] = field(default_factory=dict)
     """How many secrets of each kind were taken out."""
+    usage: UsageTotal | None = None
+    """The tokens of the whole conversation and what they cost; None if it is damaged, or nothing asked for them."""
 
 
 def contents_of_store(
@@ -73,10 +76,11 @@ def contents_of_store(
     through_seq: int | None = None,
     redact: SecretRedactor | None = None,
     with_tail: bool = True,
+    with_usage: bool = False,
     branches: bool = False,
 ) -> PageContents:
     """The contents of a loaded conversation: up to the record ``through_seq`` if it is given, ``with_tail`` with the
-    torn tail.
+    torn tail, ``with_usage`` with its tokens, for which every generation is read.
 
     With ``branches`` messages on abandoned branches are included among the others.
 
@@ -90,13 +94,17 @@ def contents_of_store(
             for stretch in found.stretches
         )
         found = replace(found, stretches=tuple(shown))
+    if with_usage and through_seq is None:
+        from transcript_store.usage import conversation_usage
+
+        found = replace(found, usage=conversation_usage(conversation))
     return found if redact is None else _redacted(found, redact)
 
 
 def contents_of(
     directory: str | os.PathLike[str], *, generation: int | None, redact: SecretRedactor | None, keys: Mapping[str, Any]
 ) -> PageContents:
-    """Reads everything readable; takes no lock, changes nothing. ``keys`` are the store's key arguments.
+    """Reads everything readable, the tokens too; takes no lock, changes nothing. ``keys`` are the store's key arguments.
 
     Raises:
         GenerationNotFoundError: there is no such generation.
@@ -114,7 +122,7 @@ def contents_of(
 def _read(directory: str | os.PathLike[str], generation: int | None, keys: Mapping[str, Any]) -> PageContents:
     with ConversationStore(directory, read_only=True, **keys) as conversation:
         conversation.load()
-        return _of_store(conversation, generation)
+        return contents_of_store(conversation, generation=generation, with_usage=True)
 
 
 def _of_store(

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from transcript_store.display import many
 from transcript_store.formats import Block, Call, Media, NeutralMessage, Other, Result, Text, Thinking
-from transcript_store.messages import cost_in, document_in, left_of, parts_of, tokens_in, typed_of
+from transcript_store.messages import document_in, left_of, parts_of, tokens_in, typed_of
 from transcript_store.naming import is_prompt, label_of, turn_of
 from transcript_store.view._contents import (
     PageItem,
@@ -238,8 +238,6 @@ class Counts:
     gaps: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
-    cost: float = 0.0
-    """In US dollars, as far as replies say what they cost."""
     reply: str | None = None
     """The id of the last reply that was counted: a program may store one in several messages, each with the usage of all."""
     models: dict[str, None] = field(default_factory=dict)
@@ -529,7 +527,6 @@ class _Renderer:
             tokens = tokens_in(usage)
             counts.tokens_in += tokens.input or 0
             counts.tokens_out += tokens.output or 0
-            counts.cost += cost_in(usage) or 0.0
 
 
 @lru_cache(maxsize=64)

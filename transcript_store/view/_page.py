@@ -204,14 +204,17 @@ def facts(contents: PageContents, counts: Counts, served: Served | None = None) 
     """The facts about the conversation, as names and values."""
     metadata = contents.metadata
     models = list(counts.models) or ([metadata.model] if metadata.model else [])
-    tokens = f"{counts.tokens_in:,} in, {counts.tokens_out:,} out" if counts.tokens_in or counts.tokens_out else ""
+    usage = contents.usage
+    tokens_in = counts.tokens_in if usage is None else usage.input_tokens
+    tokens_out = counts.tokens_out if usage is None else usage.output_tokens
     origin = metadata.forked_from
     known = {
         "Model": ", ".join(models) or metadata.provider,
         "When": span(counts.first_at, counts.last_at) or full_time(metadata.created_at),
         "Holds": ", ".join(_amounts(counts)),
-        "Tokens": tokens,
-        "Cost": dollars(counts.cost) if counts.cost else None,
+        "Tokens": f"{tokens_in:,} in, {tokens_out:,} out" if tokens_in or tokens_out else "",
+        # A part of a sum is no cost: usage has one only if every reply has a price.
+        "Cost": dollars(usage.cost_usd) if usage is not None and usage.cost_usd else None,
         "From": metadata.labels.get("source"),
         "In": metadata.labels.get("cwd"),
         "Part of": _linked(metadata.labels.get("part_of"), served),

@@ -118,7 +118,12 @@ def render_conversation(
         TranscriptStoreError: as :meth:`ConversationStore.get_records`.
     """
     contents = contents_of_store(
-        conversation, generation=generation, through_seq=through_seq, redact=redact, branches=branches
+        conversation,
+        generation=generation,
+        through_seq=through_seq,
+        redact=redact,
+        with_usage=to == "html",
+        branches=branches,
     )
     pieces = markdown_document(contents) if to == "markdown" else _as_page(contents, plain=False)
     return Rendered(pieces=pieces, redacted=contents.redacted)
@@ -235,7 +240,7 @@ def _render(
     keys: Mapping[str, Any],
 ) -> tuple[PageContents, Iterator[bytes]]:
     if isinstance(directory, ConversationStore):
-        contents = contents_of_store(directory, generation=generation, redact=redact)
+        contents = contents_of_store(directory, generation=generation, redact=redact, with_usage=True)
     else:
         contents = contents_of(directory, generation=generation, redact=redact, keys=keys)
     return contents, _as_page(contents, plain=plain)

@@ -127,7 +127,11 @@ class LiveConversation:
         self.close()
 
     def _begin(self) -> None:
-        self._contents = contents_of_store(self._store, with_tail=False)
+        from transcript_store.usage import ConversationUsage
+
+        self._usage = ConversationUsage()
+        self._usage.add_conversation(self._store)
+        self._contents = replace(contents_of_store(self._store, with_tail=False), usage=self._usage.total)
         self._growing = GrowingPieces(self._contents.metadata.provider)
         self._changed: list[int] = []
         self._new_prompts: list[int] = []
@@ -153,6 +157,7 @@ class LiveConversation:
                 self._begin()
                 self._taken_back_at = count
             else:
+                self._usage.add_records(new, self._contents.metadata.model)
                 self._add(tuple(map(PageItem, new)), count)
         return PagePosition(generation, count)
 
@@ -219,7 +224,7 @@ def still_page(
         return page(contents_of(source, generation=generation, redact=None, keys=keys or {}), served=served)
     with source:
         source.load()
-        return page(contents_of_store(source, generation=generation), served=served)
+        return page(contents_of_store(source, generation=generation, with_usage=True), served=served)
 
 
 def page_document(title: str, *body: Html) -> bytes:

@@ -20,26 +20,27 @@
   }
 
   // The server's own page comes back, in which every text is escaped already.
-  async function ask() {
+  async function ask(wanted) {
     const mine = ++turn;
-    const wanted = address();
     const answer = await fetch(wanted);
     const html = await answer.text();
     if (mine !== turn || !answer.ok) return;
+    const focused = document.activeElement?.getAttribute("href");
     const page = new DOMParser().parseFromString(policy.createHTML(html), "text/html");
     document.querySelector("main").replaceWith(document.importNode(page.querySelector("main"), true));
+    if (focused) [...document.querySelectorAll(".row")].find((row) => row.getAttribute("href") === focused)?.focus();
     history.replaceState(null, "", wanted);
     askAgain();
   }
 
-  // There may be more, which is being looked at: the answer says so until there is not.
+  // There may be more, which is being looked at: the answer says so until there is not. What is asked for is this very page of the list.
   function askAgain() {
-    if (document.querySelector(".count[data-unfinished]")) pause = setTimeout(ask, 700);
+    if (document.querySelector(".count[data-unfinished]")) pause = setTimeout(() => ask(location.search || "?"), 700);
   }
 
   form.addEventListener("input", () => {
     clearTimeout(pause);
-    pause = setTimeout(ask, 150);
+    pause = setTimeout(() => ask(address()), 150);
   });
   askAgain();
   addEventListener("keydown", (event) => {

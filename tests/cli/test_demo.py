@@ -83,7 +83,7 @@ SAYS_ONLY = """
 import sys, time
 from transcript_store.cli.demo.agent import appended_behind
 number = 0
-print("goes on behind 0", flush=True)
+print("continues after 0", flush=True)
 while True:
     number += len(appended_behind(number, int(sys.argv[2])))
     print("stored", number, "in 5", flush=True)
@@ -122,8 +122,8 @@ DAMAGES = WITH_A_STORE_THAT.format(
 )
 ENDS = "import sys; sys.exit('no wish to go on')"
 ENDS_SILENTLY = "print('ready')"
-OUT_OF_ORDER = "import time; print('goes on behind 0' + 20 * '\\nstored 99 in 5', flush=True); time.sleep(60)"
-SILENT = "import time; print('goes on behind 0', flush=True); time.sleep(60)"
+OUT_OF_ORDER = "import time; print('continues after 0' + 20 * '\\nstored 99 in 5', flush=True); time.sleep(60)"
+SILENT = "import time; print('continues after 0', flush=True); time.sleep(60)"
 
 
 def tried(directory: Path, script: str, *, rounds: int = 4) -> TrialCounts:
@@ -221,8 +221,8 @@ def test_the_agent_does_what_it_says(tmp_path: Path) -> None:
         expected += appended_behind(len(expected), 1)
         numbers.append(len(expected))
     assert [int(line.split()[1]) for line in done if line.startswith("stored")] == numbers
-    assert done[0] == "goes on behind 0"
-    assert done[31] == f"goes on behind {numbers[29]}"
+    assert done[0] == "continues after 0"
+    assert done[31] == f"continues after {numbers[29]}"
     with ConversationStore(tmp_path / "c", read_only=True) as store:
         store.load()
         assert store.get_messages() == expected

@@ -266,7 +266,7 @@ class Rotator:
         try:
             for name in names:
                 with self._passing_by(name):
-                    found.append(self._wrapped_anew(name, held))
+                    found.append(self._rewrapped(name, held))
         except Exception as error:
             failures.append(error)
         try:
@@ -295,7 +295,7 @@ class Rotator:
                 raise
             self._left_alone.append((name, f"this user may not access it: {error.strerror}"))
 
-    def _wrapped_anew(self, name: str, held: ExitStack) -> _One:
+    def _rewrapped(self, name: str, held: ExitStack) -> _One:
         """Step 1 for one of them."""
         if not is_id(name) and not self._by_any_name:
             raise NotSealedError(path=name, reason="its name is not the id of a conversation", hint=None)

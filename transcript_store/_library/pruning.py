@@ -234,9 +234,9 @@ class Pruner:
         """The expired items, conversation by conversation; each is removed when it is yielded, unless this is a dry run."""
         prune = self._due if dry_run else self._prune
         for summary in summaries:
-            yield from with_what_save_raised(partial(self._told, prune, summary))
+            yield from with_what_save_raised(partial(self._items_of, prune, summary))
 
-    def _told(
+    def _items_of(
         self, prune: Callable[[ConversationSummary], list[PrunedItem]], summary: ConversationSummary
     ) -> list[PrunedItem]:
         with refusals(summary.directory, "prune the conversation"):

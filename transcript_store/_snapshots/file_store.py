@@ -159,7 +159,7 @@ class SnapshotFiles(StoredFiles):
     def _put(self, folder: Folder, name: str, plain: bytes) -> None:
         folder.replace_file(name, [self.keys().seal(self._files.random_bytes(NONCE_BYTES), plain)])
 
-    def _seal_anew(self, name: str) -> None:
+    def _seal_again(self, name: str) -> None:
         if self.keys().open_current(self._raw(name)) is not None:
             return
         plain, _ = self.opened(name)

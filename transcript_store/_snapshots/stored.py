@@ -145,7 +145,7 @@ class StoredFiles:
         """
 
     @abstractmethod
-    def _seal_anew(self, name: str) -> None:
+    def _seal_again(self, name: str) -> None:
         """Seal a file with the current key, unless it is sealed with it, if it still exists at the end."""
 
     @abstractmethod
@@ -349,7 +349,7 @@ class StoredFiles:
     def _reseal(self, name: str, failures: list[Failure]) -> bool:
         """Seal a file with the current key, unless it is sealed with it; returns whether it is now."""
         try:
-            self._seal_anew(name)
+            self._seal_again(name)
             return True
         except FileNotFoundError:
             return False  # it was deleted meanwhile

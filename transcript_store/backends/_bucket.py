@@ -225,10 +225,10 @@ class Bucket:
             self._first = None
             return found
         except (self._api.exceptions.BaseError, FileNotFoundError, ValueError, OSError) as error:
-            told = self._told(doing, error)
-        raise told  # outside of `except`, so that nothing keeps the original: B1
+            translated = self._translated(doing, error)
+        raise translated  # outside of `except`, so that nothing keeps the original: B1
 
-    def _told(self, doing: str, failed: Exception) -> BackendError | OutcomeUnknownError:
+    def _translated(self, doing: str, failed: Exception) -> BackendError | OutcomeUnknownError:
         """B3: a failure in our words."""
         text = str(failed)
         status = int(found[1]) if (found := _STATUS.search(text)) else None

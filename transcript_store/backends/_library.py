@@ -130,7 +130,7 @@ class BackendLibrary(ConversationLibrary):
         return _Slots(files, str(directory.name), keys, self._slots)
 
     @property
-    def shelf(self) -> BackendIndexSource:
+    def index_source(self) -> BackendIndexSource:
         """The library as an index reads it (``transcript_store.search``); each index has its own, and closes it."""
 
         def reader(id: str) -> BackendReader:

@@ -38,7 +38,7 @@ from transcript_store.backends._backend import Backend, DivergedError
 from transcript_store.backends._claims import WAITS_SECONDS, ClaimedLog
 from transcript_store.backends._from_folders import read_at_one_moment
 from transcript_store.backends._slots import LogState, encoded
-from transcript_store.backends._storage import require_nobody_at_work
+from transcript_store.backends._storage import require_no_active_writer
 from transcript_store.backends._summary import keep_summary
 from transcript_store.errors import ConversationShreddedError, TranscriptStoreError
 
@@ -355,7 +355,7 @@ class Shipper:
             """S1, S3: the copy is unchanged since the comparison, and no writer is active there."""
             claim = state.claim
             if not (self._take_over or self._claimed.is_ours or (claim and claim.holder.get(SHIPS) is True)):
-                require_nobody_at_work(state, self._files.now_us(), self._claimed.path)
+                require_no_active_writer(state, self._files.now_us(), self._claimed.path)
             self._take_note()
             if self._expected != self._position or state.is_deleted:
                 raise _MovedError

@@ -205,7 +205,7 @@ class ValueFiles(StoredFiles):
     def _mark(self) -> bytes:
         return mark(self._machine.random_bytes(MARK_BYTES))
 
-    def _seal_anew(self, name: str) -> None:
+    def _seal_again(self, name: str) -> None:
         is_there = False
 
         def attempt(write: _Write) -> bool:

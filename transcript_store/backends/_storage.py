@@ -291,7 +291,7 @@ class BackendWriter(MirroredLog, Writer):
     def _is_polite(self, state: LogState) -> None:
         """Raise if an active writer would be displaced."""
         if not (self.options.take_over or self.slots.is_ours):
-            require_nobody_at_work(state, self.files.now_us(), self.path)
+            require_no_active_writer(state, self.files.now_us(), self.path)
 
     @property
     def _holder(self) -> dict[str, Any]:
@@ -508,7 +508,7 @@ def holder_shown(holder: dict[str, Any]) -> str:
     return safe(f"{str(name)[:80]!r}, {by}," if name else by)
 
 
-def require_nobody_at_work(state: LogState, now_us: int, path: str) -> None:
+def require_no_active_writer(state: LogState, now_us: int, path: str) -> None:
     """Raise ``ConversationLockedError`` if a conversation was neither released nor idle, and its writer is not a shared
     writer.
     """

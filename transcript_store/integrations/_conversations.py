@@ -235,7 +235,7 @@ class Conversation:
     ) -> T | None:
         try:
             with self.busy:
-                return self._in_front_of_nobody(function, begin, store)
+                return self._until_current(function, begin, store)
         except _ABOUT_THE_CALL:
             raise
         except TranscriptStoreError:
@@ -244,7 +244,7 @@ class Conversation:
         finally:
             self.bytes = _size_of_its_end(self.store)
 
-    def _in_front_of_nobody(
+    def _until_current(
         self,
         function: Callable[[ConversationStore], T],
         begin: Callable[[ConversationStore], T] | None,
@@ -472,11 +472,11 @@ def _close_all() -> None:
         _close(each)
 
 
-def _begin_anew() -> None:
+def _start_again() -> None:
     """In a forked child: the stores are its parent's, and another thread may hold the guard for ever."""
     global _table, _guard
     _table, _guard = OrderedDict(), threading.Lock()
 
 
 atexit.register(_close_all)
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_start_again)

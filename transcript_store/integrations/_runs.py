@@ -73,9 +73,9 @@ def _leave(key: _Key, place: _Place) -> None:
             line[0].set_result(None)
 
 
-def _begin_anew() -> None:
+def _start_again() -> None:
     global _lines, _guard
     _lines, _guard = {}, threading.Lock()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_start_again)

@@ -211,7 +211,7 @@ class TranscriptSession:
             return False
         messages, sent, self._compacted = self._stored(items), self._compacted, None
         read = sent or self._end_of_encrypted_read()
-        replace = _begin_anew if read is None else partial(_replace_begin, read)
+        replace = _start_again if read is None else partial(_replace_begin, read)
         return bool(await self._call(lambda store: replace(store, messages)))
 
     def _end_of_encrypted_read(self) -> _SentUpTo | None:
@@ -351,14 +351,14 @@ def _pop(found: Conversation, validate: Callable[[Any], object] | None, store: C
 
 def _clear(store: ConversationStore, *, keep: bool) -> None:
     if store.record_count:
-        _begin_anew(store, [])
+        _start_again(store, [])
     if not keep:
         for generation in store.generations()[:-1]:
             with suppress(GenerationNotFoundError):  # another process cleared too
                 store.delete_generation(generation.number)
 
 
-def _begin_anew(store: ConversationStore, messages: Sequence[EncodedMessage]) -> bool:
+def _start_again(store: ConversationStore, messages: Sequence[EncodedMessage]) -> bool:
     store.replace_transcript(messages, features=["retract"])
     return True
 

@@ -357,8 +357,8 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         try:
             result = await handler(args)
         except Exception as error:
-            if (told := _told_of(call, error)) is not None:
-                run.results[call.tool_call_id] = told, None
+            if (text := _error_result(call, error)) is not None:
+                run.results[call.tool_call_id] = text, None
             raise
         run.results[call.tool_call_id] = _result_of(call, result)
         return result
@@ -424,14 +424,14 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
     def _instead_of(self, call: ToolCallPart) -> ToolReturnPart:
         """The text for the model about a call without a result."""
         run = self._of_this_run()
-        told, outcome = _CUT_OFF, "interrupted"
+        text, outcome = _CUT_OFF, "interrupted"
         if waited_for := run.waiting.get(call.tool_call_id):
-            told, outcome = _WAITED_FOR[waited_for]
+            text, outcome = _WAITED_FOR[waited_for]
         else:
             for message in reversed(run.messages):
                 if isinstance(message, ModelResponse) and any(each is call for each in message.parts):
-                    told = _NOT_CALLED if getattr(message, "state", None) == "interrupted" else told
-        return ToolReturnPart(call.tool_name, told, tool_call_id=call.tool_call_id, outcome=outcome)
+                    text = _NOT_CALLED if getattr(message, "state", None) == "interrupted" else text
+        return ToolReturnPart(call.tool_name, text, tool_call_id=call.tool_call_id, outcome=outcome)
 
     def _watch(self, node: Any) -> None:
         """Know when the node is done, and the reply while it is streamed.
@@ -700,7 +700,7 @@ def _result_of(call: ToolCallPart, result: Any) -> tuple[Any, Any]:
     return part, given.content
 
 
-def _told_of(call: ToolCallPart, error: Exception) -> Any:
+def _error_result(call: ToolCallPart, error: Exception) -> Any:
     """The text for the model about a call whose tool asks for something else; None for an error that ends the run."""
     part = getattr(error, "tool_retry", None) or getattr(error, "tool_failed", None)
     if part is None and isinstance(error, ModelRetry):
@@ -711,11 +711,11 @@ def _told_of(call: ToolCallPart, error: Exception) -> Any:
 def _beside_a_final_result(call: ToolCallPart, final: Any, strategy: str | None, is_output: bool) -> ToolReturnPart:
     """The framework's text for a model about a call that no tool of the program answered, since there was a final result."""
     if final.tool_call_id == call.tool_call_id:
-        told = _FINAL
+        text = _FINAL
     elif not is_output:
-        told = _NOT_USED.format("Tool not executed")
+        text = _NOT_USED.format("Tool not executed")
     elif strategy == "exhaustive":
-        told = "Output tool processed, but its value will not be the final result of the agent run."
+        text = "Output tool processed, but its value will not be the final result of the agent run."
     else:
-        told = _NOT_USED.format("Output tool not used")
-    return ToolReturnPart(call.tool_name, told, tool_call_id=call.tool_call_id)
+        text = _NOT_USED.format("Output tool not used")
+    return ToolReturnPart(call.tool_name, text, tool_call_id=call.tool_call_id)

@@ -91,7 +91,7 @@ def home_of(library: ConversationLibrary, keys: Mapping[str, Any]) -> ServedLibr
         ConversationNotFoundError: there is no such directory.
         TranscriptStoreError: the backend does not answer.
     """
-    if getattr(library, "shelf", None) is not None:
+    if getattr(library, "index_source", None) is not None:
         library.list(limit=1)
         return _PlacedHome(index_source(library), keys)
     if not os.path.isdir(library.directory):

@@ -28,7 +28,7 @@ from transcript_store.sessions._journal import (
     copy_name,
 )
 from transcript_store.sessions._listed import codex_projections, codex_steps, gemini_folder, objects_in
-from transcript_store.sessions._programs import Program, program_named, program_places, project_name, session_files
+from transcript_store.sessions._programs import Program, program_folders, program_named, project_name, session_files
 from transcript_store.sessions._repairing import require_not_running
 from transcript_store.sources import folder_of
 
@@ -118,13 +118,13 @@ def restore_session(
         if target is None:
             reason = "was not imported, so no program had it: --to names the program that gets it as a new session"
             raise SessionChangeError(path=conversation.directory, reason=reason)
-        place = next((place for place in program_places() if place.program == target), None)
-        if place is None:
+        folder_kept = next((folder_kept for folder_kept in program_folders() if folder_kept.program == target), None)
+        if folder_kept is None:
             raise ValueError(
                 f"{target!r} is no program whose folder is known; there are "
-                f"{', '.join(dict.fromkeys(place.program for place in program_places()))}"
+                f"{', '.join(dict.fromkeys(folder_kept.program for folder_kept in program_folders()))}"
             )
-        program, folder = program_named(target), folder_of(place, environ=environ)
+        program, folder = program_named(target), folder_of(folder_kept, environ=environ)
         notes = []
         if target == own and note is not None:
             wanted, extra = _own_files(conversation, note, cwd, folder, program)
@@ -168,7 +168,7 @@ def restore_session(
 def find_session(library: ConversationLibrary, session: str) -> str | None:
     """The id of the conversation of a session, by the id that its program gave it; None if the library has none."""
     there = {summary.id for summary in library.iter_list()}
-    names = dict.fromkeys(place.program for place in program_places())
+    names = dict.fromkeys(folder_kept.program for folder_kept in program_folders())
     return next((own for name in names if (own := conversation_id(name, session)) in there), None)
 
 
@@ -234,9 +234,9 @@ def _path_below(note: Mapping[str, Any], program: Program, data: bytes, cwd: str
     """
     name = str((note.get("file") or {}).get("name") or "").removesuffix(".zst")
     parts = [part for part in name.split("/") if part]
-    for place in program_places():
-        if place.program == program.name:
-            for pattern in place.patterns:
+    for folder_kept in program_folders():
+        if folder_kept.program == program.name:
+            for pattern in folder_kept.patterns:
                 wanted = pattern.split("/")
                 if len(parts) >= len(wanted) and all(map(_fits, parts[-len(wanted) :], wanted)):
                     return "/".join(parts[-len(wanted) :])

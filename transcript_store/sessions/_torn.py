@@ -147,9 +147,9 @@ class _Mending:
             if (value := _strict_object(line.strip(_AROUND))) is not None:
                 self._learn(value)
         stretch: list[tuple[int, int, bytes]] = []
-        for number, place, line in _lines(text):
+        for number, folder_kept, line in _lines(text):
             offset, value = (
-                place + shift,
+                folder_kept + shift,
                 _strict_object(line.strip(_AROUND)),
             )  # again: all values would fill the memory
             if value is None and line.strip(_AROUND):
@@ -229,7 +229,7 @@ class _Mending:
         if not stretch:
             return
         text = b"".join(line for _, _, line in stretch).decode("utf-8", "surrogateescape")
-        place = _StretchPlace(text, stretch)
+        folder_kept = _StretchPlace(text, stretch)
         done, at, tries = 0, _skip(text, 0), _MOST_TRIES
         syntax = _Syntax(text)
         while 0 <= at < len(text) and tries:
@@ -238,14 +238,14 @@ class _Mending:
             is_new = decoded is not None and (not before or not syntax.takes_value(done, at))
             if decoded is not None and (is_new or self._is_line(decoded[0], before)):
                 value, end = decoded
-                self._cut(text, done, at, place)
-                self._take(text, at, end, value, place, is_glued=done > 0 and not _has_line_feed(text[done:at]))
+                self._cut(text, done, at, folder_kept)
+                self._take(text, at, end, value, folder_kept, is_glued=done > 0 and not _has_line_feed(text[done:at]))
                 done, at = end, _skip(text, end)
                 continue
             if decoded is None:
                 tries -= 1
             at = self._next_candidate(text, at + 1 if decoded is None else decoded[1])
-        self._cut(text, done, len(text), place)
+        self._cut(text, done, len(text), folder_kept)
 
     def _next_candidate(self, text: str, at: int) -> int:
         """Where the next line may begin: at a member that is the first of a whole line of this file."""
@@ -256,9 +256,9 @@ class _Mending:
         return -1 if found is None else found.start()
 
     def _take(
-        self, text: str, start: int, end: int, value: dict[str, Any], place: _StretchPlace, *, is_glued: bool
+        self, text: str, start: int, end: int, value: dict[str, Any], folder_kept: _StretchPlace, *, is_glued: bool
     ) -> None:
-        number, offset = place.of(start)
+        number, offset = folder_kept.of(start)
         own = text[start:end]
         if is_glued:
             self.note("glued", "stood on the line of another one, and has a line of its own now", number, offset)
@@ -272,17 +272,20 @@ class _Mending:
         self._add(_FoundObject(fixed, _ids(value), number, offset))
         self._learn(value)
 
-    def _cut(self, text: str, start: int, end: int, place: _StretchPlace) -> None:
+    def _cut(self, text: str, start: int, end: int, folder_kept: _StretchPlace) -> None:
         piece = text[start:end]
         own = piece.strip("\x00 \t\r\n\ufeff\u2028\u2029")
         if not own:
             if "\x00" in piece:
                 zeros = piece.count("\x00")
                 self.note(
-                    "nul", f"{zeros:,} NUL bytes, as a power loss leaves them, were removed", *place.of(start), zeros
+                    "nul",
+                    f"{zeros:,} NUL bytes, as a power loss leaves them, were removed",
+                    *folder_kept.of(start),
+                    zeros,
                 )
             return
-        number, offset = place.of(start + piece.find(own[0]))
+        number, offset = folder_kept.of(start + piece.find(own[0]))
         if not self._objects and _HEADER.match(own) and (closed := _closed(own)) is not None:
             kept, value = closed
             lost = own[kept:].encode("utf-8", "surrogateescape")

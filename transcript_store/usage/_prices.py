@@ -31,7 +31,7 @@ _DATED = re.compile(r"(?:\[1m\]|@[\w-]+|-v\d+(?::\d+)?|-20\d{2}-?[01]\d-?[0-3]\d
 _CLOUD = re.compile(r"^(?:(?:us|eu|apac|jp|au|global)\.)?anthropic\.")
 
 
-class UnusablePricesError(TranscriptStoreError, ValueError):
+class UnusablePricesError(TranscriptStoreError):
     """A table of prices at ``path`` cannot be read, or is no such table (``reason``); nothing was counted."""
 
     path: str

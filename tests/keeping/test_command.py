@@ -67,7 +67,7 @@ def test_it_runs_until_it_is_ended(home: Path, tmp_path: Path, cli: Cli) -> None
         assert (now["runs"], now["pid"], now["late_seconds"]) == (True, process.pid, None)
         second = cli("keep", "--into", str(library))
         assert second.code == 1
-        assert f"process {process.pid} keeps this library already" in second.err
+        assert f"process {process.pid} already keeps this library" in second.err
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0
     assert texts(library) == expected(a=3, b=1)

@@ -150,7 +150,7 @@ def test_a_conversation_in_any_folder_is_deleted_by_its_path(folder):
 
 @pytest.mark.parametrize("act", ["create", "fork", "delete", "prune"])
 def test_trash_is_swept_by_the_next_change(library, root, act):
-    """What a delete left that was cut off goes with the next create, fork, delete or prune, though nothing is due to go.
+    """What a delete left that was cut off goes with the next create, fork, delete or prune, though nothing is expired to go.
 
     A list, an open or a dry run changes nothing.
     """

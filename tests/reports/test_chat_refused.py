@@ -242,7 +242,7 @@ def test_the_command_goes_on_without_it_says_so_and_drops_it(server: Server, tmp
     again = chat("/drop")
     assert (again.code, again.err) == (
         1,
-        "transcript-store: there is nothing to take back: the last question is answered\n",
+        "transcript-store: there is nothing to retract: the last question is answered\n",
     )
     assert chat("Sure?").code == 0
     server.answers += [refused(), refused()]

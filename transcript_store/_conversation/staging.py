@@ -10,8 +10,8 @@ that no process looks for, ``.stage-<32 hex>-<id>`` in the library. Then:
 Invariants, which the tests name:
 
 A1  Under its id a conversation is whole and on the medium, from the first moment. Only the name itself may not be.
-A2  A name that is not synced is known to be so: the stage's note is there, and whoever sweeps it syncs the library first; and the
-    conversation has no lock file, so whoever writes to it or copies it syncs its name first (``layout.sync_name``).
+A2  A name that is not synced is known to be so: the stage's note exists, and the process that sweeps it syncs the library first; and the
+    conversation has no lock file, so a process that writes to it or copies it syncs its name first (``layout.sync_name``).
 A3  What is on a stage belongs to the process that holds the lock of its note, ``.stage-<32 hex>``. When that is dead, the next
     create, delete or stage removes it.
 A4  After a failed sync nothing more is put on the stage, and nothing of it gets a name.

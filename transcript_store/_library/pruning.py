@@ -216,7 +216,7 @@ def _moment(files: FileSystem, older_than: str | datetime | timedelta) -> str:
         raise ValueError(f"older_than: {error}; a timedelta says how long ago") from None
     if before_us > (now_us := files.now_us()):  # a mistyped year must not remove everything
         reason = f"is in the future (by the clock it is {format_time(now_us)}), so every conversation would be expired"
-        raise ValueError(f"older_than: {format_time(before_us)} {reason}; pass a moment in the past")
+        raise ValueError(f"older_than: {format_time(before_us)} {reason}; pass a time in the past")
     return format_time(before_us)
 
 
@@ -281,7 +281,7 @@ class Pruner:
         if found and (
             others := strangers(folder)
         ):  # a file that a person put there may belong to what would be removed
-            return [replace(item, skipped=f"besides the conversation the folder holds {others}") for item in found]
+            return [replace(item, skipped=f"the folder also has {others}") for item in found]
         return found
 
     def _is_old(self, folder: Folder, summary: ConversationSummary) -> bool:
@@ -317,7 +317,7 @@ class Pruner:
         if not due or due[0].skipped is not None:
             return due
         gone: list[PrunedItem] = []
-        reason = "it changed meanwhile and is no longer expired"
+        reason = "it has changed and is no longer expired"
         try:
             if due[0].what == "conversation":
                 self._delete(due[0], gone)

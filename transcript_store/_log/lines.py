@@ -443,7 +443,7 @@ class FromTheEnd:
         self._block: CachedLines | None = None
         """The blocks; the next one is read when one of its lines is needed."""
         self._seq = self._stop = 0
-        """Of the current block: the number of its last remaining record, and where that ends; 0 if none remains."""
+        """In the current block: the number of its last remaining record, and where that ends; 0 without one."""
 
     def take(self, count: int) -> LineRun | None:
         """The next lines in file order: fewer if they are long or a skipped range precedes them; None at the end.

@@ -291,13 +291,13 @@ def _with_gaps(found: Iterator[tuple[ByteRange, Copied] | Gap], at: str, origina
     """The records, and for each gap one without a message that describes it."""
     for item in found:
         if isinstance(item, Gap):
-            told = {
+            gap_note = {
                 "offset": item.offset_bytes,
                 "bytes": item.length_bytes,
                 "reason": item.reason,
                 "original": original,
             }
-            yield Copied(b',"at":"%b","extra":%b' % (at.encode(), orjson.dumps({GAP: told})), None)
+            yield Copied(b',"at":"%b","extra":%b' % (at.encode(), orjson.dumps({GAP: gap_note})), None)
         else:
             at = _time_of(item[1]) or at
             yield item[1]

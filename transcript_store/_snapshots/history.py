@@ -1,7 +1,7 @@
 """How does a transcript become a provider's native history, and back?
 
 A transcript holds the messages without the system prompt, unless another program logged one there. OpenAI's history
-starts with the prompt: it is added on the way out and removed on the way in. No other system message is changed.
+starts with the prompt: it is added on export and removed on import. No other system message is changed.
 
 Both directions work message by message, so that a long conversation takes little more memory than its snapshot. Nothing
 here does I/O.

@@ -3,8 +3,8 @@
 ::
 
     <root>/c/<id>/s/<slot, 12 digits>       one slot                             put if absent
-    <root>/c/<id>/p/<last>-<first>          slots joined, 12 digits each         put if absent: the same bytes, whoever
-        writes it
+    <root>/c/<id>/p/<last>-<first>          slots joined, 12 digits each         put if absent: the same bytes from any
+        writer
     <root>/k/<id>                           the key file, if it is sealed        put if the one before it is the one
         that was read
     <root>/m/<id>                           the summary: JSON; empty if expunged put if the one before it is the one

@@ -197,7 +197,7 @@ class Kept(Image):
     """A transcript as it is kept elsewhere, to the byte."""
 
     def __init__(self, transcript: RemoteTranscript, path: str) -> None:
-        never = (0, "", None)  # nothing is written behind it before it is loaded anew
+        never = (0, "", None)  # nothing is written after it before it is loaded again
         line = transcript.read(0, transcript.header(path)[1].offset_bytes)
         super().__init__(bytes(line), never, never, (), cache_bytes=0)
         self._transcript, self._path = transcript, path

@@ -170,7 +170,7 @@ class Facts:
     """The settings of a client's conversation. They are kept in its ``metadata.json``; without a conversation, in memory.
 
     A setting that the configuration gives replaces the one on record, and is written there. A setting that it leaves None is
-    taken from the record. The provider is written too, although it can only be another of the same family: whoever resumes
+    taken from the record. The provider is written too, although it can only be another of the same family: a process that resumes
     the conversation without naming a provider must reach the server that was used last.
 
     Raises:

@@ -306,7 +306,7 @@ def _description(
     }
     what_is_missing = {
         "left branches": f"{many(left, 'message')}{how}" if left else None,
-        "taken back": many(retracted, "message") if retracted else None,
+        "retracted": many(retracted, "message") if retracted else None,
         "generation": f"{generation}{which}" if (which := _which(generation, metadata)) or arguments.full else None,
         "forked from": _origin(metadata),
     }

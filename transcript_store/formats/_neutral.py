@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from transcript_store.errors import InvalidMessageError
 from transcript_store.messages import as_text, parse_message
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def arguments_of(given: object) -> dict[str, Any]:
         return {}
     try:
         return parse_message(as_text(given).encode())
-    except (ValueError, RecursionError):
+    except (InvalidMessageError, UnicodeEncodeError):
         return {"": given}
 
 

@@ -1,4 +1,4 @@
-"""One process that imports what programs write, keeps up with them, indexes it and ships it. Only a signal ends it.
+"""One process that imports, indexes and ships what programs write, continuously. Only a signal ends it.
 
 N1  What was imported is durable before the state says so, and importing it again changes nothing: whatever ends the process, the next
     one takes up what is missing and nothing twice.
@@ -33,16 +33,16 @@ from transcript_store.search import SearchIndex
 from transcript_store.sources import session_at
 
 _SHARE = 0.005
-"""So much of one core a look at all folders may take, on average."""
+"""The share of one core for reading all folders, on average."""
 _LEAST_SECONDS, _MOST_SECONDS = 5.0, 300.0
-"""Between two looks at all folders."""
+"""The time between two reads of all folders."""
 _STAMP_SECONDS = 3600.0
-"""So often what did not change is noted for the next start, if anything was imported meanwhile."""
+"""How often stamps are stored for the next start, if anything was imported."""
 _RETRY_SECONDS, _MOST_RETRY_SECONDS = 5.0, 300.0
 _GAP_SECONDS = 30.0
-"""More than this between two moments that should follow each other: the process was stopped, the machine slept, or the clock was set."""
+"""A longer gap between two steps means: the process was stopped, the machine slept, or the clock was set."""
 _WHOLE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""What one source meets the next one meets too."""
+"""Errors that would meet every source."""
 _TAKEN = ("created", "grew", "replaced", "reread")
 _LEFT = ("refused", "diverged")
 
@@ -176,7 +176,7 @@ class Keeper:
             return self._watcher.wait(seconds)
         except OSError as error:
             pause(_LEAST_SECONDS)  # whatever fails at once would fail again at once
-            self._tell("problem", f"{error}; it polls from now on", doing="watch folders", reason=str(error))
+            self._tell("problem", f"{error}; polling from now on", doing="watch folders", reason=str(error))
             self._watcher.close()
             self._watcher = PollingWatcher()
             self.state.how = self._watcher.how
@@ -193,7 +193,7 @@ class Keeper:
         idle = steady - waited - busy
         if idle > _GAP_SECONDS or wall - steady > _GAP_SECONDS:
             kind, length = "stopped", max(idle, wall - steady)
-            text = f"it stood still for {length:,.0f} seconds, or the clock was set forward"
+            text = f"the process stood still for {length:,.0f} seconds, or the clock was set forward"
         elif steady - wall > _GAP_SECONDS:
             kind, length = "clock", steady - wall
             text = f"the clock was set back by {length:,.0f} seconds"
@@ -201,7 +201,7 @@ class Keeper:
             return
         self.state.last_gap = {"at": now(), "kind": kind, "seconds": round(length)}
         self._look_at = 0.0
-        self._tell("gap", f"{text}: looks at everything again", cause=kind, seconds=round(length))
+        self._tell("gap", f"{text}: comparing everything again", cause=kind, seconds=round(length))
 
     # ---- looking and importing ---------------------------------------------------------------------------------------
 
@@ -283,7 +283,7 @@ class Keeper:
             return
         self._again.pop(report.source, None)
         if self.state.failed.pop(report.source, None) is not None:
-            self._tell("recovered", f"{report.source}: is imported now", source=report.source)
+            self._tell("recovered", f"{report.source}: imported now", source=report.source)
         if report.action not in _TAKEN:
             return
         self._has_news = True
@@ -322,7 +322,7 @@ class Keeper:
         known = self.state.problem
         if known is None or (known["doing"], known["reason"]) != (doing, reason):
             self.state.problem = {"doing": doing, "reason": reason, "since": now()}
-            self._tell("problem", f"cannot {doing}: {reason}; it is tried again", doing=doing, reason=reason)
+            self._tell("problem", f"cannot {doing}: {reason}; will retry", doing=doing, reason=reason)
 
     def _stamp(self) -> None:
         """Note how everything looks, for the next start."""
@@ -366,7 +366,7 @@ class Keeper:
             failed[""] = error.problem
         if failed != ship.get("failed") and failed:
             reason = next(iter(failed.values()))
-            self._tell("problem", f"cannot ship: {reason}; it is tried again", doing="ship", reason=reason)
+            self._tell("problem", f"cannot ship: {reason}; will retry", doing="ship", reason=reason)
         if failed or left:
             self._ship_retries += 1
             self._ship_at = time.monotonic() + _pause(self._ship_retries)
@@ -397,7 +397,7 @@ class Keeper:
             if self._state_said != (reason := f"{self._state_path}: {error.strerror}"):
                 self._state_said = reason
                 with suppress(OSError):
-                    self._tell("problem", f"cannot say how it is: {reason}", doing="write the state", reason=reason)
+                    self._tell("problem", f"cannot write the state: {reason}", doing="write the state", reason=reason)
         else:
             self._state_said = ""
 

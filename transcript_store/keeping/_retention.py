@@ -1,8 +1,8 @@
-"""Which sessions a program will delete, by its own setting, and which of them are not in the library.
+"""The sessions that a program will delete by its own setting, and those of them that the library lacks.
 
 A program deletes what did not change for a number of days, by the time of the file, when it is started. Its setting is read from its own
-file, whose comments and trailing commas are allowed where the program allows them; what cannot be understood is said, and the program's
-default counts.
+file, with comments and trailing commas where the program allows them; a setting that cannot be parsed is reported, and the program's
+default is used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HELD = frozenset({"unchanged", "empty", "deleted"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionOutlook:
-    """What a program will delete soon."""
+    """The sessions that a program will delete soon."""
 
     program: str
     title: str
@@ -41,7 +41,7 @@ class RetentionOutlook:
     """The file in which that is set."""
     key: str
     is_set: bool
-    """Whether it stands in the file; otherwise it is the program's default."""
+    """True if the file sets it; otherwise it is the program's default."""
     keeps: str
     """The line that makes the program keep its sessions."""
     note: str
@@ -59,7 +59,7 @@ class RetentionOutlook:
 
     @property
     def sentence(self) -> str:
-        """What it means, for a person."""
+        """A sentence for a person."""
         if self.days is None:
             return f"{self.title} keeps its sessions"
         if not self.soon:
@@ -166,19 +166,19 @@ def _days_in(path: str, retention: Retention) -> tuple[float | None, bool, str |
     try:
         settings = orjson.loads(_NOT_JSON.sub(lambda match: match[1] or "", text) or "{}")
     except ValueError as error:
-        return retention.days, False, f"{path}: cannot be understood: {error}"
+        return retention.days, False, f"{path}: cannot be parsed: {error}"
     if _says_keep(settings, retention):
         return None, True, None
     said = _member(settings, retention.key)
     if said is None:
         return retention.days, False, None
     if (days := _length(said)) is None:
-        return retention.days, False, f"{path}: {retention.key} is no number of days: {said!r:.40}"
+        return retention.days, False, f"{path}: {retention.key} is not a number of days: {said!r:.40}"
     return days, True, None
 
 
 def _says_keep(settings: Any, retention: Retention) -> bool:
-    """Whether the line that the table has for keeping sessions stands in the settings, if that is no number of days."""
+    """True if the settings have the table's line for keeping sessions, if that is not a number of days."""
     wanted = orjson.loads(f"{{{retention.keeps}}}")
     path, value = [], wanted
     while isinstance(value, dict) and len(value) == 1:

@@ -1,7 +1,7 @@
-"""Which files may have changed: the system says so where watchfiles is installed; otherwise some of them are looked at.
+"""Which files may have changed: reported by the system through watchfiles, otherwise found by polling.
 
-Both give candidates. The caller looks at them itself, and at all folders from time to time: a watch may miss what happens while it
-begins, on a network share or while the machine sleeps.
+Both report candidates. The caller checks them, and reads all folders from time to time: a watch may miss changes while it starts,
+on a network share or while the machine sleeps.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from transcript_store.sources import FoundSource, folder_of, session_folders
 
 _POLL_SECONDS = 2.0
 _HOT_SECONDS = 2 * 86_400
-"""A source that changed within this time is looked at each time: a session may take a day or two."""
+"""A source that changed within this time is checked each time: a session may take a day or two."""
 _MOST_HOT = 500
 _DEEPEST = 6
 _STEP_MILLISECONDS = 1000
-"""How often watchfiles looks whether the system said something. Its own 50 ms would cost more than all the rest when nothing happens."""
+"""How often watchfiles checks for events. Its default of 50 ms would cost more than everything else when idle."""
 _BESIDE_A_DATABASE = ("-wal", "-shm", "-journal")
 
 
 class Watcher(Protocol):
-    """Says which files may have changed."""
+    """Reports files that may have changed."""
 
     how: str
     """How it knows: ``watchfiles`` or ``polling``."""
@@ -226,5 +226,5 @@ def best_watcher(*, polls: bool = False) -> Watcher:
         return PollingWatcher()
     try:
         return SystemWatcher()
-    except ImportError:  # not installed, or not for this machine
+    except ImportError:  # not installed, or not available for this machine
         return PollingWatcher()

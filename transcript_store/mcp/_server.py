@@ -86,11 +86,11 @@ def server_of(past: LibraryTools) -> MCPServer[Any]:
     server: MCPServer[Any] = MCPServer("transcript-store", instructions=_INSTRUCTIONS, log_level="ERROR")
     reads = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
     for tool in (list_conversations, search_conversations, read_conversation, read_record):
-        server.add_tool(_told(tool), annotations=reads)
+        server.add_tool(_with_errors(tool), annotations=reads)
     return server
 
 
-def _told(tool: Callable[_P, dict[str, Any]]) -> Callable[_P, dict[str, Any]]:
+def _with_errors(tool: Callable[_P, dict[str, Any]]) -> Callable[_P, dict[str, Any]]:
     """The tool, whose errors are reported to its caller. Other exceptions are our bugs; the SDK hides their text."""
 
     @wraps(tool)

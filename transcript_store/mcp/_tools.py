@@ -534,9 +534,7 @@ def _known(parts: Sequence[Part]) -> Iterator[Part]:
     for part in parts:
         if part.kind != "besides":  # usage, ids and the like: not part of the conversation
             kind = "text" if part.kind == "other" else part.kind
-            yield part._replace(
-                kind=kind, text=without_escapes(part.text)
-            )  # or a model copies them into its own text
+            yield part._replace(kind=kind, text=without_escapes(part.text))  # or a model copies them into its own text
 
 
 def _answer(**members: Any) -> dict[str, Any]:

@@ -178,9 +178,7 @@ class Database:
     def _create(self, connection: sqlite3.Connection) -> None:
         for statement in _SCHEMA.split(";\n"):
             connection.execute(statement)
-        with suppress(
-            sqlite3.OperationalError
-        ):  # an SQLite without FTS5: every transcript is searched
+        with suppress(sqlite3.OperationalError):  # an SQLite without FTS5: every transcript is searched
             connection.execute(_WORDS)
             connection.executemany("INSERT INTO words (words, rank) VALUES (?, ?)", _MERGED)
         connection.execute("INSERT INTO about VALUES ('library', ?)", (os.fsencode(self._library),))

@@ -144,7 +144,9 @@ class _Cut:
         """The positions of a term in the text."""
         *firsts, last = term.tokens
         count = len(firsts)
-        is_one_character = term.last == "beginning" and is_cjk(last)  # a pair starts with it: only this character is highlighted
+        is_one_character = term.last == "beginning" and is_cjk(
+            last
+        )  # a pair starts with it: only this character is highlighted
         return [
             (
                 self._tokens[place - count].start,

@@ -1,10 +1,10 @@
 """A change of another program's files: all of it or nothing, with a copy of each file, and undone after a kill.
 
 J1  Before the first change the journal lists every step. The journal, the copies and the new files are synced before it.
-J2  A step gives one name other bytes, moves one name, or commits one transaction of a database. The database comes last.
+J2  A step replaces the bytes of one name, moves one name, or commits one transaction of a database. The database comes last.
 J3  The change is complete when the journal has the name of a finished one. Before that, the next call undoes it.
-J4  An undo changes only what is still as the change left it. What was written since stays, and is reported.
-J5  A step runs only if the file or the row is what the plan was made from.
+J4  An undo changes only what the change left unchanged since. Later writes stay, and are reported.
+J5  A step runs only if the file or the row is still as it was planned for.
 
 A copy is beside its file: ``NAME.before-ID``. The journal is in the program's folder, and one change at a time is made there: the lock
 is on the folder itself. A journal names no path for a copy: it is made of the file's own name, so a forged journal can only put back a
@@ -34,7 +34,7 @@ _FINISHED = ".transcript-store-session-{}.json"
 
 
 class SessionChangeError(TranscriptStoreError):
-    """The files of a program at ``path`` were not changed; ``reason`` says why, and what to do."""
+    """The files of a program at ``path`` were not changed; ``reason`` says why, with a hint."""
 
     path: str
     reason: str
@@ -48,7 +48,7 @@ class FileChange:
     data: bytes | None
     """None removes it; its copy stays."""
     seen: str | None
-    """The SHA-256 of the bytes that the plan was made from; None if there was no such file."""
+    """The SHA-256 of the bytes at the time of the plan; None if there was no such file."""
     keeps_time: bool = False
     """True if the new file gets the modification time of the old one."""
 
@@ -74,7 +74,7 @@ Step = FileChange | FileMove | DatabaseChange
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What became of an interrupted or finished change that was undone."""
+    """The result of an undo of an interrupted or finished change."""
 
     id: str
     what: str
@@ -106,7 +106,7 @@ def bytes_at(path: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        why = "is a link: only the file that it leads to can be changed" if error.errno == errno.ELOOP else None
+        why = "is a link: name the file that it points to" if error.errno == errno.ELOOP else None
         raise SessionChangeError(path=path, reason=why or f"cannot be read: {error.strerror}") from error
     with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -183,7 +183,7 @@ def undo_interrupted(folder: str) -> Undone | None:
 
 
 def interrupted_change(folder: str) -> str | None:
-    """What the change was for that was killed in a folder and waits to be undone; None if there is none."""
+    """The purpose of an interrupted change in a folder that is still to be undone; None without one."""
     journal = _read_journal(os.path.join(folder, _JOURNAL))
     return None if journal is None else str(journal.get("what"))
 
@@ -211,7 +211,7 @@ def undo_change(folder: str, change_id: str) -> Undone:
         if journal is None or "/" in change_id:
             known = ", ".join(finished_changes(folder)) or "none"
             raise SessionChangeError(
-                path=folder, reason=f"there is no change {change_id!r} to undo; there are: {known}"
+                path=folder, reason=f"there is no change {change_id!r} to undo; known changes: {known}"
             )
         os.rename(path, os.path.join(folder, _JOURNAL))  # killed from here on, the next call completes the undo
         _sync(folder)
@@ -234,7 +234,7 @@ def _entry(step: Step) -> _JournalEntry:
 
 
 def _require_as_planned(step: Step, entry: _JournalEntry) -> None:
-    """J5, for what can be looked at before."""
+    """J5, for steps that can be checked before."""
     match step:
         case FileChange(path):
             if sha256_at(path) != entry.before:
@@ -350,7 +350,7 @@ def _lock(folder: str) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            reason = "another `transcript-store session` makes a change there; run it again when that is done"
+            reason = "another `transcript-store session` is changing files there; run it again later"
             raise SessionChangeError(path=folder, reason=reason) from None
         yield
     finally:
@@ -384,7 +384,7 @@ def _undo_interrupted(folder: str, but_rows_of: Set[str] = frozenset()) -> Undon
         return None
     journal = _read_journal(path)
     if journal is None:  # it was synced before it had its name: something else wrote it
-        raise SessionChangeError(path=path, reason="is not a journal that can be read; look at it, and remove it")
+        raise SessionChangeError(path=path, reason="is not a readable journal; inspect it, and remove it")
     return _undo(folder, journal, but_rows_of)
 
 

@@ -1,4 +1,4 @@
-"""What a program's list needs besides the file of a session: read, and planned as steps. Nothing is written here.
+"""What a program's list needs beside the session's file, planned as steps. Nothing is written here.
 
 Claude Code 2.1, pi and most others list the files of a folder, which is named after the project's. Gemini CLI 0.61 finds that folder by
 ``.project_root`` in it. Codex 0.169 lists the rows of ``threads`` in its state database and makes a row for a file only when it scans;
@@ -237,7 +237,7 @@ def _thread_changes(connection: sqlite3.Connection, rows: Mapping[str, dict[str,
     for path, wanted in rows.items():
         row = {name: value for name, value in wanted.items() if name in columns}
         if missing := [name for name, is_needed in columns.items() if is_needed and row.get(name) is None]:
-            reason = f"threads needs {missing[0]}, which the rollout does not say: this version of Codex is not known"
+            reason = f"threads needs {missing[0]}, which the rollout lacks: this version of Codex is unknown"
             raise SessionChangeError(path=path, reason=reason)
         there = rows_where(connection, "threads", {"id": row["id"]})
         if not there:

@@ -216,9 +216,7 @@ def _move_the_rest(
     going = {step.path for step in planned.steps}
     if any(path not in going for path in paths):
         if any(path in going for path in paths):
-            planned.notes.append(
-                f"{project} has sessions of another folder too: what belongs to all of them stays there"
-            )
+            planned.notes.append(f"{project} has sessions of another folder too: their common files stay there")
         return
     if not olds and not paths:
         return
@@ -235,7 +233,7 @@ def _move_the_rest(
             continue
         to = _moved_path(path, project, target)
         if os.path.lexists(to):
-            planned.notes.append(f"{to} is there already: {path} stays")
+            planned.notes.append(f"{to} exists already: {path} stays")
         else:
             _move_file(planned.steps, program, path, to, moved)
 

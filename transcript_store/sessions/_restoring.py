@@ -1,4 +1,4 @@
-"""A session from a library, put back where its program lists and resumes it."""
+"""Restore a session from a library, so that its program lists and resumes it."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ _COMMANDS = {
     "omp": "omp --resume {path}",
 }
 _WHY = {
-    "same": "the file is there with these bytes",
-    "longer": "the program's file has these bytes and more: `transcript-store import` brings them here",
+    "same": "the file exists with these bytes",
+    "longer": "the program's file has these bytes and more: `transcript-store import` imports them",
 }
 
 
@@ -116,12 +116,12 @@ def restore_session(
         own = note["format"] if note else None
         target = to or own
         if target is None:
-            reason = "was not imported, so no program had it: --to names the program that gets it as a new session"
+            reason = "was not imported, so it belongs to no program: --to PROGRAM makes it a new session there"
             raise SessionChangeError(path=conversation.directory, reason=reason)
         folder_kept = next((folder_kept for folder_kept in program_folders() if folder_kept.program == target), None)
         if folder_kept is None:
             raise ValueError(
-                f"{target!r} is no program whose folder is known; there are "
+                f"{target!r} is not a known program; use one of "
                 f"{', '.join(dict.fromkeys(folder_kept.program for folder_kept in program_folders()))}"
             )
         program, folder = program_named(target), folder_of(folder_kept, environ=environ)
@@ -149,7 +149,7 @@ def restore_session(
             steps.append(change)
             files.append(RestoredFile(change.path, "rows", many(len(change.rows), "row")))
     if cwd and not os.path.isdir(cwd):
-        notes.append(f"{cwd} is not there: if it was moved, `session relink {cwd} NEW --in {target}` after this")
+        notes.append(f"{cwd} does not exist: if it was moved, `session relink {cwd} NEW --in {target}` after this")
     first = wanted[0].path if wanted else ""
     command = _COMMANDS.get(target, "").format(session=shlex.quote(session), path=shlex.quote(first)) or None
     if session.startswith("-"):
@@ -243,7 +243,7 @@ def _path_below(note: Mapping[str, Any], program: Program, data: bytes, cwd: str
     session = str(note["session"])
     if not _UNSAFE_NAME.search(session) and (made := _made_path(program.name, session, data, cwd)):
         return made
-    reason = f"it is not known where {program.name} kept this file, which was imported as {name or 'a stream'}"
+    reason = f"the folder of {program.name} for this file is unknown (imported as {name or 'a stream'})"
     raise SessionChangeError(path=name, reason=f"{reason}: --to {program.name} makes a new session of it")
 
 
@@ -338,11 +338,11 @@ def _steps(
     data: dict[str, bytes] = {}
     for step in extra:
         steps.append(step)
-        files.append(RestoredFile(step.path, "create", "tells the program whose folder it is"))
+        files.append(RestoredFile(step.path, "create", "tells the program to which project the folder belongs"))
     for path, bytes_wanted in wanted:
         data[path] = bytes_wanted
         if path.endswith(".zst"):
-            files.append(RestoredFile(path, "keep", "the file is there, packed"))
+            files.append(RestoredFile(path, "keep", "the file exists, packed"))
             continue
         if (there := bytes_at(path)) is None:
             steps.append(FileChange(path, bytes_wanted, None))
@@ -355,13 +355,13 @@ def _steps(
             files.append(RestoredFile(path, "keep", _WHY["longer"]))
         elif bytes_wanted.startswith(there.rstrip(b"\x00")):
             steps.append(FileChange(path, bytes_wanted, hashlib.sha256(there).hexdigest()))
-            files.append(RestoredFile(path, "replace", f"{len(there):,} bytes are there, of {len(bytes_wanted):,}"))
+            files.append(RestoredFile(path, "replace", f"it has {len(there):,} of {len(bytes_wanted):,} bytes"))
         elif os.path.basename(path) == ".project_root":
             files.append(RestoredFile(path, "keep", "another folder's"))
         else:
             reason = (
-                "has other bytes than those that were imported: `transcript-store import` takes them over, "
-                "`session repair` mends a torn file; to restore all the same, move it away first"
+                "has other bytes than the imported ones: `transcript-store import` imports them, "
+                "`session repair` repairs a torn file; to restore anyway, move it away first"
             )
             raise SessionChangeError(path=path, reason=reason)
     return files, steps, data

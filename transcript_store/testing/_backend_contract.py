@@ -425,10 +425,10 @@ def _taken_over(open_backend: OpenPlace) -> None:
             try:
                 writer.append_messages([{"text": "lost"}, {"text": "lost"}])
             except ConversationTakenOverError as error:
-                told = error.epoch
+                epoch_named = error.epoch
             else:
                 raise AssertionError("a fenced session appended")
-            assert told == other.epoch
+            assert epoch_named == other.epoch
     with ConversationLibrary(open_backend()).open(one, read_only=True) as reader:
         assert [message["text"] for message in reader.get_messages()] == texts
 

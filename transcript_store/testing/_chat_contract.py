@@ -237,8 +237,8 @@ def _two_calls(rig: BenchRun) -> None:
     assert client.chat("go") == "done"
     request = rig.bench.sent[1]
     assert request.unpaired == 0
-    told = json.dumps(request.messages[2:])
-    assert told.index("first result") < told.index("no second here") < told.rindex("unknown")
+    sent_results = json.dumps(request.messages[2:])
+    assert sent_results.index("first result") < sent_results.index("no second here") < sent_results.rindex("unknown")
 
 
 def _replaced_tools(rig: BenchRun) -> None:
@@ -331,7 +331,7 @@ def _foreign(rig: BenchRun) -> None:
     """Another provider's snapshot is ``ProviderMismatchError``, and changes nothing."""
     client = rig.client()
     client.add("mine")
-    foreign = Snapshot.create(provider="nobody", messages=[{"role": "user", "content": "theirs"}])
+    foreign = Snapshot.create(provider="unknown", messages=[{"role": "user", "content": "theirs"}])
     _expect(ProviderMismatchError, lambda: client.restore(foreign))
     assert len(client.export_history()) == 1
 

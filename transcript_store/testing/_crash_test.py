@@ -297,10 +297,10 @@ def _text(message: Any, extra: Any) -> str:
 
 
 def story_of(messages: list[Message]) -> str:
-    return "; ".join(_told_one(message) for message in messages) or "nothing"
+    return "; ".join(_summary_of(message) for message in messages) or "nothing"
 
 
-def _told_one(message: Message) -> str:
+def _summary_of(message: Message) -> str:
     if calls := calls_in(message):
         return f"{role_of(message)}: calls " + ", ".join(f"{call.name}({_list(call.arguments)})" for call in calls)
     if answered := results_in(message):
@@ -517,7 +517,7 @@ class _Trial:
         for _ in range(2):
             world = World()
             process = Process(self.subject, world, SimulatedFileSystem(), None)
-            with self._told(world, []):
+            with self._reported(world, []):
                 process.run()
                 ends.append(_shape(self._aftermath(world, process.disk).messages))
             moments = process.moments
@@ -542,7 +542,7 @@ class _Trial:
         self.examples += 1
         stopped = 0
         world, disk = World(), SimulatedFileSystem()
-        with self._told(world, schedule):
+        with self._reported(world, schedule):
             for cut in [*schedule, None]:
                 process = Process(self.subject, world, disk, cut)
                 process.run()
@@ -553,7 +553,7 @@ class _Trial:
         return stopped
 
     @contextmanager
-    def _told(self, world: World, schedule: list[StopPoint]) -> Iterator[None]:
+    def _reported(self, world: World, schedule: list[StopPoint]) -> Iterator[None]:
         """Turn a problem into a :class:`CrashTestError` with its story."""
         try:
             yield

@@ -47,7 +47,7 @@ class Case:
     where: str = ""
     """What was done to the sample."""
 
-    def read(self, sample: bytes | Rows, name: str = "somebody's source") -> list[SessionPlan]:
+    def read(self, sample: bytes | Rows, name: str = "a user's source") -> list[SessionPlan]:
         if isinstance(sample, bytes):
             return list(self.reader.plans(MemorySource(sample, name)))
         return list(self.reader.plans(MemoryTables(sample, name)))
@@ -91,11 +91,11 @@ def original_of(plan: SessionPlan) -> bytes:
 def check_accounts(plan: SessionPlan) -> None:
     """True if each line of a session ends in a message, an event or a finding (F6)."""
     named = {number for entry in planned_entries(plan) for number in entry.lines}
-    told = {finding.line for finding in plan.findings if finding.line is not None}
+    reported = {finding.line for finding in plan.findings if finding.line is not None}
     if plan.is_part:
         assert len(named) == plan.lines, f"the part has {plan.lines} lines, and its entries name {len(named)}"
         return
-    lost = sorted(set(range(1, plan.lines + 1)) - named - told)
+    lost = sorted(set(range(1, plan.lines + 1)) - named - reported)
     assert not lost, f"line {lost[0]} of {plan.lines} is in no message, no event and no finding"
     beyond = sorted(named - set(range(1, plan.lines + 1)))
     assert not beyond, f"an entry names line {beyond[:1]}, and there are {plan.lines}"

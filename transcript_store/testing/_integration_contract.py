@@ -221,9 +221,9 @@ def check_integration(
 
 async def _nothing(bench: Underneath) -> None:
     """A key that was never written is empty, and reading it creates nothing."""
-    assert await bench.values("nobody") == []
+    assert await bench.values("unknown") == []
     assert list(Path(bench.directory).iterdir()) == []
-    assert not bench.is_there("nobody")
+    assert not bench.is_there("unknown")
 
 
 async def _in_order(bench: Underneath) -> None:

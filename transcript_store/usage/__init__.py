@@ -8,7 +8,7 @@
     for total in count_usage(ConversationLibrary("chats"), by=("day", "model")).rows:
         print(total.key, total.input_tokens, total.output_tokens, total.cost_usd)
 
-docs/usage.md says what is counted, and how it compares with other programs' figures.
+docs/usage.md describes what is counted, and compares it with other programs' figures.
 """
 
 from transcript_store.usage._prices import PriceTable, UnusablePricesError, bundled_prices, read_prices

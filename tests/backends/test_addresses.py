@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.conftest import cli
 from tests.cli.helpers import Cli
-from transcript_store import ConversationLibrary, ConversationStore, FileStore, verify
+from transcript_store import ConversationLibrary, ConversationStore, FileStore, NotAPathError, verify
 from transcript_store.backends import BackendError, open_backend
 from transcript_store.cli._shared.names import printable_name
 from transcript_store.cli._shared.terminal import without_credentials
@@ -81,7 +81,7 @@ def test_an_address_is_no_path(
 ) -> None:
     """Nothing is made on this disk; the error says how an address is used, and does not repeat it."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=r"open_backend|with both \(pathlib") as caught:
+    with pytest.raises(NotAPathError, match=r"open_backend|with both \(pathlib") as caught:
         door(address)
     assert "s3cret" not in str(caught.value)
     assert [*tmp_path.iterdir()] == []

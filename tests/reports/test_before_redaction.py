@@ -216,7 +216,7 @@ def test_a_page_says_what_it_leaves_out_and_how_it_is_shown(redacted: tuple[Path
     library, conversation = redacted
     page = b"".join(render_page(library / conversation)).decode()
     assert "4 earlier generations (0, 1, 2, 3) from before secrets were taken out" in page
-    assert "Compacted or taken back" in page  # generations 4 to 6 are still there
+    assert "Compacted or retracted" in page  # generations 4 to 6 are still there
     named = b"".join(render_page(library / conversation, generation=1)).decode()
     assert f"Round 1: the key is {CANARY}" in named
     assert "Round 0" not in named

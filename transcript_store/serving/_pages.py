@@ -100,7 +100,7 @@ _NOTHING_YET = (
 _BY_DAY = ("updated", "created")
 _SHOWN_ELSEWHERE = frozenset({"title", "cwd", "import", "source"})
 """Labels that a row says by other means, or not at all."""
-_BESIDE = {"left-branch": "on a branch that was left", "earlier-generation": "taken away by a compaction"}
+_BESIDE = {"left-branch": "on an abandoned branch", "earlier-generation": "removed by a compaction"}
 _ROLES = {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool", "model": "Assistant"}
 
 

@@ -500,7 +500,7 @@ class _Renderer:
             shown.append(
                 tag("div", head, *_alone(turn, message, about), id=f"{self._prefix}{record.seq}", class_="event")
             )
-        said = f"{many(len(events), 'message')} on a branch that was left"
+        said = f"{many(len(events), 'message')} on an abandoned branch"
         return tag("details", tag("summary", said), *shown, class_="events left")
 
     def _folded_events(self, events: Sequence[PageItem]) -> Html:
@@ -512,7 +512,7 @@ class _Renderer:
             assert record is not None
             name, value = event_of(record.extra or {})
             if record.retracts is not None:
-                name, value = "messages were taken back", {"retracts": record.retracts, **(record.extra or {})}
+                name, value = "messages were retracted", {"retracts": record.retracts, **(record.extra or {})}
             names[name] = None
             head = tag("p", tag("span", name, class_="name"), f" {time_of_day(record.at)} #{record.seq}")
             shown.append(tag("div", head, _json(value), id=f"{self._prefix}{record.seq}", class_="event"))

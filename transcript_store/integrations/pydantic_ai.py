@@ -338,13 +338,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
             return await handler(request_context)
 
     async def wrap_tool_execute(
-        self,
-        ctx: RunContext[Any],
-        *,
-        call: ToolCallPart,
-        tool_def: Any,
-        args: Any,
-        handler: Callable[[Any], Any],  # noqa: ARG002
+        self, ctx: RunContext[Any], *, call: ToolCallPart, args: Any, handler: Callable[[Any], Any], **_more: Any
     ) -> Any:
         """Store the reply before its tool runs, if it is not stored yet, and remember the tool's result."""
         run = self._of_this_run()

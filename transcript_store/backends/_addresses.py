@@ -65,6 +65,6 @@ def _require_an_end(parts: SplitResult, printable: str) -> None:
     """
     if printable.endswith("://…") and "@" not in parts.query + parts.fragment:
         raise ValueError(
-            "this is not a backend's address: the end of its password is ambiguous, or its port is no number; in a user and a password "
-            "each sign that is no letter or digit is written as %2F (for /), %40 (for @), %3A (for :) …"
+            "this is not a backend's address: the end of its password is ambiguous, or its port is not a number; in a user and a password "
+            "write each character but letters and digits as %2F (for /), %40 (for @), %3A (for :) …"
         )

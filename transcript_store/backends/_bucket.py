@@ -48,7 +48,7 @@ _LOCAL = ("memory:", "file:")
 _CONNECTING = "kind: Connect,"
 """The client library's texts for a connection that could not be made."""
 
-_NOBODY_THERE = "no connection to the object store could be made: start the server, or use another endpoint"
+_UNREACHABLE = "no connection to the object store could be made: start the server, or use another endpoint"
 
 _process: int | None = None
 """B2: the process in which the client library was used first."""
@@ -236,7 +236,7 @@ class Bucket:
         answered = f"the object store answered {status}{code}" if status else "the object store did not answer"
         kind = type(failed).__name__
         if _CONNECTING in text and not _REPEATED.search(text):
-            return BackendUnreachableError(_NOBODY_THERE, has_answered=self._first is None)
+            return BackendUnreachableError(_UNREACHABLE, has_answered=self._first is None)
         self._first = None
         if _REPEATED.search(text):  # what the client library had sent before may have been done
             return OutcomeUnknownError(answered)

@@ -300,7 +300,7 @@ class PostgresBackend(Backend):
         if self._rows("SHOW synchronous_commit", None, doing) == [("off",)]:
             raise self._refusal(
                 doing,
-                "synchronous_commit is off, so the server would forget what it acknowledged: set it to on, for example with "
+                "synchronous_commit is off, so the server may lose acknowledged writes: set it to on, for example with "
                 "ALTER ROLE … SET synchronous_commit = on",
             )
 

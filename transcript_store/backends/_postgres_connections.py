@@ -46,11 +46,11 @@ _AGAIN = frozenset({"08", "53", "57", "58", "40"})
 _LOCKED = "55P03"
 
 _REFUSED = {
-    "42P01": "there are no tables of transcript_store in this database: PostgresBackend(…, create=True) makes them, and so does "
+    "42P01": "there are no tables of transcript_store in this database: PostgresBackend(…, create=True) creates them, and so does "
     "`transcript-store record`",
     "42501": "the user has too few rights: it needs SELECT, INSERT, UPDATE and DELETE on the tables, and CREATE on the schema to make them",
-    "25006": "the server takes no writes, as a standby does: connect to the primary, for example with target_session_attrs=read-write",
-    "3F000": "there is no schema to make tables in: give one with options=-csearch_path=…",
+    "25006": "the server accepts no writes (it is a standby): connect to the primary, for example with target_session_attrs=read-write",
+    "3F000": "there is no schema for the tables: give one with options=-csearch_path=…",
 }
 """The meaning of permanent errors, and the hints."""
 

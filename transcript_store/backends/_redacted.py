@@ -1,4 +1,4 @@
-"""A copy of a conversation without its secrets: a conversation of its own, which names the original."""
+"""A copy of a conversation without its secrets: a separate conversation, which names the original."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does a conversation on a backend become a folder? The folder gets its name when it is whole and on disk.
+"""How does a conversation on a backend become a folder? The folder gets its name when it is complete and on disk.
 
 It is written in a staging area (``_conversation/staging``), under a name that no process looks for. So its own name has
 nothing, or all of it, whatever is interrupted; the next run removes the leftovers of a killed one. An existing folder
@@ -60,13 +60,13 @@ __all__ = ["Restored", "restore"]
 
 
 class RemoteTranscript(NamedTuple):
-    """One generation as it is kept elsewhere: how its bytes are read, and where it ends."""
+    """One generation of the source: how to read its bytes, and its end."""
 
     read: Read
     end: Position
 
     def pieces(self, path: str, begin: Position = START) -> Iterator[bytes]:
-        """What stands behind a position in pieces of whole lines, the first line alone; all of it is verified.
+        """The lines after a position in pieces of whole lines, the first line alone; all of them are verified.
 
         Raises ``CorruptTranscriptError`` of this path if a line is not whole.
         """
@@ -77,11 +77,11 @@ class RemoteTranscript(NamedTuple):
         for piece in walk:
             yield bytes(piece.data)
         if walk.end != self.end:
-            reason = f"the lines behind record {walk.end.seq} are not those that were kept"
+            reason = f"the lines after record {walk.end.seq} have changed"
             raise CorruptTranscriptError(path=path, kind="damaged-line", reason=reason)
 
     def header(self, path: str) -> tuple[Header, Position]:
-        """What the first line says, and where it ends; raises ``CorruptTranscriptError`` if it is none."""
+        """The header and its end; raises ``CorruptTranscriptError`` if the first line is not one."""
         found = read_header(first_line(self.read, self.end.offset_bytes))
         if isinstance(found, NotAHeader):
             raise CorruptTranscriptError(path=path, kind=found.kind, reason=found.reason)
@@ -95,7 +95,7 @@ class RemoteTranscript(NamedTuple):
 
 
 class RemoteState(NamedTuple):
-    """What is kept elsewhere, to be a folder."""
+    """A conversation of the source, to become a folder."""
 
     state: LogState
     transcripts: Mapping[int, RemoteTranscript]
@@ -113,7 +113,7 @@ class RemoteState(NamedTuple):
 
     @classmethod
     def of(cls, slots: Sequence[Slot], key: bytes | None = None) -> RemoteState:
-        """What all slots of a conversation come to."""
+        """The state after all slots of a conversation."""
         lines: dict[int, tuple[bytearray, Position]] = {}
         for slot in slots:
             if slot.kind in ("generation", "append"):
@@ -147,9 +147,9 @@ class RemoteState(NamedTuple):
         there = f"on the backend it ends in {state.end.head.decode()} (generation {state.generation})"
         known = self.transcripts.get(log.header.generation)
         if known is None:
-            return f"{ends}, which the place does not have; {there}"
+            return f"{ends}, which the backend lacks; {there}"
         if not known.holds(log.end):
-            return f"{ends}, and is no beginning of what is on the place; {there}"
+            return f"{ends}, and is not a prefix of the backend's conversation; {there}"
         if timeless(folder.members) not in self.said or str(folder.members["updated_at"]) > max(
             state.at, str(state.members["updated_at"]), log.updated_at
         ):
@@ -194,7 +194,7 @@ def catch_up(files: FileSystem, path: str, standing: RemoteState, key: bytes | N
 
 
 class Kept(Image):
-    """A transcript as it is kept elsewhere, to the byte."""
+    """A transcript of the source, byte for byte."""
 
     def __init__(self, transcript: RemoteTranscript, path: str) -> None:
         never = (0, "", None)  # nothing is written after it before it is loaded again
@@ -210,7 +210,7 @@ class Kept(Image):
 
 _OCCUPIED = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY})
 _DOING = "restore the conversation"
-_IS_WHOLE = "It is there, and whole"
+_IS_WHOLE = "It exists, and is complete"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,9 +229,9 @@ class Restored:
     added_records: int
     """How many records the folder did not have, of all generations."""
     key_is_missing: bool
-    """Whether the conversation is sealed, and there is no key.json beside it."""
+    """True if the conversation is sealed, and has no key.json."""
     copy_of: str | None = None
-    """If it went on otherwise in the library: the id under which it is known elsewhere. It stands beside that as a copy."""
+    """If it diverged in the library: the id of the original, beside which it is stored as a copy."""
     is_changed: bool = True
     """Whether anything was written."""
 
@@ -258,9 +258,9 @@ def restore(
     Args:
         backend: where the conversation is.
         id: of the conversation.
-        directory: the folder to make. Its parents are made if they are missing.
-        with_key: of a sealed conversation, put its wrapped key beside it, if it is on the backend. Otherwise put key.json there yourself.
-            A key.json that is there stays as it is.
+        directory: the new folder. Missing parents are created.
+        with_key: also restore the wrapped key of a sealed conversation, if the backend has it. Otherwise add key.json yourself.
+            An existing key.json stays.
         waits_seconds: how long to wait between two attempts of a call without an answer.
         file_system: for tests.
 
@@ -314,7 +314,7 @@ def _is_behind(files: FileSystem, path: str, standing: RemoteState, reason: str 
             if reason is None:
                 return standing.has_news_for(reader)
             if standing.is_all_in(reader):
-                return False  # what was changed here beside the transcript stays
+                return False  # metadata that was changed here stays
     raise ConversationExistsError(path=path, reason=reason or "something is there")
 
 

@@ -240,7 +240,7 @@ class BackendWriter(MirroredLog, Writer):
         except (CorruptTranscriptError, CorruptMetadataError) as error:
             logger.warning("%s: its key is destroyed, and it was not claimed: %s", self.path, error)
         if not self.slots.state.is_sealed and key.read() is None:
-            reason = "it was never sealed, so there is no key to destroy"
+            reason = "it was never sealed, so it has no key to destroy"
             raise NotSealedError(path=self.path, reason=reason, hint=None)
         at = key.shred(format_time(self.files.now_us()))
         self.close()
@@ -466,7 +466,7 @@ class BackendWriter(MirroredLog, Writer):
 
     def delete_generation(self, number: int) -> None:
         if number == self.log.header.generation:
-            super().delete_generation(number)  # which says why not
+            super().delete_generation(number)  # raises the right error
         raise UnsupportedByBackendError(path=self.path, doing="delete an earlier generation", hint=Hint.FORK_AND_DELETE)
 
     # ---- end -------------------------------------------------------------------------------------------------------------

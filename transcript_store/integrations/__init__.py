@@ -5,5 +5,5 @@
 * ``pydantic_ai``: ``TranscriptHistory``, the history of a pydantic-ai agent.
 * ``pydantic_ai_harness``: ``TranscriptStepStore``, a step store of pydantic-ai-harness.
 
-docs/integrations.md says what each stores, and what a crash leaves.
+docs/integrations.md describes what each stores, and what a crash leaves.
 """

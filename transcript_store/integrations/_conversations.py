@@ -69,7 +69,7 @@ fit. What is read from the disk is verified again, which takes several times as 
 
 
 class OpenOptions(NamedTuple):
-    """What a conversation is opened with."""
+    """The options to open a conversation."""
 
     durability: Durability = "power-loss"
     lock_timeout_seconds: float = 10.0
@@ -77,7 +77,7 @@ class OpenOptions(NamedTuple):
 
     @classmethod
     def of(cls, home: Home, durability: Durability, lock_timeout_seconds: float, redact: Redact | None) -> OpenOptions:
-        """With what the library takes out of messages, if nothing else was asked for."""
+        """With the library's redactor, unless another one was given."""
         if redact is None and isinstance(home, ConversationLibrary):
             redact = home.redact
         return cls(durability, lock_timeout_seconds, redact)
@@ -105,7 +105,7 @@ def id_for_key(framework: str, *key: str) -> str:
     """The id of the conversation that belongs to a key, which may hold any characters and any number of them.
 
     Raises:
-        TypeError: it is no text. An id that a program forgot to set, None, would be one conversation for everybody.
+        TypeError: it is not text. None, an id that a program forgot to set, would be one conversation for all users.
     """
     for part in key:
         if not isinstance(part, str):
@@ -137,7 +137,7 @@ def home_at(directory: str | os.PathLike[str] | ConversationLibrary) -> Home:
         return path  # the disk is not asked here: the first call does that, in the store's thread, and refuses a file
     path = os.path.realpath(given)  # links are followed before ``..`` is
     if os.path.isfile(path):
-        raise ValueError(f"{path} is a file: name the folder for the conversations, which is made if there is none")
+        raise ValueError(f"{path} is a file: name the folder for the conversations (it is created if it is missing)")
     return path
 
 
@@ -150,7 +150,7 @@ def _is_in_an_event_loop() -> bool:
 
 
 def path_of(home: Home) -> str:
-    """What errors call a home, and what a conversation's path begins with."""
+    """The name of a home in errors, and the start of a conversation's path."""
     return home if isinstance(home, str) else home.directory
 
 
@@ -198,7 +198,7 @@ class Conversation:
         self.key = home, id, options.key()
         self.id = id
         self.again_seconds = 0.0 if is_folder(home) else options.lock_timeout_seconds
-        """For so long a call is made again in front of which another writer got."""
+        """How long a call is repeated while other writers come first."""
         self.store = options.store(home, id)
         self.awaited = AsyncConversationStore.of(self.store)
         self.busy = threading.Lock()
@@ -210,7 +210,7 @@ class Conversation:
         closed: a call that needs it meanwhile waits for that, and does not meet the lock of a forgotten store.
         """
         self.memo: Any = None
-        """What an integration knows of this conversation since it was opened. Others may have written since."""
+        """An integration's knowledge of this conversation. Others may have written since."""
         self.bytes = 0
         """At most so much of it is in memory. Each call notes it in the store's thread: the event loop does not wait for the disk."""
 
@@ -250,7 +250,7 @@ class Conversation:
         begin: Callable[[ConversationStore], T] | None,
         store: ConversationStore,
     ) -> T | None:
-        """Make the call again as long as other writers get in front of it, and no longer than it may wait for their turns.
+        """Repeat the call while other writers come first, at most as long as it may wait for the lock.
 
         This happens on a backend only: nothing of the call is stored then, and each time another writer came forward.
         """
@@ -284,7 +284,7 @@ class Conversation:
                 try:
                     return begin(store)
                 except ConversationExistsError:
-                    store.load(verify="tail")  # another process was faster; or this error says what is there
+                    store.load(verify="tail")  # another process was faster; otherwise load() raises the right error
             if store.id != self.id:
                 reason = f"conversation {store.id} is in the folder that belongs to {self.id}"
                 raise CorruptTranscriptError(path=store.directory, kind="wrong-conversation", reason=reason)
@@ -292,7 +292,7 @@ class Conversation:
 
 @dataclass
 class Known:
-    """What an integration knows of a conversation's records. It is read once; later calls read only what others appended since.
+    """An integration's state of a conversation's records. It is read once; later calls read only new records.
 
     An append that depends on it gives ``if_head=known.head``. On ``ConversationChangedError`` the caller reads again.
     """
@@ -316,11 +316,11 @@ class Known:
                 if current._has_read_on(store):
                     return current
             except ConversationChangedError:
-                pass  # it was replaced meanwhile
+                pass  # it was replaced in between
             known = None
 
     def _has_read_on(self, store: ConversationStore) -> bool:
-        self.head = store.head  # first: what comes between this and the reading is seen by the append
+        self.head = store.head  # read first: the append detects records that come in between
         generation = store.get_metadata().generation
         records = store.iter_records(after_seq=max(0, self.seq - 1))
         if self.seq:
@@ -463,7 +463,7 @@ def _size_of_its_end(store: ConversationStore) -> int:
 def _close(found: Conversation, *_: object) -> None:
     try:
         found.store.close()
-    except StorageError as error:  # it was written, and not synced: durability="process-crash" promises no more
+    except StorageError as error:  # it was written but not synced: durability="process-crash" promises no more
         logger.warning("%s", error)
 
 

@@ -21,7 +21,7 @@ from transcript_store.integrations._conversations import Home, path_of
 
 _Key = tuple[Home, str]
 _Place = Future[None]
-"""A place in a line; it has its result when it is the first one."""
+"""A position in a queue; it has its result when it is the first one."""
 
 _lines: dict[_Key, deque[_Place]] = {}
 _guard = threading.Lock()
@@ -40,7 +40,7 @@ async def begin_turn(home: Home, id: str, timeout_seconds: float) -> Callable[[]
     with _guard:
         line = _lines.setdefault(key, deque())
         if line and line[0] in _of_this_task.get():
-            reason = "a run on this history asked for another run on it, and would wait for it for ever: give the inner agent another key"
+            reason = "a run on this history started another run on it, which would wait forever: give the inner agent another key"
             raise ConversationLockedError(path=path, reason=reason, holder_pid=os.getpid(), hint=None)
         line.append(place)
         if line[0] is place:

@@ -284,7 +284,7 @@ class TranscriptSessionStore:
         """The entries in order, as they were given; None if nothing was stored under this key.
 
         Raises:
-            TranscriptStoreError: the session cannot be read. It is never taken for an empty one.
+            TranscriptStoreError: the session cannot be read. It is never treated as empty.
         """
         life = 0
         while True:

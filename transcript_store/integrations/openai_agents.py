@@ -70,7 +70,7 @@ class TranscriptSession:
 
     Args:
         session_id: the session's key: any text.
-        directory: the folder with the conversations, a library, which is made if it is missing. Or a
+        directory: the library's folder, which is created if it is missing; or a
             ``ConversationLibrary``, which may be on a backend: objects that are given the same one share what is open.
         session_settings: as of the SDK's own sessions: ``limit``, how many items ``get_items()`` returns by default.
         durability: as of ``ConversationStore``.
@@ -81,7 +81,7 @@ class TranscriptSession:
             function each time.
 
     Raises:
-        TypeError: the key is no text, or ``redact`` cannot be called.
+        TypeError: the key is not text, or ``redact`` is not callable.
         ValueError: ``directory`` is a file, there is no such ``durability``, or ``keep_cleared`` is False on a backend.
         CorruptTranscriptError: any call; the session is damaged. ``transcript-store verify`` and ``repair`` help.
         ConversationLockedError: any call; a store that holds its lock (``hold_lock=True``) has the session open.
@@ -128,7 +128,7 @@ class TranscriptSession:
             limit: only the last so many; 0 is none, less is all. None: as ``session_settings`` says.
 
         Raises:
-            TranscriptStoreError: the session cannot be read. It is never taken for an empty one.
+            TranscriptStoreError: the session cannot be read. It is never treated as empty.
         """
         last = resolve_session_limit(limit, self.session_settings)
         if last is not None and last < 0:
@@ -153,7 +153,7 @@ class TranscriptSession:
                 await found.call(partial(_add, found, messages, redacts), partial(self._begin, messages))
 
     # The very function of the SDK's own session, which is one line (``return await self._pop_item_with_validation()``): EncryptedSession
-    # checks its key before an item is taken back if this is it. Else a wrong key takes back every item, one after the other.
+    # checks its key before an item is retracted if this is it. Otherwise a wrong key would retract every item, one by one.
     pop_item = SQLiteSession.pop_item
     """Take back the last item, and return it; None if there is none. It costs an append.
 
@@ -194,7 +194,7 @@ class TranscriptSession:
     # A subclass may change what the four methods do, so it does not get those: SQLiteSession and RedisSession do the same.
 
     async def _pop_item_with_validation(self, validate: Callable[[Any], object] | None = None) -> Any | None:
-        """Take back the last item if ``validate(item)`` returns; what it raises is raised, and the item stays."""
+        """Retract the last item if ``validate(item)`` returns; if it raises, the item stays."""
         async with conversation(*self._place) as found:
             try:
                 return await found.call(partial(_pop, found, validate))
@@ -411,14 +411,14 @@ def _replace_begin(sent: _Sent | _SentUpTo, store: ConversationStore, new: Seque
     """Replace the items that were sent, in one commit; those after them keep their times and extras.
 
     Raises:
-        ConversationChangedError: they were replaced meanwhile. Nothing was changed.
+        ConversationChangedError: they were replaced. Nothing was changed.
     """
     while True:
         now = store.head  # first: the replacement detects later items
         records = _counted(store)
         count = sent.items_sent(store, records)
         if count is None:
-            reason = "items that the provider compacted were taken back or replaced meanwhile"
+            reason = "items that the provider compacted were retracted or replaced"
             raise ConversationChangedError(path=store.directory, reason=reason, expected_head=now, head=store.head)
         kept, ahead = records[count:], [None] * len(new)
         with suppress(ConversationChangedError):  # something came since: that is kept too

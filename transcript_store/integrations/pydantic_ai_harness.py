@@ -125,7 +125,7 @@ class TranscriptStepStore:
             function each time.
 
     Raises:
-        TypeError: a run's id is no text, or ``redact`` cannot be called.
+        TypeError: a run's id is not text, or ``redact`` is not callable.
         ValueError: ``directory`` is a file, or there is no such ``durability``.
         CorruptTranscriptError: any call about a run; it is damaged. ``transcript-store verify`` and ``repair`` help.
         ConversationLockedError: any call about a run; a store that holds its lock (``hold_lock=True``) has it open.

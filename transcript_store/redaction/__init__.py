@@ -8,9 +8,9 @@ r"""Removes secrets that should not be stored: a function from message to messag
     message = redact({"role": "user", "content": "The ticket is ACME-123456."})
     print(message["content"])  # The ticket is [redacted:pattern].
 
-What is found are secrets that show what they are by their form: keys and tokens of services, private keys, JSON web
-tokens, passwords in the URL of a server. A password in plain words is not found by anything: give a pattern for it.
-docs/import.md says what was measured.
+It finds secrets with a recognizable form: keys and tokens of services, private keys, JSON web tokens, passwords in
+the URL of a server. It cannot find a password in plain words: give a pattern for it. docs/import.md has the
+measurements.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Redacted(NamedTuple):
 
 
 def require_redactor(redact: object) -> None:
-    """Raise ``TypeError`` unless this is a :class:`SecretRedactor`: what says how many secrets it took out, and by what."""
+    """Raise ``TypeError`` unless this is a :class:`SecretRedactor`, which counts the removed secrets by kind."""
     if not isinstance(redact, SecretRedactor):
         raise TypeError(f"redact must be a SecretRedactor, not {type(redact).__name__}: give SecretRedactor()")
 
@@ -55,20 +55,20 @@ def require_redactor(redact: object) -> None:
 class SecretRedactor:
     """Takes secrets out of messages: a call gives the message with ``[redacted:<kind>]`` instead of each.
 
-    Every text anywhere in a message is looked at: names of members too, the values within a text that is JSON, and that text as
-    it stands. A message without secrets comes back as the very object that it was; no other is changed. A redacted message has
+    Every text anywhere in a message is searched: names of members too, the values within a JSON text, and that text
+    itself. A message without secrets is returned as the same object; no given object is changed. A redacted message has
     none, so it can be given again.
 
     Thinking that had a secret in it, or in its signature, is no longer what its provider signed. Such a block becomes a text,
     ``[redacted:thinking]``. JSON in a text stays as it was spelled; only what was taken out is changed.
 
     Args:
-        patterns: regular expressions of one's own, which are replaced by ``[redacted:pattern]``. They are run as they are: one in
+        patterns: your own regular expressions; matches are replaced by ``[redacted:pattern]``. They run unchanged: one in
             which a repetition is repeated (``(a+)+``) may take for ever.
 
     Raises:
-        TypeError: a pattern is no text, or ``patterns`` is one pattern.
-        ValueError: a pattern is no regular expression, or matches the empty text.
+        TypeError: a pattern is not text, or ``patterns`` is a single pattern.
+        ValueError: a pattern is not a regular expression, or matches the empty text.
     """
 
     def __init__(self, *, patterns: Iterable[str] = ()) -> None:
@@ -82,7 +82,7 @@ class SecretRedactor:
             try:
                 pattern = re.compile(text)
             except re.error as error:
-                raise ValueError(f"pattern {number} is no regular expression: {error}") from None
+                raise ValueError(f"pattern {number} is not a regular expression: {error}") from None
             if pattern.search("") is not None:
                 raise ValueError(f"pattern {number} matches the empty text, and so everywhere")
             self._own.append(pattern)
@@ -153,7 +153,7 @@ class SecretRedactor:
                     text = respelled(text, said, now)
                 # It is a text too: a pattern may be of a number, or of a name with its value.
         found = [*self._found(text)]
-        found += [  # what has a form of its own is called by that
+        found += [  # a secret with a form is named by that
             (first, last, kind)
             for first, last, kind in secrets_named(name, text)
             if not any(start <= first and last <= end for start, end, _ in found)
@@ -166,7 +166,7 @@ class SecretRedactor:
             if start >= done:
                 pieces += [text[done:start], f"[redacted:{kind}]"]
                 counts[kind] += 1
-            elif end > done:  # two kinds meet: both are taken out, the first one is named
+            elif end > done:  # two kinds overlap: both are removed, the first one is named
                 pieces.append("")
             done = max(done, end)
         return "".join((*pieces, text[done:]))
@@ -181,7 +181,7 @@ class SecretRedactor:
         return text if now is read else base64.b64encode(now.encode("latin-1", "replace")).decode()
 
     def _found(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Where secrets stand, and of which kinds."""
+        """The positions and kinds of secrets."""
         if "PRIVATE KEY" in text:
             yield from private_keys(text)
         yield from secrets_in(text)

@@ -18,7 +18,7 @@ __all__ = ["DONE", "secrets_in", "secrets_named"]
 
 # ---- notations ----
 #
-# Secrets that only what stands around them gives away: the name of a header, of a variable or of an option, or a URL.
+# Secrets that only their context reveals: the name of a header, of a variable or of an option, or a URL.
 
 _PORT = r"\d{2,5}|[$#]{0,2}\{{1,2}[\w.]{0,64}\}{1,2}|\$\w{1,64}|%[ds]|(?i:port)|" + DONE
 """What else stands behind ``host:``."""
@@ -270,7 +270,7 @@ _GROUPS = tuple(_by_stem().items())
 
 
 def secrets_in(text: str) -> Iterator[tuple[int, int, str]]:
-    """Where secrets stand, and of which kinds."""
+    """The positions and kinds of secrets."""
     if len(text) >= _SHORTEST:
         for stem, literals in _GROUPS:
             if stem in text:
@@ -280,7 +280,7 @@ def secrets_in(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def secrets_named(name: str, text: str) -> Iterator[tuple[int, int, str]]:
-    """Where secrets stand in a text of which something else says what it is."""
+    """The positions of secrets in a text whose kind is known from its context."""
     if not name.endswith(_NAMES):
         return
     for kind in _NAMED:

@@ -20,7 +20,7 @@ def parse_json_text(text: str) -> Any:
     """The object or list that a text is.
 
     Raises:
-        ValueError: it is no JSON, or has an object with a name twice: the first value would not be checked.
+        ValueError: it is not JSON, or has an object with a repeated name: the first value would not be checked.
         RecursionError: it nests more deeply than Python goes.
     """
     return json.loads(text, object_pairs_hook=_each_name_once)

@@ -14,7 +14,7 @@ class Kind(NamedTuple):
 
     name: str
     literals: tuple[str, ...]
-    """What it begins with. To look for a text is far faster than for a pattern, and most texts have none of them."""
+    """How it starts. Searching for a literal is far faster than for a pattern, and most texts contain none."""
     rest: str
     """What follows the literal. The secret is the group ``secret``, or literal and rest. No repetition is within another one, unless what
     stands between two rounds ends the first, and none gives back more than 256 characters. So it takes time by the length of what it

@@ -92,6 +92,7 @@ def _sweep_noted(parent: Folder, id: str) -> None:
             with lock.released_at_the_end():
                 # Checked twice: no lock is put into a folder that is not ours, and another process may finish it before
                 # we hold the lock.
+                # Checked again under the lock: the creator may have finished between the first check and the lock.
                 if occupant_of(folder) is None and lock.take(0) and occupant_of(folder) is None:
                     move_to_trash(parent, id)
         _discard_note(parent, note, id)
@@ -125,6 +126,7 @@ def discard(files: FileSystem, library: str, id: str) -> None:
 def _discard_note(parent: Folder, note: Lock, id: str) -> None:
     """Remove a held note, unless its conversation is still incomplete."""
     with suppress(OSError):
+        # While the folder is incomplete the note has to stay: it is what tells the next process to remove the folder.
         if note.is_held() and not _is_half_made(parent, id):
             parent.discard(note_name(id))
 
@@ -195,6 +197,7 @@ def _append(parent: Folder, line: bytes) -> None:
         parent.files.close(parent.files.create(parent.handle, DELETED))
     handle, status = parent.open_file(DELETED, to_append=True)
     try:
+        # A killed process may have left half a line. A line feed ends it, so that our own line stays readable.
         is_torn = status.st_size > 0 and bytes(parent.files.read(handle, status.st_size - 1, 1)) != b"\n"
         parent.write_all(handle, (b"\n" if is_torn else b"") + line + b"\n")
         parent.sync(handle)
@@ -229,6 +232,7 @@ def delete(files: FileSystem, library: str, name: str, agreed: Callable[[], bool
     Raises what ``ConversationLibrary.delete`` does, and what ``agreed`` does. Then nothing was touched.
     """
     with refusals(f"{library.rstrip('/')}/{name}", "delete the conversation"), Folder.open(files, library) as parent:
+        # It ends: another process moved the folder away each time, so some process made progress.
         while (deleted := _delete_from(parent, name, agreed)) is None:
             pass
     return deleted
@@ -252,6 +256,7 @@ def _delete_from(parent: Folder, name: str, agreed: Callable[[], bool]) -> bool 
                 return None
             if isinstance(error, ConversationNotFoundError) or error.kind == "foreign":
                 raise  # it is not ours
+        # A delete is not undoable, so a folder with files of others is refused as a whole.
         if others := strangers(folder):
             reason = f"besides the conversation the folder holds {others}"
             raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=reason, hint=Hint.MOVE_OTHERS_AWAY)
@@ -265,5 +270,7 @@ def _delete_from(parent: Folder, name: str, agreed: Callable[[], bool]) -> bool 
                 return False
             # Before it is deleted: a noted conversation that still exists is imported as usual.
             note_deletion(parent, name, folder)
+            # One rename, so that no reader sees a half-deleted conversation; the contents are removed under the new
+            # name.
             move_to_trash(parent, name)
     return True

@@ -114,12 +114,15 @@ def shred(folder: Folder, id: str) -> Shredding:
         except ConversationShreddedError as error:
             at = error.shredded_at
         except (CorruptKeyFileError, UnsupportedVersionError):
+            # A damaged file is destroyed too.
             pass  # any file there may hold the key
         for name in folder.names():
             if is_temporary(name):
                 folder.files.unlink(
                     folder.handle, name
                 )  # leftovers of an interrupted rotation; synced with what follows
+        # Replaced, not removed: a missing key file could come back from an unsynced directory, and could not be told
+        # from damage.
         folder.replace_file(KEY, [encode_shredded(id, at)])
         return Shredding(id=id, shredded_at=at, still_readable=tuple(plain_files(folder)))
 
@@ -154,6 +157,7 @@ def opens_folder(folder: Folder, conversation: str, data_key: bytes) -> bool | N
         members = read_metadata(folder).members
     header = header_of(folder)
     if header is None or not header.is_sealed:
+        # Without a sealed live generation, the newest sealed one in the archive proves the key as well.
         header = archive.last_sealed(folder)
     return opens(DataKey(data_key, conversation), members, header)
 
@@ -247,6 +251,8 @@ class Rotator:
                 with ExitStack() as held:
                     self._rotate(batch, held)
             except OSError as error:
+                # Each conversation of a batch has two open files; with a low limit of the process the batch shrinks
+                # instead of failing.
                 if most == 1 or not _is_too_many(error):
                     raise
                 most = max(1, most // 4)  # nothing of this batch was changed
@@ -321,6 +327,8 @@ class Rotator:
             with self._passing_by(name):
                 if one.new:
                     held.enter_context(locked(one.folder, is_settled=True))
+                    # Checked again under the lock: wrapping took time, and a shred or another rotation may have come
+                    # in between.
                     if _key_of(one.folder, name) != one.found:
                         raise ConversationLockedError(path=one.folder.path, reason="its key was changed just now")
                     with refusals(one.folder.path_of(KEY), "wrap the key again", "The earlier one is in place"):
@@ -329,6 +337,8 @@ class Rotator:
                         held.callback(self._discard, one)
                         one.folder.files.close(handle)
                         with one.folder.reading(one.temporary) as source:
+                            # Read back before the rename: a key file that the disk garbled would make the
+                            # conversation unreadable for good.
                             if bytes(source.read(0, source.size)) != one.new:
                                 raise CorruptKeyFileError(path=one.folder.path, kind="damaged", reason=NOT_AS_WRITTEN)
                 written.append(one)
@@ -357,6 +367,8 @@ class Rotator:
                 self._library.sync_all()
             for one in batch:
                 if one.new:
+                    # Only now, with all new files on disk: a power cut leaves each conversation with one complete key
+                    # file, old or new.
                     one.folder.files.rename(one.folder.handle, one.temporary, KEY)
                     one.temporary = ""
             for one in batch:

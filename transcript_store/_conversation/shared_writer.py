@@ -120,9 +120,10 @@ class SharedWriter(Writer):
         if self.state is State.POISONED or (self.lock.is_taken and self.state is State.READY):
             return
         try:
-            is_known = self.state is State.BETWEEN_TURNS
+            is_known = self.state is State.UNLOCKED
             if not self.take_lock():  # also if the last call was interrupted at its end
                 self.load()  # moved away: its path is empty, or leads to another conversation
+            # The fast path (U1, U2): no other process changed anything, so memory is current and nothing is read.
             elif is_known and self._is_as_i_left_it():
                 self._met = self._facts()
                 self.state, self.was_looked_at = State.READY, True
@@ -155,7 +156,7 @@ class SharedWriter(Writer):
             self._id = self.members["id"]
             if self._boot_id and self.log.is_current:
                 leaving = self._to_leave()
-            self.state = State.BETWEEN_TURNS
+            self.state = State.UNLOCKED
         self.lock.pause(leaving)
 
     def _to_leave(self) -> bytes:
@@ -184,13 +185,14 @@ class SharedWriter(Writer):
         If another process wrote since, or is writing, it writes that note.
         """
         try:
-            if self.state is State.BETWEEN_TURNS:
+            if self.state is State.UNLOCKED:
                 self._sync_to_close()
         finally:
             self.let_go()
 
     def _sync_to_close(self) -> None:
         try:
+            # Syncing needs no lock, and other writers need not wait for the disk.
             self.log.sync()  # without the lock: nothing is written
         except SyncFailedError as error:
             consequence = "Every message was written; whether the last ones are on the disk is unknown"
@@ -204,6 +206,7 @@ class SharedWriter(Writer):
                     self.renew_mark()
                     left = self._statement() if self.state is State.READY else b""
                 else:
+                    # Another process wrote last: its validator stays, since it describes the current state.
                     left = self.lock.found
         except (OSError, ConversationLockedError, CorruptTranscriptError):
             pass  # all that was acknowledged is stored; the mark is optional

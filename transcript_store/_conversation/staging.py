@@ -78,6 +78,7 @@ class StagingArea:
         path = self._parent.path_of(id)
         self._require_it_is_sound()
         with refusals(path, "create the conversation", "There is none yet"):
+            # Early, for a clear error. The rename in commit() decides: it refuses an existing name.
             if self._parent.status(id) is not None:
                 raise ConversationExistsError(path=path, reason="something is there")
             name = staged_name(self._note_name, id)
@@ -107,12 +108,15 @@ class StagingArea:
                 what = "the staging note was removed while this process held it, so another process may have removed the conversations"
                 raise ConversationLockedError(path=self._parent.path, reason=what, hint=Hint.CREATE_THE_REST)
         try:
+            # One syncfs for all files of the group, before any name: a conversation with a name has to be complete
+            # (A1).
             self._parent.sync_all()
         except SyncFailedError as error:
             raise self._poison(error, "None of them is there") from error
         some = "Some of them may be there, each of them whole"
         self._has_names_to_sync = True
         with refusals(self._parent.path, _CREATING, some):
+            # Each rename is atomic: a kill in between leaves some conversations created, and each of them complete.
             taken = [one for one in ids if not self._name(one)]
         try:
             self._parent.sync()
@@ -140,6 +144,7 @@ class StagingArea:
     def close(self) -> None:
         """Release the note. Its file stays if names are not synced yet: the process that finds it syncs them."""
         with self._note.released_at_the_end(), suppress(OSError):
+            # A2: with unsynced names the note stays, since the process that finds it syncs the library first.
             if not self._has_names_to_sync and self._note.is_held():
                 self._parent.discard(self._note_name)
         with suppress(OSError):

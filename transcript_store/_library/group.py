@@ -160,6 +160,7 @@ class ConversationGroup:
                 try:
                     self._taken.update(self._stage.commit(ids))
                 except BaseException:
+                    # Some renames may have happened: list() shows which. So nothing of this group is retried here.
                     self._unknown.update(ids)
                     self._stage.discard(*ids)  # those with their names are no longer in the staging area
                     raise
@@ -183,6 +184,7 @@ class ConversationGroup:
         """
         with self._mutex:
             if self._process_id not in (None, self._files.process_id()):
+                # The note's lock and the files belong to the parent, which still uses them.
                 self._stage = None  # a child of fork() closes nothing of its parent's
             elif self._stage is not None:
                 self._stage.discard(*self._staged)
@@ -218,6 +220,7 @@ class ConversationGroup:
             if id in self:
                 path = f"{self._library.rstrip('/')}/{id}"
                 raise ConversationExistsError(path=path, reason="it is in the group already and waits for the commit")
+            # Committed before the next one is added, so that a crash costs at most one batch.
             if len(self._staged) >= _MOST or self._staged_bytes >= _MOST_BYTES:
                 self.commit()
             if self._stage is None:

@@ -235,6 +235,7 @@ class Log(Messages):
         while self.verified and self.verified[-1].end.offset_bytes > begin.offset_bytes:
             self.verified.pop()  # noted by an earlier attempt
         size = self.size_bytes()
+        # `size` was read once: a writer may append while a reader verifies, and what comes later is not judged.
         walk = self._take_in(begin, size, cache)
         damage = judge(self.read, size, walk, mark)
         if damage is not None and damage.kind != "torn-tail":
@@ -325,9 +326,11 @@ class Log(Messages):
             digest = sha256(head)
             for part in body:
                 digest.update(part)
+            # The hash of the line before is hashed first: so each hash covers every byte before it.
             head = digest.hexdigest()[:32].encode()
             line = b"".join((*body, HASH_MEMBER, head, b'"}\n'))
             length = len(line)
+            # Checked for the whole line, before anything is written: a batch is stored completely or not at all.
             if length > self._max_line_bytes:
                 raise self._too_long(length, "message" if count == 1 else f"messages[{seq - first - 1}]")
             lines.append(line)
@@ -364,6 +367,7 @@ class Log(Messages):
             if done < len(data):
                 self.folder.write_all(self.handle, data[done:])
         except OSError:
+            # A full disk may have taken a part of the line.
             self._cut_back()  # the next line must not be glued to a part of this one
             raise
         if sync:
@@ -380,6 +384,7 @@ class Log(Messages):
 
     def _cut_back(self) -> None:
         try:
+            # Only bytes of our own, unacknowledged append are cut.
             self.files.truncate(self.handle, self.end.offset_bytes)
         except OSError as error:
             raise CannotCutBackError(error.errno, error.strerror) from error
@@ -502,6 +507,8 @@ class Log(Messages):
         If this call is interrupted too, the next one reads again: ``is_current`` is still False, or the size still
         differs. At worst everything was read and only the report of what was cut is missing.
         """
+        # From the last sync, not the last append: after a failed sync the page cache may show bytes that the disk
+        # lacks.
         acknowledged, begin = self.end, self.synced
         self._sync()
         self.files.drop_cache(self.handle)
@@ -516,6 +523,7 @@ class Log(Messages):
 
     def read_on(self) -> bool:
         """For a reader: read what follows the last record; False if what was read before is no longer in the file."""
+        # One comparison at the known end: its hash covers everything before, so an equal hash means an equal prefix.
         if not self._ends_in(self.end):
             return False
         try:

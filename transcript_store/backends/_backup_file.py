@@ -385,9 +385,7 @@ class BackupFile:
         document = decode_document(life.document)
         number = max(life.ends, default=-1)
         if not isinstance(document, MetadataDocument) or document.members["id"] != id or number < 0:
-            raise CorruptTranscriptError(
-                path=f"{self.name}/{id}", kind="missing", reason="its metadata is missing"
-            )
+            raise CorruptTranscriptError(path=f"{self.name}/{id}", kind="missing", reason="its metadata is missing")
         transcripts = {
             each: RemoteTranscript(self._reads(life.lines[each]), end) for each, end in sorted(life.ends.items())
         }

@@ -183,6 +183,8 @@ class ClaimedLog:
         acknowledged data.
         """
         before = self.state
+        # From the last known slot, not after it: if that one is missing or has other bytes, the backend lost
+        # acknowledged data.
         state, taken = self._verified_twice(lambda: self._read(before, max(before.slot - 1, 0)))
         self._accept(state, taken)
         if state.is_deleted:
@@ -191,6 +193,7 @@ class ClaimedLog:
 
     def _read(self, state: LogState, after: int) -> tuple[LogState, list[Slot]]:
         pieces = self.backend.read(self.id, after)
+        # Never lowered: a listing that raced with a pack may show only the single slots.
         self._packed_to = max([self._packed_to, *(piece.last for piece in pieces if piece.is_pack)])
         slots = flattened(pieces, after)
         if is_expunged(state, slots):
@@ -260,6 +263,7 @@ class ClaimedLog:
         self.require_claim()
         data = make(self.state)
         answer = self._put(data, doing)
+        # Only a claim can follow our slots (C2), so the state read by _put() names the new holder.
         if answer is WriteOutcome.BEATEN:
             self.require_claim()
             raise AssertionError("D6: what follows our own slots is ours, or a claim")
@@ -286,6 +290,7 @@ class ClaimedLog:
         # D4. On an object store a stalled claimer can put into a name that was packed and deleted since: put-if-absent
         # succeeds, but readers take the slot from the pack. A pack that covers our slot means that the claim was never
         # seen.
+        # A void claim is harmless: no reader applies it. The caller loads, and claims the next slot.
         if not self.is_confirmed():
             return False
         self._confirmed = token
@@ -322,6 +327,8 @@ class ClaimedLog:
         nothing about earlier attempts. If no attempt reached it, nothing is stored.
         """
         slot, previous = self.state.slot + 1, self.state.hash
+        # Registered before the first attempt: an interruption (Ctrl-C) after the request must leave a write in doubt,
+        # not a forgotten one.
         self._unsure.append((slot, data))  # D2
         self._said = ""
         answer, was_sent, waited = WriteOutcome.SILENT, False, 0.0
@@ -329,11 +336,15 @@ class ClaimedLog:
             try:
                 answer = self._attempt(slot, data, previous)
             except _RefusedError as refused:
+                # A refusal counts only if no earlier attempt may have reached the server: that one could still be
+                # stored.
                 if not was_sent and refused.nothing_was_put:
                     self._unsure.remove((slot, data))
                     raise refused.error from None
                 raise self.unknown(data, doing, refused.error.strerror or "") from None
             except BackendUnreachableError as error:
+                # No connection was made by any attempt, so the outcome is known: nothing is stored, and the caller
+                # may repeat the call.
                 if not was_sent and (wait is None or is_in_vain(error, waited)):
                     self._unsure.remove((slot, data))
                     raise BackendError(path=self.path, doing=doing, reason=str(error), outcome="not stored") from None
@@ -350,6 +361,8 @@ class ClaimedLog:
 
     def _attempt(self, slot: int, data: bytes, previous: bytes) -> WriteOutcome:
         try:
+            # The backend's conditional write is the commit. It succeeds once for each slot, whatever the network
+            # repeats.
             if self.backend.put(self.id, slot, data, previous):
                 state, taken = taken_in(self.state, data)
                 self._accept(state, [taken])

@@ -81,9 +81,7 @@ def compare(there: RemoteState, incoming: RemoteState, path: str) -> Comparison:
         end = _stated_end(there, number, path)
         if end == consistency.End(incoming.state.end.seq, incoming.state.end.head.decode()):
             return Comparison(Way.AHEAD)
-        reason = (
-            f"generation {number} was deleted here, so it is unknown whether the incoming one is part of it; restore it elsewhere"
-        )
+        reason = f"generation {number} was deleted here, so it is unknown whether the incoming one is part of it; restore it elsewhere"
         raise ConversationExistsError(path=path, reason=reason)
     ours = there.transcripts[number]
     if number not in incoming.transcripts:
@@ -325,7 +323,9 @@ def merge_history(files: FileSystem, library: str, incoming: RemoteState, *, mir
             reader.load()
             there = standing_of_folder(reader)
             if there.state.conversation != own_id:
-                raise ConversationExistsError(path=path, reason=f"the path is taken by conversation {there.state.conversation}")
+                raise ConversationExistsError(
+                    path=path, reason=f"the path is taken by conversation {there.state.conversation}"
+                )
             found = compare(there, incoming, path)
             if found.origin is None:
                 has_news = _document(there, incoming, found.way, path, mirrors) is not None or (
@@ -376,7 +376,9 @@ def _ends(standing: RemoteState) -> str:
 
 def _grow(files: FileSystem, path: str, incoming: RemoteState, mirrors: bool) -> tuple[RemoteState, int] | None:
     """Write the new records into a folder, under its lock; None if the histories have diverged by now."""
-    writer = Writer(files, path, StorageOptions(max_line_bytes=0))  # no key is needed: sealed records are copied unchanged
+    writer = Writer(
+        files, path, StorageOptions(max_line_bytes=0)
+    )  # no key is needed: sealed records are copied unchanged
     with writer.let_go_at_the_end():
         writer.load()
         there = standing_of_folder(writer)
@@ -407,7 +409,9 @@ def _document(there: RemoteState, incoming: RemoteState, way: Way, path: str, mi
     """The merged metadata.json; None if nothing is new."""
     ours, theirs = there.state.members, incoming.state.members
     is_later = str(theirs["updated_at"]) >= str(ours["updated_at"])
-    if there.state.is_sealed or incoming.state.is_sealed:  # sealed metadata cannot be merged: it is adopted completely, or not at all
+    if (
+        there.state.is_sealed or incoming.state.is_sealed
+    ):  # sealed metadata cannot be merged: it is adopted completely, or not at all
         if way is Way.BEHIND:
             if not (is_later or mirrors or timeless(ours) in incoming.said):
                 reason = f"it is sealed, it lacks new records ({_ends(incoming)}), and its metadata was changed here"

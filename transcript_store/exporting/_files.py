@@ -91,6 +91,7 @@ def write_all(folder: str, files: Iterable[tuple[str, bytes]]) -> list[str]:
             write_new(path, (data,))
             written.append(path)
     except ExportError:
+        # Only files of this call: equal ones that existed before stay.
         for path in written:
             with suppress(OSError):
                 os.unlink(path)
@@ -108,6 +109,7 @@ def _below(folder: str, name: str) -> str:
 def _is_there(path: str, data: bytes) -> bool:
     try:
         with open(path, "rb") as file:
+            # One byte more than expected: a longer file is another one, and is not read completely.
             there = file.read(len(data) + 1)
     except FileNotFoundError:
         return False

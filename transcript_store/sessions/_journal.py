@@ -145,7 +145,9 @@ def change_files(folder: str, what: str, steps: Sequence[Step]) -> str:
         try:
             for step, entry in zip(ordered, entries, strict=True):
                 _require_as_planned(step, entry)
+            # J1: synced before the first step, so that a kill at any later line can be undone.
             _write_journal(folder, change_id, what, entries, made)
+            # After the journal: an undo removes exactly these folders.
             for one in made:
                 os.mkdir(one, 0o700)
                 _sync(os.path.dirname(one))
@@ -154,6 +156,7 @@ def change_files(folder: str, what: str, steps: Sequence[Step]) -> str:
             for step in ordered:
                 _make(step, change_id)
                 made_of.add(step.path)
+            # The commit (J3). Killed before it, the next call undoes every step.
             os.rename(os.path.join(folder, _JOURNAL), os.path.join(folder, _FINISHED.format(change_id)))
             _sync(folder)
         except BaseException as error:
@@ -208,6 +211,7 @@ def undo_change(folder: str, change_id: str) -> Undone:
     with _lock(folder):
         _undo_interrupted(folder)
         journal = _read_journal(path)
+        # The id becomes part of a file name: it must not lead elsewhere.
         if journal is None or "/" in change_id:
             known = ", ".join(finished_changes(folder)) or "none"
             raise SessionChangeError(
@@ -275,6 +279,7 @@ def _prepare(step: Step, change_id: str) -> None:
                 _copy(path, copy_name(path, change_id))
             _sync(os.path.dirname(path))
         case DatabaseChange(path):
+            # Through SQLite, not as a file: the write-ahead log may hold committed rows.
             copy_database(path, copy_name(path, change_id))
             _sync(os.path.dirname(path))
         case FileMove():
@@ -321,6 +326,7 @@ def _write_synced(path: str, data: bytes, old: os.stat_result | None, *, keeps_t
             os.fchmod(file.fileno(), stat.S_IMODE(old.st_mode))
             if keeps_time:
                 os.utime(file.fileno(), ns=(old.st_atime_ns, old.st_mtime_ns))
+        # Owner, mode and time are set before, so that the sync covers them.
         os.fsync(file.fileno())
 
 
@@ -348,6 +354,7 @@ def _lock(folder: str) -> Iterator[None]:
         raise SessionChangeError(path=folder, reason=f"cannot be opened: {error.strerror}") from error
     try:
         try:
+            # On the folder itself: a lock file would be a foreign file in another program's folder.
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             reason = "another `transcript-store session` is changing files there; run it again later"
@@ -391,6 +398,7 @@ def _undo_interrupted(folder: str, but_rows_of: Set[str] = frozenset()) -> Undon
 def _undo(folder: str, journal: dict[str, Any], but_rows_of: Set[str] = frozenset()) -> Undone:
     """Undo every step, the last first. Each may have been made or not, or be undone already."""
     change_id, put_back, left = str(journal["id"]), [], []
+    # In reverse order: a move may have to be undone before the file below it.
     for said in reversed(journal["steps"]):
         entry = _JournalEntry(**said)
         match entry.kind:
@@ -431,6 +439,7 @@ def _undo_file(entry: _JournalEntry, change_id: str) -> str:
         with suppress(FileNotFoundError):
             if entry.before is not None:
                 os.unlink(copy)
+    # J4: the program has written since. Its bytes stay, and the copy stays beside them.
     elif now != entry.after:
         return "left"
     elif entry.before is None:

@@ -69,6 +69,7 @@ class Job(ABC):
         try:
             await self.done.wait()
         except self.interruptions:
+            # The call runs on in the thread. Returned earlier, a task could not know whether its message is stored.
             with anyio.CancelScope(shield=True):
                 while not self.done.is_set():
                     with suppress(*self.interruptions):  # Task.cancel() knows no shield, and may come again
@@ -144,6 +145,7 @@ class Worker:
             # same event loop: `done` is an event of that loop.
             if self._line and self._line[-1].wake == wake and self._line[-1].takes(turn):
                 return self._line[-1]
+            # One submission for many jobs: the running loop takes whatever is queued.
             if not self._is_at_work:
                 self._thread = self._thread or ThreadPoolExecutor(1, "transcript_store")
                 self._thread.submit(self._work)
@@ -258,6 +260,7 @@ class AppendJob(Job):
             if len(self._members) == 1 or is_of_all:
                 self._refuse(refusal)
             else:
+                # Nothing of the batch was stored, so each call is stored once.
                 self._store_each()
         except BaseException as error:  # no task's own error: for example no memory
             for member in self._members:

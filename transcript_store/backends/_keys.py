@@ -88,6 +88,7 @@ class KeyCell:
             except (OutcomeUnknownError, BackendError):
                 pass
             else:
+                # Our own bytes: the answer of an earlier attempt was lost, and nothing has to be repeated.
                 if found == data:
                     return True
                 if found != known:
@@ -101,8 +102,10 @@ class KeyCell:
         """Y1: the stored data key: the existing one, or else ``ahead`` or a fresh one, which this call stored."""
         if (found := self.read()) is None:
             new = ahead or Sealing.new(keys, self.id, files, self.path)
+            # Y1: before slot 1, so that a sealed slot never exists without its key.
             if self.replace(new.key_file, None, "put the key beside the conversation"):
                 return new
+            # Another create was faster. Its data key is used, and ours was never used to seal anything.
             found = self.read() or b""
         return ahead if ahead is not None and ahead.key_file == found else self._unwrapped(keys, found, files, opens)
 
@@ -137,6 +140,7 @@ class KeyCell:
                 return error.shredded_at
             except (CorruptKeyFileError, UnsupportedVersionError):
                 pass  # any value there may hold the key
+            # Only the value that was judged is replaced; a rotation in between repeats the loop.
             if self.replace(encode_shredded(self.id, at), found, "destroy the key"):
                 return at
 
@@ -173,6 +177,7 @@ def _rotate(cell: KeyCell, opens: Opens, keys: Keyring) -> bool | None:
             return False
         data_key = keys.unwrap_to_seal(found.key_id, found.wrapped, cell.path, opens)
         new = encode_key_file(WrappedKey(cell.id, *keys.wrap(data_key, cell.path)))
+        # A shred in between wins: then the loop reads the destroyed key, and raises.
         if cell.replace(new, data, "wrap the key again"):
             return True
     return None

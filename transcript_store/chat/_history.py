@@ -213,6 +213,7 @@ class History:
             conversation.retract(count)
         except FeatureNotEnabledError:
             records = [record for record in conversation.get_records() if record.message is not None]
+            # An older conversation, without the feature `retract`: the archive keeps the removed messages.
             conversation.keep_records(range(1, records[-count].seq))
         self.refresh()
         return count
@@ -252,6 +253,7 @@ class History:
                 self.append(message, extra)
             except _REFUSALS as error:
                 is_too_long = isinstance(error, InvalidMessageError) and _can_be_json(message)
+                # One result at a time: the others may fit, and the model should get as many as possible.
                 if (less := without_one(self._wire, message, is_too_long=is_too_long)) is None:
                     raise
                 _tell(error)
@@ -262,6 +264,7 @@ class History:
     def settle(self) -> None:
         """Add the results that the last reply's calls still need (:func:`owed`), so that the next message may follow."""
         self.refresh()
+        # Providers reject a request in which a call has no result.
         debt = self._owed()
         for message in debt.messages:
             lost = [result.id or result.name for result in self._wire.results(message)]
@@ -297,6 +300,7 @@ class History:
             elif is_refused:
                 self._left_out.add(place)
             else:
+                # An answer shows that the provider accepts them now.
                 if self.is_refused:  # it was asked again, and is answered
                     self._left_out.difference_update(self._unanswered)
                 self._unanswered = []
@@ -313,6 +317,7 @@ class History:
         If it does not (a tool appended something in between), read the transcript again and return None.
         """
         appended = append()
+        # The store reports the head before our record: if it is ours, no other code appended in between.
         if self._seen is not None and appended.previous_head == self._seen.head:
             stored = self._as_stored(entry, appended.seq)
             if stored is not None:

@@ -178,6 +178,7 @@ class Keeper:
             pause(_LEAST_SECONDS)  # whatever fails at once would fail again at once
             self._tell("problem", f"{error}; polling from now on", doing="watch folders", reason=str(error))
             self._watcher.close()
+            # A failed watch is not retried: polling is complete, only later.
             self._watcher = PollingWatcher()
             self.state.how = self._watcher.how
             self._look_at = 0.0
@@ -199,6 +200,7 @@ class Keeper:
             text = f"the clock was set back by {length:,.0f} seconds"
         else:
             return
+        # Kept in the state: `keep status` explains late imports with it.
         self.state.last_gap = {"at": now(), "kind": kind, "seconds": round(length)}
         self._look_at = 0.0
         self._tell("gap", f"{text}: comparing everything again", cause=kind, seconds=round(length))
@@ -227,6 +229,8 @@ class Keeper:
         for path in [path for path in self.state.failed if not os.path.lexists(path.partition("!")[0])]:
             del self.state.failed[path]
         took = time.process_time() - began
+        # N3: the pause follows the processor time of the last read, so a large machine costs the same share of a
+        # core.
         pause = min(max(took / _SHARE, _LEAST_SECONDS), _MOST_SECONDS)
         if not isinstance(self._watcher, PollingWatcher):
             pause = max(pause, _MOST_SECONDS / 2)  # the system tells of the rest
@@ -246,6 +250,7 @@ class Keeper:
                 self._follower.imported(left.values())
                 break
             except (TranscriptStoreError, OSError) as error:
+                # With a full disk every other source fails too; trying each of them would only repeat the error.
                 if self._is_whole_disk(error) or len(left) == 1:
                     self._give_up(left, error)
                     return
@@ -266,6 +271,7 @@ class Keeper:
     def _try_failed_again(self) -> None:
         """Take those that failed by themselves, and whose time has come, for changed."""
         for path in [path for path, (_, moment) in self._again.items() if moment <= time.monotonic()]:
+            # Not due again until this attempt has failed.
             self._again[path] = self._again[path][0], float("inf")
             self._follower.forget(path)
             self._follower.look(filter(None, [session_at(path)]), is_all=False)
@@ -314,6 +320,7 @@ class Keeper:
             for one in left.values():
                 tries = self._again.get(one.path, (0, 0.0))[0] + 1
                 self._again[one.path] = tries, time.monotonic() + _pause(tries)
+                # Otherwise the follower would offer it again at once.
                 self._follower.imported([one])  # until then
                 self._fail(one.path, one.program, reason)
         self._save()
@@ -346,7 +353,7 @@ class Keeper:
             with SearchIndex(self._library()) as index:
                 index.update()
         except (TranscriptStoreError, OSError) as error:
-            self._have_problem("index", getattr(error, "what", str(error)))
+            self._have_problem("index", error.problem if isinstance(error, TranscriptStoreError) else str(error))
             return
         self.state.indexed_at = now()
 

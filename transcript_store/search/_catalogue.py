@@ -116,6 +116,7 @@ def find_changes(
         changed, left, is_exact = _look_at_files(source, known, deadline)
     else:
         changed, left, is_exact = _look_at_word(source, known, deadline, refresh)
+    # Nothing counts as deleted after an incomplete sweep: the folder may be among those that were not checked.
     return FoundChanges(changed, left, is_exact, [] if left or not is_exact else [n for n, _ in known.values()])
 
 
@@ -181,9 +182,11 @@ def _stamp_of(directory: bytes, now: int) -> str | None:
         except OSError:
             return ""
         modified, changed = status.st_mtime_ns, status.st_ctime_ns
+        # The clock of a file system ticks in milliseconds: a second write within the tick would leave the same stamp.
         if modified > settled or changed > settled:
             return ""
         looks.append(f"{status.st_ino}.{status.st_size}.{modified}.{changed}")
+    # One missing file is damage, and is shown; both missing is a folder without a conversation.
     return None if looks == ["-", "-"] else " ".join(looks)
 
 

@@ -139,6 +139,7 @@ class Database:
                     return self._opened(self.path)
                 except (DamagedIndexError, sqlite3.DatabaseError) as error:
                     self._let_go()
+                    # A locked index is not damaged, and belongs to a working process: it is never removed.
                     if not is_busy(error):
                         remove_index(self.path)
                         return self._opened(self.path)
@@ -160,7 +161,10 @@ class Database:
         connection = connected(path or "", isolation_level=None, timeout=_BUSY_MS / 1000, check_same_thread=False)
         try:
             connection.execute("PRAGMA journal_mode=WAL")
+            # A power loss may cost the last transactions, which the next update adds again. So no transaction waits
+            # for the disk.
             connection.execute("PRAGMA synchronous=NORMAL")
+            # Another program could have written the file: functions in its schema must not run.
             connection.execute("PRAGMA trusted_schema=OFF")
             connection.execute("PRAGMA cache_size=-16000")
             if not _tables(connection):
@@ -228,6 +232,7 @@ class Database:
 
     def _note_a_writer(self, path: str) -> None:
         handle = os.open(f"{path}.writing", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # Shared: several writers may be open. A process that gets it exclusively knows that none is.
         fcntl.flock(handle, fcntl.LOCK_SH)
         self._writer = handle
 
@@ -247,6 +252,7 @@ class Database:
     def _seal(self) -> None:
         if self.path is None or self._writer is None:
             return
+        # The checksum covers the main file only, so everything has to be in it.
         if self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
             return  # a reader still uses the WAL; the next writer writes the checksum
         self.connection.execute("BEGIN IMMEDIATE")  # from here on no process writes
@@ -273,6 +279,7 @@ class Database:
 
     def _check_seal(self, path: str) -> None:
         while (seal := _seal_of(path)) is not None:
+            # The stamp first: a hash of a large index takes seconds.
             if seal["looks"] == _looks(path) or seal["sha256"] == _digest(path):
                 return
             if seal == _seal_of(path):  # and no process wrote meanwhile

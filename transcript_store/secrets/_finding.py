@@ -302,6 +302,7 @@ def forget_secrets(
 def _forgotten(library: Library, redactor: SecretRedactor, seconds: float) -> Iterator[ForgottenSecrets]:
     for summary in library.conversations():
         try:
+            # Searched without a lock, so that conversations without secrets are never blocked.
             with library.open(summary, read_only=True) as reader:
                 found = found_in(reader, summary, redactor)
         except TranscriptStoreError as error:
@@ -317,6 +318,7 @@ def _forgotten(library: Library, redactor: SecretRedactor, seconds: float) -> It
                         done += 1
                         yield forgotten
         except TranscriptStoreError as error:
+            # The reported parts are durable; the rest is reported with the reason, and can be repeated.
             for one in readable[done:]:
                 yield ForgottenSecrets(**{**_members(one), "reason": str(error), "error": error})
 
@@ -325,6 +327,7 @@ def _forget(
     store: ConversationStore, found: Sequence[FoundSecrets], redactor: SecretRedactor
 ) -> Iterator[ForgottenSecrets]:
     """The live generation, then the earlier ones, then the quarantine: in the order of ``found``."""
+    # First: the replace archives the unredacted generation, which is then deleted like the earlier ones.
     ended = _redact_live(store, redactor, is_needed=found[0].part == "live")
     left = None if ended is None else _without_generation(store, ended)
     if left is not None:  # the live one was redacted, so its earlier form is in the archive
@@ -352,6 +355,8 @@ def _without_generation(store: ConversationStore, number: int) -> dict[str, Any]
 def _redact_live(store: ConversationStore, redactor: SecretRedactor, *, is_needed: bool) -> int | None:
     """Redact the live generation; return the number of the generation that this ended, if any."""
     changed: _Changed = {}
+    # Read before the records: with `if_head` the redaction fails if another process appends in between, instead of
+    # losing its records.
     head = store.head
     for record in store.iter_records():
         message, extra, counts = redacted_record(record.message, record.extra, redactor)

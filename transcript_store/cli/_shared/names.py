@@ -153,11 +153,11 @@ def summary_at(name: str) -> ConversationSummary | None:
     from transcript_store.search import index_source
 
     library, own_id = with_id(name)
-    shelf = index_source(library_at(library))
+    listed = index_source(library_at(library))
     try:
-        return shelf.summary(own_id)
+        return listed.summary(own_id)
     finally:
-        shelf.close()
+        listed.close()
 
 
 def fork_of(name: str, into: ConversationLibrary, *, through_seq: int | None = None, **options: Any) -> str:

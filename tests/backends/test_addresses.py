@@ -166,7 +166,7 @@ def test_the_beginning_of_an_id_in_an_address_is_told_how_to_be_given(cli: Cli) 
     """``URL/0b8f`` may be a folder of a bucket: the error says how the beginning of an id is written."""
     code, _, err = cli("show", "postgresql://host/db/0b8f")
     assert code == 2
-    assert "a word of its own: postgresql://host/db 0b8f" in err
+    assert "as a second word: postgresql://host/db 0b8f" in err
 
 
 def test_an_error_of_a_place_names_no_errno_of_this_machine() -> None:
@@ -180,7 +180,7 @@ def test_an_error_of_a_place_names_no_errno_of_this_machine() -> None:
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        ("{}/file", "is no directory"),
+        ("{}/file", "is not a directory"),
         ("mysql://ada:s3cret@host/db", "there is no backend for mysql://"),
         ("postgresql://ada:s3/cret@host/db", "%2F"),
         (

@@ -68,7 +68,7 @@ def test_a_library_goes_there_and_comes_back(
 ) -> None:
     """What is not there yet, all of it sent, nothing new, and the folders again: file for file."""
     code, out, _ = cli("ship", library.directory, place, "--dry-run")
-    assert (code, out.count("2 records"), out.count("not there yet")) == (0, 3, 3)
+    assert (code, out.count("2 records"), out.count("still to send")) == (0, 3, 3)
     code, out, err = cli("ship", library.directory, place)
     assert (code, out.count("2 records"), out.count(" sent")) == (0, 3, 3)
     assert err == f"transcript-store: from {library.directory} to {place}\n"

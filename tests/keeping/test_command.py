@@ -227,7 +227,7 @@ def test_a_machine_without_systemd(home: Path, tmp_path: Path, cli: Cli, monkeyp
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     done = cli("keep", "install", "--into", str(tmp_path / "l"), "--yes")
     assert done.code == 1
-    assert "is written, and not started: there is no" in done.err
+    assert "was written, but not started: there is no" in done.err
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_a_machine_without_systemd(home: Path, tmp_path: Path, cli: Cli, monkeyp
         (("--ship", "folder"), "--ship takes a backend's address"),
         (("status", "extra"), "unrecognized arguments"),
         (("start",), "invalid choice"),
-        (("install", "--ship", "postgresql://ada:secret@host/db"), "a password would stand in a file"),
+        (("install", "--ship", "postgresql://ada:secret@host/db"), "the service's file would contain the password"),
     ],
 )
 def test_what_makes_no_sense(home: Path, tmp_path: Path, cli: Cli, options: tuple[str, ...], said: str) -> None:

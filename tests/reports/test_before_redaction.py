@@ -402,7 +402,7 @@ def test_who_follows_is_not_shown_the_end_of_what_was_redacted(tmp_path: Path, m
             store.replace_transcript(store.get_messages())
         first, second, third = (next(told) for _ in range(3))
     assert first.records == ()
-    assert "secrets were taken out" in str(first.event)
+    assert "secrets were removed" in str(first.event)
     assert second.event is not None
     assert CANARY not in repr(third.records)
     assert len(third.records) == 2

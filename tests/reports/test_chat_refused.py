@@ -231,14 +231,14 @@ def test_the_command_goes_on_without_it_says_so_and_drops_it(server: Server, tmp
     assert first.code == 1
     assert first.err.splitlines()[-1].endswith(
         "refused the request (400): prompt is too long: 250000 tokens > 200000 maximum; later questions are sent without it; "
-        "/drop takes it back, /retry asks it again (/model NAME: of another model)"
+        "/drop retracts it, /retry asks it again (/model NAME: asks another model)"
     )
     assert chat("What is 2+2?").code == 0
     assert "this was refused" in chat("/history").out
     assert "refused: prompt is too long" in cli("show", str(tmp_path / "c")).out
     assert chat("ANOTHER LONG ONE").code == 1
     dropped = chat("/drop")
-    assert (dropped.code, dropped.err.splitlines()[-1]) == (0, "transcript-store: taken back: 1 message")
+    assert (dropped.code, dropped.err.splitlines()[-1]) == (0, "transcript-store: retracted: 1 message")
     again = chat("/drop")
     assert (again.code, again.err) == (
         1,

@@ -145,7 +145,7 @@ def listing_page(library: str, listing: ListPage, asked: Asked, facets: Facets) 
     rows = [*zip(listing, listing.names, strict=True)]
     count = many(listing.total, "conversation")
     if not listing.total and not listing.not_looked_at:
-        count = "No conversation is like that" if asked.filter else _NOTHING_YET
+        count = "No conversation matches" if asked.filter else _NOTHING_YET
     if listing.not_looked_at:
         count += f"; {many(listing.not_looked_at, 'folder')} not looked at yet"
     body = [_count(count, is_unfinished=bool(listing.not_looked_at))]

@@ -162,12 +162,12 @@ def raised() -> Iterator[None]:
     """
     signals = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
 
-    def handler(number: int, _frame: FrameType | None) -> None:
+    def on_signal(number: int, _frame: FrameType | None) -> None:
         for each in signals:
             signal.signal(each, signal.SIG_IGN)
         raise Terminated(number)
 
-    before = {number: signal.signal(number, handler) for number in signals}
+    before = {number: signal.signal(number, on_signal) for number in signals}
     try:
         yield
     finally:

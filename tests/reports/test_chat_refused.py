@@ -252,4 +252,4 @@ def test_the_command_goes_on_without_it_says_so_and_drops_it(server: Server, tmp
     assert chat("Sure?").code == 0
     assert "LONG" not in texts(openai, server.bodies[-1])
     assert "ANOTHER" not in cli("show", str(tmp_path / "c")).out
-    assert "taken back" in cli("show", str(tmp_path / "c"), "--full").out
+    assert "retracted" in cli("show", str(tmp_path / "c"), "--full").out

@@ -186,9 +186,9 @@ def _ids_in(parent: Folder) -> frozenset[str]:
     ids = set()
     for line in (parent.read_file(DELETED) or b"").splitlines():
         with suppress(ValueError):  # a line that a power loss cut off
-            said = json.loads(line)
-            if isinstance(said, dict) and isinstance(said.get("id"), str):
-                ids.add(said["id"])
+            entry = json.loads(line)
+            if isinstance(entry, dict) and isinstance(entry.get("id"), str):
+                ids.add(entry["id"])
     return frozenset(ids)
 
 

@@ -295,11 +295,11 @@ def decode_document(
         return NotADocument("its mark is not one")
 
 
-def _mark(said: Any) -> Mark | None:
+def _mark(stated: Any) -> Mark | None:
     """The mark that a metadata.json states; raises one of Python's errors if it is not one."""
-    if said is None:
+    if stated is None:
         return None
-    generation, seq, offset, head = said["generation"], said["seq"], said["offset"], said["head"].encode()
+    generation, seq, offset, head = stated["generation"], stated["seq"], stated["offset"], stated["head"].encode()
     if {*map(type, (generation, seq, offset))} != {int} or min(generation, seq, offset) < 0 or len(head) != 32:
         raise ValueError
     return Mark(generation, Position(seq, offset, head))

@@ -194,15 +194,15 @@ def lock(folder: str) -> Check:
         file = REAL.create(handle, "lock")
         try:
             assert REAL.try_lock(file)
-            with _locker(f"{folder}/lock") as (said, _):
-                if said != "refused":
+            with _locker(f"{folder}/lock") as (outcome, _):
+                if outcome != "refused":
                     found = "two processes held it at once: two writers could open a conversation"
                     return Check(name=name, result="failed", found=found, promises=("P11",))
             REAL.unlock(file)
-            with _locker(f"{folder}/lock") as (said, kill):
+            with _locker(f"{folder}/lock") as (outcome, kill):
                 while_held = REAL.try_lock(file)
                 kill()
-                if said != "taken" or while_held or not REAL.try_lock(file):
+                if outcome != "taken" or while_held or not REAL.try_lock(file):
                     found = "it did not pass from one process to the other"
                     return Check(name=name, result="failed", found=found, promises=("P11",))
         finally:
@@ -325,14 +325,14 @@ def clock(folder: str) -> Check:
 def conversation(folder: str) -> Check:
     """Check that a conversation can be created, appended to, closed and loaded."""
     name = "a conversation"
-    said = {"role": "user", "content": "Is this stored?"}
+    outcome = {"role": "user", "content": "Is this stored?"}
     try:
         with ConversationStore(f"{folder}/c") as store:
             store.initialize(provider="claude")
-            store.append_message(said)
+            store.append_message(outcome)
         with ConversationStore(f"{folder}/c") as store:
             store.load()
-            is_there = store.get_messages() == [said]
+            is_there = store.get_messages() == [outcome]
     except TranscriptStoreError as error:
         return Check(name=name, result="failed", found=str(error), promises=("P1", "P2"))
     if not is_there:

@@ -123,7 +123,7 @@ class ClaimedLog:
         """The token of the last confirmed claim made here (D4)."""
         self._unsure: list[tuple[int, bytes]] = []
         """D2: slot and bytes of the write in doubt."""
-        self._said = ""
+        self._last_reason = ""
         """The reason for the last failed attempt to write, as far as known."""
         self._outcomes: dict[str, bool] = {}
         """For the resolved writes: the hash of the slot, and whether it is stored."""
@@ -330,7 +330,7 @@ class ClaimedLog:
         # Registered before the first attempt: an interruption (Ctrl-C) after the request must leave a write in doubt,
         # not a forgotten one.
         self._unsure.append((slot, data))  # D2
-        self._said = ""
+        self._last_reason = ""
         answer, was_sent, waited = WriteOutcome.SILENT, False, 0.0
         for wait in (*self._waits, None):
             try:
@@ -348,7 +348,7 @@ class ClaimedLog:
                 if not was_sent and (wait is None or is_in_vain(error, waited)):
                     self._unsure.remove((slot, data))
                     raise BackendError(path=self.path, doing=doing, reason=str(error), outcome="not stored") from None
-                self._said = str(error)
+                self._last_reason = str(error)
             else:
                 was_sent = True
                 if answer in (WriteOutcome.STORED, WriteOutcome.BEATEN):
@@ -370,14 +370,14 @@ class ClaimedLog:
         except BackendUnreachableError:
             raise  # this attempt put nothing; the next one resolves those before it
         except OutcomeUnknownError as error:
-            self._said = str(error)
+            self._last_reason = str(error)
         except BackendError as error:
             raise _RefusedError(error, nothing_was_put=True) from None
         # D3: neither "the slot is taken" nor a missing answer says what the slot contains.
         try:
             news = self.look()
         except OutcomeUnknownError as error:
-            self._said = str(error)
+            self._last_reason = str(error)
             return WriteOutcome.SILENT
         except BackendError as error:
             raise _RefusedError(error, nothing_was_put=False) from None
@@ -387,9 +387,9 @@ class ClaimedLog:
 
     def unknown(self, data: bytes, doing: str, reason: str = "") -> BackendError:
         """The error for a write in doubt; :meth:`outcome` returns its outcome later."""
-        said = reason or self._said or "no answer came in time"
+        why = reason or self._last_reason or "no answer came in time"
         return BackendError(
-            path=self.path, doing=doing, reason=said, outcome="unknown", slot_hash=slot_hash(data).decode()
+            path=self.path, doing=doing, reason=why, outcome="unknown", slot_hash=slot_hash(data).decode()
         )
 
     @contextmanager

@@ -66,7 +66,7 @@ class KeyCell:
         Raises ``BackendError`` without an answer: then either of them may be stored, unless no attempt reached the
         backend.
         """
-        was_sent, waited, said = False, 0.0, ""
+        was_sent, waited, last_reason = False, 0.0, ""
         for wait in (*self._waits, None):
             try:
                 if self._backend.put_key(self.id, data, known):
@@ -75,9 +75,9 @@ class KeyCell:
             except BackendUnreachableError as error:
                 if not was_sent and (wait is None or is_in_vain(error, waited)):
                     raise BackendError(path=self.path, doing=doing, reason=str(error), outcome="not stored") from None
-                said = str(error)
+                last_reason = str(error)
             except OutcomeUnknownError as error:
-                was_sent, said = True, str(error)
+                was_sent, last_reason = True, str(error)
             except BackendError as error:
                 if not was_sent:
                     raise
@@ -96,7 +96,9 @@ class KeyCell:
             if wait is not None:
                 waited += wait
                 self._sleep(wait)
-        raise BackendError(path=self.path, doing=doing, reason=said or "no answer came in time", outcome="unknown")
+        raise BackendError(
+            path=self.path, doing=doing, reason=last_reason or "no answer came in time", outcome="unknown"
+        )
 
     def begin(self, keys: Keyring, files: FileSystem, opens: Opens, ahead: Sealing | None = None) -> Sealing:
         """Y1: the stored data key: the existing one, or else ``ahead`` or a fresh one, which this call stored."""

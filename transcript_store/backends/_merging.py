@@ -247,8 +247,8 @@ def rewritten(
 
     def moved(members: dict[str, Any]) -> dict[str, Any]:
         found = {**change(members), "id": id}
-        if type(said := found.get(REPLACED)) is list:
-            found[REPLACED] = [_moved_end(entry, old, id, made) for entry in said]
+        if type(earlier_metadata := found.get(REPLACED)) is list:
+            found[REPLACED] = [_moved_end(entry, old, id, made) for entry in earlier_metadata]
         return found
 
     for number in sorted(standing.transcripts):
@@ -413,7 +413,7 @@ def _document(there: RemoteState, incoming: RemoteState, way: Way, path: str, mi
         there.state.is_sealed or incoming.state.is_sealed
     ):  # sealed metadata cannot be merged: it is adopted completely, or not at all
         if way is Way.BEHIND:
-            if not (is_later or mirrors or timeless(ours) in incoming.said):
+            if not (is_later or mirrors or timeless(ours) in incoming.earlier_metadata):
                 reason = f"it is sealed, it lacks new records ({_ends(incoming)}), and its metadata was changed here"
                 raise ConversationExistsError(path=path, reason=reason)
             return incoming.document

@@ -57,5 +57,5 @@ def redacted_copy(standing: RemoteState, redact: SecretRedactor, path: str) -> R
     members = {**change(standing.state.members, end.seq, end.head.decode()), "id": made.state.conversation}
     document = encoded_document(members, Mark(made.state.generation, made.state.end))
     return made._replace(
-        state=made.state._replace(members=members), said=frozenset({timeless(members)}), document=document
+        state=made.state._replace(members=members), earlier_metadata=frozenset({timeless(members)}), document=document
     )

@@ -100,7 +100,7 @@ class RemoteState(NamedTuple):
     state: LogState
     transcripts: Mapping[int, RemoteTranscript]
     """By generation, in their order."""
-    said: frozenset[bytes]
+    earlier_metadata: frozenset[bytes]
     """The metadata of each time, without the time of its last change."""
     document: bytes
     """metadata.json."""
@@ -121,8 +121,8 @@ class RemoteState(NamedTuple):
                 held += slot_lines(slot.data)
                 lines[slot.after.generation] = held, slot.after.end
         transcripts = {number: RemoteTranscript(partial(_part, held), end) for number, (held, end) in lines.items()}
-        state, said = slots[-1].after, frozenset(timeless(slot.after.members) for slot in slots)
-        return cls(state, transcripts, said, slot_metadata(state), key)
+        state, earlier_metadata = slots[-1].after, frozenset(timeless(slot.after.members) for slot in slots)
+        return cls(state, transcripts, earlier_metadata, slot_metadata(state), key)
 
     def is_all_in(self, folder: Storage) -> bool:
         """True if a folder has the backend's transcript."""
@@ -150,7 +150,7 @@ class RemoteState(NamedTuple):
             return f"{ends}, which the backend lacks; {there}"
         if not known.holds(log.end):
             return f"{ends}, and is not a prefix of the backend's conversation; {there}"
-        if timeless(folder.members) not in self.said or str(folder.members["updated_at"]) > max(
+        if timeless(folder.members) not in self.earlier_metadata or str(folder.members["updated_at"]) > max(
             state.at, str(state.members["updated_at"]), log.updated_at
         ):
             return f"{ends}, and its metadata was changed here; {there}"

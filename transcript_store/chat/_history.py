@@ -334,8 +334,8 @@ class History:
 
     def _owed(self) -> Owed:
         journaled = dict(noted for entry in self._tail if (noted := _result_noted(entry.extra)) is not None)
-        said = [entry.message for entry in self._tail if entry.message is not None]
-        return owed(self._wire, said, journaled, cut_short=self._tail_is_cut_short)
+        unanswered = [entry.message for entry in self._tail if entry.message is not None]
+        return owed(self._wire, unanswered, journaled, cut_short=self._tail_is_cut_short)
 
 
 def _can_be_json(message: Message) -> bool:

@@ -190,17 +190,17 @@ class _Parser(argparse.ArgumentParser):
             message += f"; did you mean {meant}?"
         elif not names and re.search("unrecognized arguments: -[^-]", message):
             message += "; write an argument that starts with a minus after --"
-        said = f"{self.prog}: error: {terminal.one_line(terminal.without_credentials(message))} (`{self.prog} --help` says more)"
+        quoted = f"{self.prog}: error: {terminal.one_line(terminal.without_credentials(message))} (`{self.prog} --help` says more)"
         width = terminal.status_columns() if terminal.has_status() else None
-        self.exit(2, self.format_usage() + "\n".join(terminal.sentence_lines(said, width)) + "\n")
+        self.exit(2, self.format_usage() + "\n".join(terminal.sentence_lines(quoted, width)) + "\n")
 
     def _option_meant(self, message: str) -> str | None:
         """The option of this command that an unknown one probably means: another program's name for it, or a typing mistake."""
-        if (said := re.search(r"unrecognized arguments: (--?[\w-]+)", message)) is None:
+        if (quoted := re.search(r"unrecognized arguments: (--?[\w-]+)", message)) is None:
             return None
         ours = list(self._option_string_actions)  # argparse has no public access to them
-        others = [name for name in _OTHER_NAMES.get(said[1], ()) if name in ours]
-        return next(iter(others or _nearest(said[1], ours)), None)
+        others = [name for name in _OTHER_NAMES.get(quoted[1], ()) if name in ours]
+        return next(iter(others or _nearest(quoted[1], ours)), None)
 
     def _names_like_options(self) -> list[str]:
         return [name for name in self._given if name.startswith("-") and os.path.exists(name)]
@@ -208,12 +208,12 @@ class _Parser(argparse.ArgumentParser):
 
 def _meant(message: str) -> str | None:
     """The choice that a mistyped one resembles. (From Python 3.12 on, argparse's sentence has no quotes.)"""
-    said = re.search(r"invalid choice: '([^']*)' \(choose from ([^()]*)\)", message)
-    if said is None:
+    quoted = re.search(r"invalid choice: '([^']*)' \(choose from ([^()]*)\)", message)
+    if quoted is None:
         return None
-    choices = [choice.strip(" '") for choice in said[2].split(",")]
-    elsewhere = (ours for ours, theirs in _OTHER_COMMANDS.items() if said[1] in theirs and ours in choices)
-    return next(elsewhere, None) or next(iter(_nearest(said[1], choices)), None)
+    choices = [choice.strip(" '") for choice in quoted[2].split(",")]
+    elsewhere = (ours for ours, theirs in _OTHER_COMMANDS.items() if quoted[1] in theirs and ours in choices)
+    return next(elsewhere, None) or next(iter(_nearest(quoted[1], choices)), None)
 
 
 def _nearest(word: str, choices: list[str]) -> list[str]:

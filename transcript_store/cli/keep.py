@@ -327,9 +327,13 @@ def _status(arguments: Namespace, name: str) -> int:
         behind = _behind(found, library)
         outlooks = retention_outlook(found, library, cache=import_cache())
     late = _late(state) if runs and state is not None else None
-    said = state or KeepState(library=_identity(name))
+    known_state = state or KeepState(library=_identity(name))
     is_ok = (
-        runs and late is None and said.problem is None and not said.failed and not any(one.missing for one in outlooks)
+        runs
+        and late is None
+        and known_state.problem is None
+        and not known_state.failed
+        and not any(one.missing for one in outlooks)
     )
     if arguments.json:
         say_json(
@@ -337,14 +341,14 @@ def _status(arguments: Namespace, name: str) -> int:
                 "runs": runs,
                 "is_ok": is_ok,
                 "late_seconds": late,
-                **asdict(said),
-                "library": printable_name(said.library),
+                **asdict(known_state),
+                "library": printable_name(known_state.library),
                 "behind": behind,
                 "retention": [{**asdict(one), "sentence": one.sentence} for one in outlooks],
             }
         )
     else:
-        _say_status(said, runs, late, behind, outlooks)
+        _say_status(known_state, runs, late, behind, outlooks)
     return 0 if is_ok else 1
 
 

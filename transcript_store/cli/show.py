@@ -255,8 +255,8 @@ def _salvaged(found: Salvaged, manner: RenderOptions) -> Iterator[Line]:
     lines = _record(found.record, manner)
     yield next(lines)
     if found.damage is not None:
-        said = f"    damaged ({where}), so this may not be what was stored: {one_line(found.damage)}"
-        yield [TerminalSpan(said, ("red",))]
+        warning = f"    damaged ({where}), so this may not be what was stored: {one_line(found.damage)}"
+        yield [TerminalSpan(warning, ("red",))]
     yield from lines
 
 

@@ -213,12 +213,12 @@ def _say(by: Sequence[Dimension], found: LibraryUsage, prices: PriceTable) -> No
 def _cells(by: Sequence[Dimension], total: UsageTotal, found: LibraryUsage) -> tuple[str, ...]:
     keys = []
     for name, value in zip(by, total.key, strict=True):
-        said = one_line(value or "?")
+        shown = one_line(value or "?")
         if name == "session" and value is not None and sys.stdout.isatty() and (title := found.titles.get(value)):
-            said = f"{said[:8]} {fitting(one_line(title), _SESSION_COLUMNS)}"
+            shown = f"{shown[:8]} {fitting(one_line(title), _SESSION_COLUMNS)}"
         elif name == "project" and sys.stdout.isatty():
-            said = one_line(os.path.basename((value or "?").rstrip("/")) or "/")
-        keys.append(said)
+            shown = one_line(os.path.basename((value or "?").rstrip("/")) or "/")
+        keys.append(shown)
     return (*keys, *_numbers(total))
 
 

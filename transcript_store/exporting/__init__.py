@@ -250,9 +250,9 @@ class _Clean:
         return replace(record, message=message, extra=extra)
 
     def metadata(self, metadata: ConversationMetadata) -> ConversationMetadata:
-        said, counts = self._redactor.redact([metadata.system_prompt, metadata.tools, metadata.labels])
+        redacted_facts, counts = self._redactor.redact([metadata.system_prompt, metadata.tools, metadata.labels])
         self.counts.update(counts)
-        return replace(metadata, system_prompt=said[0], tools=said[1], labels=said[2])
+        return replace(metadata, system_prompt=redacted_facts[0], tools=redacted_facts[1], labels=redacted_facts[2])
 
 
 class _Target(NamedTuple):
@@ -294,12 +294,13 @@ def _to_program(
     if output is None and target.place is None:
         raise ValueError(f"the session folder of {writer.name} is unknown: name the folder (output)")
     where = _directory(cwd, metadata.labels.get("cwd"), must_exist=output is None)
-    said = [record for record in records if note_of(record) is None and record.retracts is None]
-    began = said[0].at if said else metadata.created_at
+    live_records = [record for record in records if note_of(record) is None and record.retracts is None]
+    began = live_records[0].at if live_records else metadata.created_at
     folder = _folder(target, output, environ)
     try:
         session, written = _written(
-            lambda session: writer.write(said, metadata, session=session, cwd=where, now=f"{began[:23]}Z"), folder
+            lambda session: writer.write(live_records, metadata, session=session, cwd=where, now=f"{began[:23]}Z"),
+            folder,
         )
     except ValueError as error:
         raise ExportError(

@@ -88,8 +88,8 @@ class NewEntry(NamedTuple):
         if not (isinstance(message, dict) and isinstance(message.get("role"), str)):
             return cls(name, None, stored({"entry": entry}, name, max_bytes), redact)
         around = {**entry, "message": None}  # which keeps the place, so that the members keep their order
-        said = stored(message, f"{name}.message", max_bytes)
-        return cls(name, said, stored({"entry": around}, name, max_bytes), redact)
+        encoded = stored(message, f"{name}.message", max_bytes)
+        return cls(name, encoded, stored({"entry": around}, name, max_bytes), redact)
 
     def read(self) -> StoredEntry:
         """The entry as it will be read again. The SDK cuts texts for its summary, and half a secret would not be known as one."""

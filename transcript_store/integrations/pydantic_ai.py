@@ -462,7 +462,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         run = self._of_this_run()
         strategy = getattr(ctx.agent, "end_strategy", None) if ctx is not None else None
         parts: list[Any] = []
-        said: list[Any] = []
+        contents: list[Any] = []
 
         def is_output(call: ToolCallPart) -> bool:
             definition = ctx.tool_manager.get_tool_def(call.tool_name) if ctx is not None else None
@@ -478,13 +478,13 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
             else:
                 continue
             if strategy == "graceful" and is_output(call):
-                parts, said = [*parts, *said], []
+                parts, contents = [*parts, *contents], []
             parts.append(part)
-            said += [UserPromptPart(content)] if content else []
+            contents += [UserPromptPart(content)] if content else []
         if not parts:
             return None
         ids = {"run_id": reply.run_id, "conversation_id": reply.conversation_id}
-        request = ModelRequest(parts=[*parts, *said], timestamp=datetime.now(UTC), **ids)
+        request = ModelRequest(parts=[*parts, *contents], timestamp=datetime.now(UTC), **ids)
         return request if ctx is not None else replace(request, state="interrupted")
 
     async def _end_run(self) -> None:

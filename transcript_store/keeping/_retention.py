@@ -169,11 +169,11 @@ def _days_in(path: str, retention: Retention) -> tuple[float | None, bool, str |
         return retention.days, False, f"{path}: cannot be parsed: {error}"
     if _says_keep(settings, retention):
         return None, True, None
-    said = _member(settings, retention.key)
-    if said is None:
+    setting = _member(settings, retention.key)
+    if setting is None:
         return retention.days, False, None
-    if (days := _length(said)) is None:
-        return retention.days, False, f"{path}: {retention.key} is not a number of days: {said!r:.40}"
+    if (days := _length(setting)) is None:
+        return retention.days, False, f"{path}: {retention.key} is not a number of days: {setting!r:.40}"
     return days, True, None
 
 
@@ -195,10 +195,10 @@ def _member(settings: Any, key: str) -> Any:
     return settings
 
 
-def _length(said: object) -> float | None:
+def _length(setting: object) -> float | None:
     """A number of days, or a text such as ``30d`` and ``12h``."""
-    if isinstance(said, int | float) and not isinstance(said, bool):
-        return float(said) if said >= 0 else None
-    if isinstance(said, str) and (found := _LENGTH.fullmatch(said)) and (unit := found[2].lower()) in _UNITS:
+    if isinstance(setting, int | float) and not isinstance(setting, bool):
+        return float(setting) if setting >= 0 else None
+    if isinstance(setting, str) and (found := _LENGTH.fullmatch(setting)) and (unit := found[2].lower()) in _UNITS:
         return float(found[1]) * _UNITS[unit]
     return None

@@ -97,12 +97,12 @@ def _unit(command: Sequence[str], environment: Mapping[str, str], config: str) -
 
 
 def _quoted(word: str) -> str:
-    """A word as systemd reads it again: it replaces what stands behind ``%``, and knows the escapes of C. (In a command also ``$``.)"""
-    said = word.replace("%", "%%")
-    if _PLAIN.fullmatch(said):
-        return said
+    """A word quoted for systemd, which expands ``%`` and reads the escapes of C. (In a command also ``$``.)"""
+    escaped = word.replace("%", "%%")
+    if _PLAIN.fullmatch(escaped):
+        return escaped
     escaped = (
-        said.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+        escaped.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
     )
     return f'"{escaped}"'
 

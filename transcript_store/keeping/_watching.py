@@ -195,12 +195,12 @@ class SystemWatcher:
         """
         changed: set[str] = set()
         try:
-            said = self._changed.get(timeout=max(0.001, seconds))
+            event = self._changed.get(timeout=max(0.001, seconds))
             while True:
-                if isinstance(said, BaseException):
-                    raise OSError(f"the folders cannot be watched: {said}") from said
-                changed.update(path for given in said for path in files_at(given))
-                said = self._changed.get_nowait()
+                if isinstance(event, BaseException):
+                    raise OSError(f"the folders cannot be watched: {event}") from event
+                changed.update(path for given in event for path in files_at(given))
+                event = self._changed.get_nowait()
         except queue.Empty:
             return changed
 

@@ -429,7 +429,7 @@ class LibraryTools:
                     break
             else:
                 raise ValueError(f"there is no message {asked.seq} in this conversation, or it is damaged before it")
-        role, parts = self._said(message)
+        role, parts = self._quoted_message(message)
         found, spot = pieces(parts, asked.spot, ANSWER_CHARACTERS)
         more = None if spot is None else self._records.given(asked._replace(spot=spot))
         return _answer(
@@ -483,7 +483,7 @@ class LibraryTools:
             if record.seq >= from_seq and _counts(record):
                 if len(found) == limit or left <= 0:
                     return found, place, True
-                role, parts = self._said(record.message)
+                role, parts = self._quoted_message(record.message)
                 wanted = [part for part in parts if part.kind in kinds]
                 shown, spot = pieces(wanted, Spot(0, 0), min(left, MESSAGE_CHARACTERS))
                 found.append(
@@ -498,7 +498,7 @@ class LibraryTools:
             place = behind
         return found, place, False
 
-    def _said(self, message: Any) -> tuple[str, list[Part]]:
+    def _quoted_message(self, message: Any) -> tuple[str, list[Part]]:
         """Role and parts of a message, without secrets. Unknown parts become text."""
         clean = self._clean(message)
         return quoted_role(role_of(clean)), list(_known(parts_of(clean)))

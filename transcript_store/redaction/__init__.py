@@ -141,16 +141,16 @@ class SecretRedactor:
         """A text, and what says what it is."""
         if within and text[:1] in ("{", "[") and text.rstrip()[-1:] in ("}", "]"):
             try:
-                said = parse_json_text(text)
+                value_read = parse_json_text(text)
             except ValueError:
                 pass  # a text that only looks like JSON
             except RecursionError:  # how deep Python goes differs from version to version
                 counts["too-deep"] += 1
                 return "[redacted:too-deep]"
             else:
-                now = self._value(said, counts, within - 1, depth)
-                if now is not said:
-                    text = respelled(text, said, now)
+                now = self._value(value_read, counts, within - 1, depth)
+                if now is not value_read:
+                    text = respelled(text, value_read, now)
                 # It is a text too: a pattern may be of a number, or of a name with its value.
         found = [*self._found(text)]
         found += [  # a secret with a form is named by that
@@ -198,4 +198,6 @@ def _name_of(name: str, members: dict[str, Any]) -> str:
     """What says what a member is: of a ``value`` the ``name`` beside it, as recorded headers have it."""
     if name not in ("value", "Value"):
         return name
-    return next((said for key in ("name", "Name", "key", "Key") if isinstance(said := members.get(key), str)), name)
+    return next(
+        (value_read for key in ("name", "Name", "key", "Key") if isinstance(value_read := members.get(key), str)), name
+    )

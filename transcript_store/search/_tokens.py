@@ -246,8 +246,8 @@ def texts_of(message: object, extra: Mapping[str, Any] | None = None) -> Texts:
 
 
 def _texts_of(message: object) -> Texts:
-    if isinstance(message, dict) and message.keys() == _PLAIN and isinstance(said := message["content"], str):
-        return Texts(_words_of(said))  # most messages: a tenth of the time of their parts
+    if isinstance(message, dict) and message.keys() == _PLAIN and isinstance(content := message["content"], str):
+        return Texts(_words_of(content))  # most messages: a tenth of the time of their parts
     found: tuple[list[str], ...] = ([], [], [], [])
     for kind, title, text in parts_of(message):
         column = _COLUMN_OF.get(kind)

@@ -201,8 +201,8 @@ def find_secrets_in_snapshots(store: SnapshotStore, *, redact: SecretRedactor | 
         except TranscriptStoreError as error:
             yield FoundSecrets(id=summary.id, directory=where, part="snapshot", reason=str(error), error=error)
             continue
-        said = [orjson.loads(snapshot.messages_json), snapshot.system_prompt, [asdict(one) for one in snapshot.tools]]
-        if counts := redactor.redact([*said, snapshot.model, snapshot.metadata]).counts:
+        values = [orjson.loads(snapshot.messages_json), snapshot.system_prompt, [asdict(one) for one in snapshot.tools]]
+        if counts := redactor.redact([*values, snapshot.model, snapshot.metadata]).counts:
             yield FoundSecrets(id=summary.id, directory=where, part="snapshot", counts=counts)
 
 

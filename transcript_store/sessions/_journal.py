@@ -366,10 +366,10 @@ def _lock(folder: str) -> Iterator[None]:
 
 def _write_journal(folder: str, change_id: str, what: str, entries: list[_JournalEntry], made: list[str]) -> None:
     path = os.path.join(folder, _JOURNAL)
-    said = {"id": change_id, "what": what, "folders": made, "steps": [asdict(entry) for entry in entries]}
+    members = {"id": change_id, "what": what, "folders": made, "steps": [asdict(entry) for entry in entries]}
     with suppress(FileNotFoundError):
         os.unlink(f"{path}.tmp")
-    _write_synced(f"{path}.tmp", json.dumps(said).encode(), None, keeps_time=False)
+    _write_synced(f"{path}.tmp", json.dumps(members).encode(), None, keeps_time=False)
     os.rename(f"{path}.tmp", path)
     _sync(folder)
 
@@ -399,8 +399,8 @@ def _undo(folder: str, journal: dict[str, Any], but_rows_of: Set[str] = frozense
     """Undo every step, the last first. Each may have been made or not, or be undone already."""
     change_id, put_back, left = str(journal["id"]), [], []
     # In reverse order: a move may have to be undone before the file below it.
-    for said in reversed(journal["steps"]):
-        entry = _JournalEntry(**said)
+    for members in reversed(journal["steps"]):
+        entry = _JournalEntry(**members)
         match entry.kind:
             case "rows":
                 state = _undo_rows(entry, change_id, is_made=entry.path not in but_rows_of)

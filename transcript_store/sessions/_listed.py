@@ -44,7 +44,7 @@ def objects_in(data: bytes) -> Iterator[dict[str, Any]]:
 
 def codex_row(path: str, data: bytes, *, archived: bool) -> dict[str, Any] | None:
     """The row of ``threads`` for a rollout, as far as the rollout says it; None if it has no session header."""
-    meta, context, said, tokens, last = None, {}, "", 0, None
+    meta, context, prompt, tokens, last = None, {}, "", 0, None
     for value in objects_in(data):
         payload = value.get("payload")
         if not isinstance(payload, dict):
@@ -60,11 +60,11 @@ def codex_row(path: str, data: bytes, *, archived: bool) -> dict[str, Any] | Non
                 if payload.get("type") == "token_count" and isinstance(info, dict):
                     tokens = _number(info, "total_token_usage", "total_tokens") or tokens
                 if payload.get("type") == "user_message" and isinstance(payload.get("message"), str):
-                    said = said or payload["message"]
+                    prompt = prompt or payload["message"]
             case "token_usage_record":
                 tokens = _number(payload, "thread_token_usage", "total_tokens") or tokens
             case "response_item" if payload.get("role") == "user":
-                said = said or _own_words(payload)
+                prompt = prompt or _own_words(payload)
             case _:
                 pass
     if meta is None or not isinstance(meta.get("id"), str):
@@ -89,13 +89,13 @@ def codex_row(path: str, data: bytes, *, archived: bool) -> dict[str, Any] | Non
         "model": _text(context.get("model")),
         "reasoning_effort": _text(context.get("effort")),
         "cwd": _text(meta.get("cwd")) or _text(context.get("cwd")) or "",
-        "title": said[:_LONGEST_PREVIEW],
-        "first_user_message": said[:_LONGEST_PREVIEW],
-        "preview": said[:_LONGEST_PREVIEW],
+        "title": prompt[:_LONGEST_PREVIEW],
+        "first_user_message": prompt[:_LONGEST_PREVIEW],
+        "preview": prompt[:_LONGEST_PREVIEW],
         "sandbox_policy": json.dumps(policy, separators=(",", ":")),
         "approval_mode": _text(context.get("approval_policy")) or "on-request",
         "tokens_used": tokens,
-        "has_user_event": int(bool(said)),
+        "has_user_event": int(bool(prompt)),
         "archived": int(archived),
         "archived_at": updated // 1000 if archived else None,
         "git_sha": _text(git.get("commit_hash")),

@@ -133,8 +133,8 @@ def relink_program(name: str, moved: MovedFolder, *, apply: bool = False) -> Ite
         if not os.path.isdir(folder):
             continue
         planned = _PLANS[name](program, folder, moved)
-        said = tuple(_said(step) for step in planned.steps)
-        found = RelinkedProgram(name, folder, planned.sessions, said, notes=tuple(planned.notes))
+        found_settings = tuple(_description(step) for step in planned.steps)
+        found = RelinkedProgram(name, folder, planned.sessions, found_settings, notes=tuple(planned.notes))
         if apply and planned.steps:
             require_not_running(
                 program, folder, [step.path for step in planned.steps if not isinstance(step, FileMove)]
@@ -144,7 +144,7 @@ def relink_program(name: str, moved: MovedFolder, *, apply: bool = False) -> Ite
         yield found
 
 
-def _said(step: Step) -> tuple[str, str]:
+def _description(step: Step) -> tuple[str, str]:
     match step:
         case FileChange(path, None):
             return path, "remove"
@@ -278,11 +278,11 @@ def _claude_code(program: Program, folder: str, moved: MovedFolder) -> _Planned:
             planned.steps.append(FileChange(history, new, sha256_at(history), keeps_time=True))
     is_own = os.environ.get("CLAUDE_CONFIG_DIR")
     settings = os.path.join(folder if is_own else os.path.dirname(folder), ".claude.json")
-    said = read_document(settings)
-    if isinstance(projects := said.get("projects"), dict):
+    found_settings = read_document(settings)
+    if isinstance(projects := found_settings.get("projects"), dict):
         renamed = {_kept(path, projects, moved): value for path, value in projects.items()}
         if list(renamed) != list(projects):
-            planned.steps.append(document_change(settings, {**said, "projects": renamed}))
+            planned.steps.append(document_change(settings, {**found_settings, "projects": renamed}))
     return planned
 
 
@@ -333,8 +333,8 @@ def _codex(program: Program, folder: str, moved: MovedFolder) -> _Planned:
 def _gemini_cli(_program: Program, folder: str, moved: MovedFolder) -> _Planned:
     planned, count = _Planned(0, [], []), 0
     registry = os.path.join(folder, "projects.json")
-    said = read_document(registry)
-    projects = said.get("projects") if isinstance(said.get("projects"), dict) else {}
+    found_settings = read_document(registry)
+    projects = found_settings.get("projects") if isinstance(found_settings.get("projects"), dict) else {}
     renamed: dict[str, Any] = dict(projects or {})
     for below in ("tmp", "history"):
         for own in _folders(os.path.join(folder, below)):
@@ -363,7 +363,7 @@ def _gemini_cli(_program: Program, folder: str, moved: MovedFolder) -> _Planned:
             del renamed[path]
             renamed.setdefault(new, name)
     if renamed != (projects or {}):
-        planned.steps.append(document_change(registry, {**said, "projects": renamed}))
+        planned.steps.append(document_change(registry, {**found_settings, "projects": renamed}))
     return planned._replace(sessions=count)
 
 

@@ -92,12 +92,12 @@ def _uses(pid: int, program: Program, folder: str) -> bool:
     """True unless the process's own environment names another folder."""
     try:
         with open(f"{_PROC}/{pid}/environ", "rb") as file:
-            said = file.read()
+            raw = file.read()
     except PermissionError:
         return False  # another user's: it has its own home
     except OSError:
         return False  # it ended just now
-    environ = dict(pair.split("=", 1) for pair in (os.fsdecode(part) for part in said.split(b"\0")) if "=" in pair)
+    environ = dict(pair.split("=", 1) for pair in (os.fsdecode(part) for part in raw.split(b"\0")) if "=" in pair)
     if not environ.get("HOME"):
         return True
     mine = os.path.realpath(folder)

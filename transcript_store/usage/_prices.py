@@ -87,8 +87,8 @@ class PriceTable:
         """
         name = model
         while True:
-            for said in (name, _CLOUD.sub("", name.rpartition("/")[2]).lower()):
-                for spelled in (said, said.replace(".", "-")):  # OpenRouter writes claude-opus-4.8
+            for candidate in (name, _CLOUD.sub("", name.rpartition("/")[2]).lower()):
+                for spelled in (candidate, candidate.replace(".", "-")):  # OpenRouter writes claude-opus-4.8
                     if spelled in self.models:
                         return self.models[spelled]
             shorter = _DATED.sub("", name)

@@ -122,8 +122,10 @@ class HelpFormatter(RawDescriptionHelpFormatter):
         lines = []
         for is_prose, some in groupby(text.splitlines(), lambda line: line[:1].strip() != ""):
             if is_prose:
-                said = " ".join(some)  # a name with a hyphen is not broken
-                lines += [fill(said, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)]
+                paragraph = " ".join(some)  # a name with a hyphen is not broken
+                lines += [
+                    fill(paragraph, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+                ]
             else:
                 lines += [kept for line in some for kept in _in_columns(indent + line, width)]
         return "\n".join(lines)

@@ -50,13 +50,13 @@ class CopyTally:
         self.total += 1
         if isinstance(report, NotShipped):
             self.failed += 1
-            said = error_sentence(report.error, self._arguments.command)
+            sentence = error_sentence(report.error, self._arguments.command)
             if self._arguments.json:
-                self._say_json({"directory": report.directory, "error": said})
+                self._say_json({"directory": report.directory, "error": sentence})
             complain(
-                said
-                if printable_name(report.directory) in said
-                else f"{one_line(printable_name(report.directory))}: {said}"
+                sentence
+                if printable_name(report.directory) in sentence
+                else f"{one_line(printable_name(report.directory))}: {sentence}"
             )
             return
         self.new += report.is_new

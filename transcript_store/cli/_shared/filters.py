@@ -82,5 +82,5 @@ def say_not_read(refused: Sequence[TranscriptStoreError], command: str) -> None:
 
 
 def _shortened(pieces: list[str]) -> str:
-    said = " ".join(pieces)
-    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"
+    joined = " ".join(pieces)
+    return joined if len(joined) <= _LONGEST else f"{joined[:_LONGEST]}…"

@@ -35,20 +35,20 @@ _CODE: Mapping[str, tuple[Look, ...]] = {
 }
 
 
-def markdown_lines(said: str, width: int) -> Iterator[Line]:
+def markdown_lines(source: str, width: int) -> Iterator[Line]:
     """The lines of a text with its Markdown, each within the width; a text that is too long to parse is unformatted."""
-    said = said.replace("\r\n", "\n").strip("\n")
-    tokens = parse_markdown(said, {}) if is_marked(said) else None
+    source = source.replace("\r\n", "\n").strip("\n")
+    tokens = parse_markdown(source, {}) if is_marked(source) else None
     if tokens is None:
-        return _wrapped([TerminalSpan(said)], width)
-    return _blocks(SyntaxTreeNode(tokens).children, width, said.split("\n"))
+        return _wrapped([TerminalSpan(source)], width)
+    return _blocks(SyntaxTreeNode(tokens).children, width, source.split("\n"))
 
 
-def code_lines(said: str, width: int, *, language: str = "", looks: tuple[Look, ...] = ()) -> Iterator[Line]:
+def code_lines(source: str, width: int, *, language: str = "", looks: tuple[Look, ...] = ()) -> Iterator[Line]:
     """The lines of code with its colours, or in the given style if its language is unknown."""
-    found = highlight(f"{said}\n", language=language) if language else None  # a diff ends its last line too
+    found = highlight(f"{source}\n", language=language) if language else None  # a diff ends its last line too
     if not found:
-        return _wrapped([TerminalSpan(said, looks)], width, at_spaces=bool(looks))  # a style means prose: thinking
+        return _wrapped([TerminalSpan(source, looks)], width, at_spaces=bool(looks))  # a style means prose: thinking
     pieces = [TerminalSpan(text, _CODE.get(kind, ())) for text, kind in found]
     pieces[-1] = TerminalSpan(pieces[-1].text.removesuffix("\n"), pieces[-1].looks)
     return _wrapped(pieces, width, at_spaces=False)
@@ -65,10 +65,10 @@ _OUTPUT: Mapping[str, Look] = {
 """A page's classes for colours, as styles."""
 
 
-def output(said: str, width: int) -> Iterator[Line]:
+def output(source: str, width: int) -> Iterator[Line]:
     """The lines of a program's output, in its colours. Every other escape is shown as text."""
     pieces = [
-        TerminalSpan(text, tuple(_OUTPUT[one] for one in classes if one in _OUTPUT)) for text, classes in styled(said)
+        TerminalSpan(text, tuple(_OUTPUT[one] for one in classes if one in _OUTPUT)) for text, classes in styled(source)
     ]
     return _wrapped(pieces, width)
 

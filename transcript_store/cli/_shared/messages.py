@@ -80,7 +80,7 @@ class ScaffoldingText:
     """What the user typed; empty if the program wrote all of it."""
     others: tuple[Part, ...]
     """Parts other than text: images, results."""
-    said: str
+    text: str
     """All of its texts."""
 
 
@@ -89,8 +89,8 @@ def written_by_the_program(message: object, extra: Mapping[str, Any] | None) -> 
     if "scaffolding" not in (extra or {}):
         return None
     parts = parts_of(message)
-    said = "\n\n".join(part.text for part in parts if part.kind == "text")
-    return ScaffoldingText(typed_of(extra, ""), tuple(part for part in parts if part.kind != "text"), said)
+    text = "\n\n".join(part.text for part in parts if part.kind == "text")
+    return ScaffoldingText(typed_of(extra, ""), tuple(part for part in parts if part.kind != "text"), text)
 
 
 def lines_of_written(written: ScaffoldingText, manner: RenderOptions) -> Iterator[Line]:
@@ -98,10 +98,10 @@ def lines_of_written(written: ScaffoldingText, manner: RenderOptions) -> Iterato
     if written.typed:
         yield from _indented(manner.prose(written.typed), _TEXT_INDENT)
     yield from lines_of_parts(written.others, manner)
-    if written.said:
-        begins = one_line(written.said.strip())
+    if written.text:
+        begins = one_line(written.text.strip())
         shown = begins if len(begins) <= _PREVIEW else f"{begins[:_PREVIEW]}…"
-        more = f" ({many(len(written.said), 'character')} that the program wrote; --full shows them)"
+        more = f" ({many(len(written.text), 'character')} that the program wrote; --full shows them)"
         yield [TerminalSpan(" " * _TEXT_INDENT), TerminalSpan(shown, ("quiet",)), TerminalSpan(more, ("quiet",))]
 
 
@@ -152,8 +152,8 @@ def _command(given: dict[str, Any]) -> str | None:
         return None
     first, *others = command.split("\n")
     beside = {key: value for key, value in given.items() if key not in COMMANDS and value not in (None, "", False)}
-    said = beside.pop("description", "")
-    about = [said] if isinstance(said, str) and said else []
+    text = beside.pop("description", "")
+    about = [text] if isinstance(text, str) and text else []
     about += [json.dumps(beside, ensure_ascii=False)] if beside else []
     behind = f"  # {' '.join(about)}" if about else ""
     return "\n".join((f"$ {first}{behind}", *(f"  {line}" for line in others)))
@@ -305,13 +305,13 @@ def what_was_imported(extra: Mapping[str, Any]) -> str | None:
         return None
     file = note.get("file")
     name = file.get("name") if isinstance(file, dict) else None
-    said = f"imported from {note['format']}"
+    text = f"imported from {note['format']}"
     if isinstance(name, str):
-        said += f", {os.path.basename(name)}"
+        text += f", {os.path.basename(name)}"
     for counted, what in (("lines", "line"), ("findings_count", "finding")):
         if isinstance(number := note.get(counted), int) and number:
-            said += f", {many(number, what)}"
-    return one_line(said)
+            text += f", {many(number, what)}"
+    return one_line(text)
 
 
 def summary(kinds: Sequence[str]) -> str:
@@ -355,8 +355,8 @@ def _kind(line: object) -> str:
     return _short(kind)
 
 
-def _short(said: str) -> str:
-    return one_line(said.rstrip() if len(said) <= _LONGEST_KIND else f"{said[:_LONGEST_KIND]}…")
+def _short(text: str) -> str:
+    return one_line(text.rstrip() if len(text) <= _LONGEST_KIND else f"{text[:_LONGEST_KIND]}…")
 
 
 def _object_in(raw: str) -> object:

@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 
 from transcript_store import IncompleteResponseError, TranscriptStoreError
 from transcript_store.chat import ChatConfig, ResumableChatClient, create_client
-from transcript_store.cli._shared.hints import error_sentence as said
+from transcript_store.cli._shared.hints import error_sentence as shell_sentence
 from transcript_store.cli._shared.terminal import Misuse, Working, bar, complain
 from transcript_store.cli.chat.conversation import ChatConversation
 from transcript_store.cli.chat.local import MODELS, Model
@@ -188,7 +188,7 @@ def sdk_error_sentence(error: Exception, *, server: str, timeout_seconds: float)
     if isinstance(error, IncompleteResponseError):
         return f"{_network(names, server, timeout_seconds) or error.reason}; the received part of the answer is kept"
     if isinstance(error, TranscriptStoreError):
-        return said(error, "chat")
+        return shell_sentence(error, "chat")
     if status in (401, 403):
         return f"{server} refused the key ({status})"
     if status is not None:

@@ -262,9 +262,11 @@ class ChatRun:
             complain("/history takes the number of turns to show, from 1")
             return False
         records = self._records()
-        said = sum(record.message is not None for record in records)
+        message_count = sum(record.message is not None for record in records)
         shown = terminal.show_turns(records, last=int(turns[:9]) if turns else _HISTORY_TURNS)
-        say(f"({many(said, 'message')}{'' if shown == len(records) else f'; the last {shown:,} records are shown'})")
+        say(
+            f"({many(message_count, 'message')}{'' if shown == len(records) else f'; the last {shown:,} records are shown'})"
+        )
         return True
 
     def _search(self, query: str) -> bool:

@@ -43,7 +43,7 @@ class Generation:
     """The hash of its last record."""
     size_bytes: int | None = None
     damage: str | None = None
-    """What is wrong with it, in a sentence."""
+    """Its damage, in a sentence."""
 
 
 def archive_live(folder: Folder, live: Log) -> None:

@@ -312,7 +312,7 @@ class Reads:
 
     @property
     def recovery(self) -> Recovery | None:
-        """What recovery did to the transcript's end, at ``load()`` or after an interrupted call; None if nothing."""
+        """The recovery of the transcript's end, at ``load()`` or after an interrupted call; None without one."""
         with self._guard.locked():
             return self._guard.reader().log.recovery
 

@@ -65,7 +65,7 @@ class _Group:
         self.members: list[_Member] = []
         self.batch: Sequence[_Member] = ()
         self.prepared: Prepared | None = None
-        """What was prepared for the ``batch`` and is in doubt. None as soon as it is known whether it is stored."""
+        """The prepared append of the ``batch``, while it is in doubt; None once it is resolved."""
         self.generation = 0
         """The transcript it was prepared for: another process may replace that before the doubt is resolved."""
 

@@ -69,7 +69,7 @@ _NOT_WHOLE = (ConversationNotFoundError, CorruptMetadataError, CorruptTranscript
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shredding:
-    """What :meth:`ConversationLibrary.shred` did, and the files that it could not reach."""
+    """The result of :meth:`ConversationLibrary.shred`, and the files that it could not reach."""
 
     id: str
     shredded_at: str
@@ -170,7 +170,7 @@ get smaller.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rotation:
-    """What :meth:`ConversationLibrary.rotate_key` did. Each member names folders of the library."""
+    """The result of :meth:`ConversationLibrary.rotate_key`. Each member names folders of the library."""
 
     rotated: tuple[str, ...]
     """Their data key was wrapped with a retired key, and is now wrapped with the current key."""

@@ -219,7 +219,7 @@ def sync_name(folder: Folder) -> None:
 
 
 def in_place_of_file(folder: Folder, name: str) -> str | None:
-    """What is in the place of one of our files, in words; None if a file is there, or nothing."""
+    """A word for a non-file with the name of one of our files; None for a file, or nothing."""
     with suppress(FileNotFoundError):
         try:
             folder.files.close(folder.open_file(name)[0])

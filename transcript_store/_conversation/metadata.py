@@ -58,7 +58,7 @@ _FAMILIES = {"openai-compatible": "openai"}
 """Providers whose messages are those of another one."""
 
 CHANGEABLE = ("model", "compaction_count", "system_prompt", "tools", "labels", "provider")
-"""What ``update_metadata`` can change; ``provider`` only while it is None, or within its family. A replace can change it to any."""
+"""The fields that ``update_metadata`` can change; ``provider`` only while it is None, or within its family."""
 
 _EXAMPLE_ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
 REPLACED = "replaced"
@@ -72,7 +72,7 @@ SEALS = "seals"
 since.
 """
 GONE = "gone"
-"""Of a sealed conversation: which earlier generations were deleted, as ranges ``[first, last]``."""
+"""In a sealed conversation: the deleted earlier generations, as ranges ``[first, last]``."""
 ENVELOPE = ("format", "version", "mark", "check", "hash")
 
 
@@ -318,7 +318,7 @@ def require_to_fit(members: dict[str, Any], document: bytes) -> None:
 
 
 def problem_with_members(members: dict[str, Any]) -> str | None:
-    """What is wrong with the members of the metadata in a whole file; None if nothing is."""
+    """The problem of the metadata's members in a whole file; None if there is none."""
     if type(members.get("id")) is not str or not is_id(members["id"]):
         return "its id is not a canonical lower-case UUID"
     for field in ("created_at", "updated_at"):

@@ -191,7 +191,7 @@ def _edited_members(data: bytes) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Salvage:
-    """What can still be read of a conversation, whole or damaged."""
+    """The readable parts of a conversation, intact or damaged."""
 
     directory: str
     metadata: ConversationMetadata

@@ -74,7 +74,7 @@ WAIT_SECONDS = 10.0
 
 
 class _Facts(NamedTuple):
-    """What a validator states."""
+    """The facts that a validator states."""
 
     transcript: tuple[object, ...]
     members: dict[str, Any]

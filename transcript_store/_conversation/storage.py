@@ -63,7 +63,7 @@ from transcript_store.hints import Hint
 
 
 class State(Enum):
-    """What is known of a conversation's folder; the table above says which call leads from which state to which."""
+    """The state of a conversation's folder in memory; the table above has the transitions."""
 
     NEW = "nothing was loaded or created yet"
     READY = "memory is what the disk holds"

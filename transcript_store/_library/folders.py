@@ -107,7 +107,7 @@ class Folders:
 
     @property
     def options(self) -> StorageOptions:
-        """Of a conversation that the library itself reads or writes."""
+        """The options for a conversation that the library itself reads or writes."""
         return StorageOptions(max_line_bytes=DEFAULT_MAX_LINE_BYTES, keys=self.keys)
 
     def path_of(self, name: str) -> str:

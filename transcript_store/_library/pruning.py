@@ -148,7 +148,7 @@ class PrunedItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruning:
-    """What :meth:`ConversationLibrary.prune` removed, or after a dry run what it would remove."""
+    """The items that :meth:`ConversationLibrary.prune` removed, or would remove."""
 
     applied: bool
     """False after a dry run: nothing was changed."""
@@ -172,7 +172,7 @@ class Pruning:
 
 
 class Rule(NamedTuple):
-    """What is expired."""
+    """The rule by which items are expired."""
 
     before: str | None
     """Conversations last changed before this time; None: no conversation is expired."""

@@ -29,7 +29,7 @@ from transcript_store.hints import Hint
 # interrupted (Ctrl-C) between any two lines of this code; the cache is consistent even then.
 
 OVERHEAD_BYTES = 336
-"""What a block takes besides its bytes: its objects, those of a position, and an entry in the queue."""
+"""The memory of a block beyond its bytes: its objects, those of a position, and an entry in the queue."""
 
 
 class CachedLines(NamedTuple):
@@ -106,7 +106,7 @@ class Tail(NamedTuple):
     through_seq: int
     """The number of its last record."""
     taken_back: TakenBack
-    """What the records in it retract, in the range and before it."""
+    """The retractions of its records, in the range and before it."""
 
 
 class LineRun(NamedTuple):
@@ -164,7 +164,7 @@ class VerifiedLines:
         self.verified: list[Verified] = []
         """The verified ranges of the file, from ``begin`` without a gap. They never cover unverified bytes."""
         self.sealer: RecordSealer | None = None
-        """What opens the records, if they are sealed and the key was given."""
+        """Opens the records, if they are sealed and the key was given."""
         self.is_current = False
         """True if the file is known to match memory: no call was interrupted, and no read found damage."""
 
@@ -199,7 +199,7 @@ class VerifiedLines:
     # ---- sealed records ------------------------------------------------------------------------------------------
 
     def sealer_to_write(self) -> RecordSealer | None:
-        """What seals the next record; None if records are plaintext. Raises ``KeyNeededError``."""
+        """The sealer of the next record; None if records are plaintext. Raises ``KeyNeededError``."""
         if self.sealer is None and self.header.is_sealed:
             raise KeyNeededError(path=self.path)
         return self.sealer
@@ -262,7 +262,7 @@ class VerifiedLines:
         return self.begin if seq == 0 else next(b.begin for b in self.newest_blocks_first() if b.begin.seq <= seq)
 
     def block_after(self, place: Position) -> CachedLines:
-        """What follows the end of an append that is not the last one: cached lines, or a range of the file, verified
+        """The lines after an append that is not the last one: cached lines, or a range of the file, verified
         again.
         """
         until = self.cache.begin
@@ -373,7 +373,7 @@ class VerifiedLines:
             raise self.why_not(end)
 
     def why_not(self, place: Position) -> CorruptTranscriptError:
-        """What is wrong with a transcript that was known to lead through this position and no longer does."""
+        """The error for a transcript that no longer leads through a known position."""
         self.verified.clear()
         self.is_current = False  # a writer checks what it chains to before it continues
         self.verified_from = self.end  # and verifies all of it again before it is archived

@@ -65,7 +65,7 @@ logger = logging.getLogger("transcript_store.log")
 
 
 class AppendResult(NamedTuple):
-    """What an append stored: sequence number, time, and the range of its line in transcript.jsonl (LF included).
+    """The result of an append: sequence number, time, and the range of its line in transcript.jsonl (LF included).
 
     ``head`` is the line's own hash, which names the whole transcript up to it; ``previous_head`` is the hash of the
     line before.
@@ -81,7 +81,7 @@ class AppendResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What recovery did to a torn tail, on the last load or after an interrupted call."""
+    """The recovery of a torn tail, on the last load or after an interrupted call."""
 
     messages_kept: int
     """The number of messages in the conversation afterwards."""
@@ -90,11 +90,11 @@ class Recovery:
     quarantine: str | None
     """The file that holds those bytes now; None if there were none."""
     reason: str
-    """What they looked like."""
+    """A sentence about the cut bytes."""
 
 
 class Prepared(NamedTuple):
-    """What an append writes and returns, and the end of the transcript and the time of its last record after it."""
+    """The bytes and the result of an append, and the transcript's end and last time after it."""
 
     data: bytes
     stored: list[AppendResult]
@@ -139,7 +139,7 @@ class Log(Messages):
         self.synced = self.end
         self.recovery: Recovery | None = None
         self.torn_tail: Gap | None = None
-        """What a reader skipped after the last complete append."""
+        """The bytes that a reader skipped after the last complete append."""
         self._name = name
         self._writable = writable
         self._from_medium = writable or from_medium

@@ -68,7 +68,7 @@ class Salvaged:
 
 
 class RepairPlan(NamedTuple):
-    """What a repair keeps of a transcript."""
+    """The parts of a transcript that a repair keeps."""
 
     records: Callable[[], Iterator[Copied]]
     """Reads the kept records in order. A gap of ``salvage`` and ``accept-edits`` is a record that says so."""
@@ -78,7 +78,7 @@ class RepairPlan(NamedTuple):
     """How many records that verify are not kept."""
     gaps: tuple[Gap, ...]
     features: tuple[str, ...] = ()
-    """What the repaired transcript requires of its readers."""
+    """The features that the repaired transcript requires."""
 
 
 NOTHING = RepairPlan(lambda: iter(()), 0, 0, ())
@@ -133,7 +133,7 @@ def sealed_plan(read: Read, size: int, mode: Mode, generation: int, *, at: str) 
 
 
 def _features(read: Read, size: int) -> tuple[str, ...] | None:
-    """What the transcript requires of its readers; None if its header cannot be read."""
+    """The features that the transcript requires; None if its header cannot be read."""
     header = read_header(first_line(read, size))
     return None if isinstance(header, NotAHeader) else header[0].features
 

@@ -33,7 +33,7 @@ _HEADER = re.compile(rb'(?:\xef\xbb\xbf)?\{\s*"format"\s*:\s*"transcript-store"'
 
 
 class Whole(NamedTuple):
-    """What is known of a record that verifies, wherever it is."""
+    """The facts of a record that verifies, wherever it is."""
 
     seq: int
     batch: Batch
@@ -263,7 +263,7 @@ class _Reader:
         return None
 
     def _end_part(self) -> Iterator[DamagedLine]:
-        """What is known of a part when it ends, and no record in it began with it."""
+        """The facts of a part at its end, if no record in it started with it."""
         if self._start is None:
             return
         start, end = self._start, self._end

@@ -93,7 +93,7 @@ class Renumbering:
         self._old, self._new = array("Q"), array("Q")
 
     def members_of(self, copy: Copied, seq: int) -> bytes:
-        """What follows the number of the copied record, whose number is now ``seq``."""
+        """The bytes after the number of the copied record, whose number is now ``seq``."""
         members, old = copy
         if old is None:
             return members  # a note of a repair: no record names it, and it has no message

@@ -21,7 +21,7 @@ from transcript_store.hints import Hint
 POLL_SECONDS = 0.02
 _LONGEST_BYTES = 4096
 _HOLDER = {"pid", "host", "at"}
-"""What a writer writes about itself."""
+"""The members of a writer's signature."""
 _NO_NAME = ValueError, KeyError, TypeError, OverflowError
 """Errors of parsing the time in a line that is not a writer's name."""
 
@@ -53,7 +53,7 @@ class Lock:
     ) -> None:
         self.is_taken = False
         self.found = b""
-        """What the last holder left; empty if it left nothing, or if the file may not be ours."""
+        """The bytes that the last holder left; empty if there are none, or if the file may not be ours."""
         self.is_as_left = False
         """True if no other process had the lock since our last pause: the file is unchanged to the byte."""
         self._left: bytes | None = None

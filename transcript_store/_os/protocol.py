@@ -14,7 +14,7 @@ from typing import Protocol
 
 
 class FileStatus(Protocol):
-    """What ``status`` returns: the members of ``os.stat_result`` that the store uses."""
+    """The result of ``status``: the members of ``os.stat_result`` that the store uses."""
 
     @property
     def st_mode(self) -> int: ...

@@ -30,7 +30,7 @@ _TOKENS = re.compile(r"\d{1,18}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSummary:
-    """What a listing shows of a snapshot.
+    """The facts of a snapshot in a listing.
 
     ``approximate_tokens`` is the snapshot's ``metadata["transcript_store.approximate_tokens"]``, which ``snapshot_of``
     writes. Without that it is a quarter of the bytes of its messages as compact JSON, without media. ``size_bytes`` is

@@ -67,7 +67,7 @@ def note_damage(files: StoredFiles, findings: Findings) -> None:
 
 
 def _damage_of_media(files: StoredFiles, name: str) -> Finding | None:
-    """What is wrong with media; None if it is whole."""
+    """The damage of media; None if it is intact."""
     found: Findings = []
     with _noted(found):
         files.media_text(name)

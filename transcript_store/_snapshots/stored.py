@@ -229,7 +229,7 @@ class StoredFiles:
         return with_messages(snapshot, messages) if texts else snapshot
 
     def summarize(self, id: str) -> SnapshotSummary:
-        """What a listing shows of a snapshot. Raises what :meth:`load` raises; no media is read."""
+        """The summary of a snapshot. Raises what :meth:`load` raises; no media is read."""
         data, size = self.opened(file_name(id))
         return read_summary(data, path=self._path(id), id=id, size_bytes=size)
 

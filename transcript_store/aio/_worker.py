@@ -44,7 +44,7 @@ Wake = Callable[[Callable[[], object]], object]
 
 
 def interruptions() -> tuple[type[BaseException], ...]:
-    """What ends the wait of a task: its cancellation, and Ctrl-C, which trio raises in its main task."""
+    """The exceptions that end a task's wait: its cancellation, and Ctrl-C, which trio raises in its main task."""
     return anyio.get_cancelled_exc_class(), KeyboardInterrupt
 
 
@@ -190,7 +190,7 @@ _MOST_BYTES = 8 << 20
 
 
 class Records(NamedTuple):
-    """What one call appends: checked, encoded, and so copied, before the call waits for anything."""
+    """The records of one call: checked, encoded, and so copied, before the call waits for anything."""
 
     messages: Sequence[EncodedMessage | None]
     extras: Sequence[EncodedMessage | None]
@@ -232,7 +232,7 @@ class Member:
         self.records = records
         self.stored: tuple[AppendResult, ...] = ()
         self.error: BaseException | None = None
-        """What refused it; None if it is stored."""
+        """Its error; None if it is stored."""
 
 
 class AppendJob(Job):

@@ -77,7 +77,7 @@ class StoredObject(NamedTuple):
     data: bytes
     tag: str | None
     version: str | None
-    """What GCS compares instead of the tag."""
+    """The version that GCS compares instead of the tag."""
 
 
 class Bucket:

@@ -28,7 +28,7 @@ _WHERE = {
     "service": "PGSERVICE",
     "options": "PGOPTIONS",
 }
-"""What says where a database is, and the variable that says so otherwise."""
+"""The settings that name a database, each with its environment variable."""
 
 _NOT_REACHED = {
     "refused": "no server listens at the address of the connection string: start the server, or use another address",
@@ -142,7 +142,7 @@ class Connections:
         self._has_answered = False
 
     def run(self, act: Callable[[Connection], T], doing: str) -> T:
-        """What ``act`` returns.
+        """The result of ``act``.
 
         Raises:
             OutcomeUnknownError: it is in doubt, or the server did not accept it now.

@@ -88,7 +88,7 @@ class RemoteTranscript(NamedTuple):
         return found
 
     def holds(self, position: Position) -> bool:
-        """Whether the lines lead through this position: its hash covers every byte before."""
+        """True if the lines lead through this position: its hash covers every byte before."""
         suffix = HASH_MEMBER + position.head + b'"}\n'
         begin = position.offset_bytes - len(suffix)
         return position.offset_bytes <= self.end.offset_bytes and self.read(begin, len(suffix)) == suffix
@@ -107,7 +107,7 @@ class RemoteState(NamedTuple):
     key: bytes | None = None
     """key.json of a sealed conversation, if it comes along."""
     folder: str = ""
-    """What its folder is called, if that is not its id."""
+    """The name of its folder, if that is not its id."""
     synced: Callable[[], RemoteState] | None = None
     """Gives the same, synced: to be asked for before anything of this is written. None if it is synced."""
 
@@ -233,7 +233,7 @@ class Restored:
     copy_of: str | None = None
     """If it diverged in the library: the id of the original, beside which it is stored as a copy."""
     is_changed: bool = True
-    """Whether anything was written."""
+    """True if anything was written."""
 
 
 def restore(

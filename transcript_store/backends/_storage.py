@@ -60,7 +60,7 @@ _DATA = frozenset({"generation", "append", "metadata"})
 
 
 class MirroredLog(Storage):
-    """What a reader and a writer share: the slots, and the mirror that they are applied to."""
+    """The base of a reader and a writer: the slots, and the mirror to which they are applied."""
 
     def __init__(self, slots: ClaimedLog, machine: FileSystem, options: StorageOptions, **more: Any) -> None:
         self.slots = slots

@@ -76,7 +76,7 @@ def _problem(name: str, keys: CommandKeys, arguments: Namespace) -> str | None:
 
 
 def _look_at(name: str) -> tuple[Verification, bool]:
-    """What a verification found, and whether the conversation is sealed."""
+    """The result of a verification, and whether the conversation is sealed."""
     if is_backend_address(name):
         library, own_id = with_id(name)
         found = library_at(library).verify(own_id)

@@ -180,7 +180,7 @@ T = TypeVar("T")
 
 MOST_OPEN = 32
 MOST_BYTES = 8 << 20
-"""Of the ends of all of them together. To open one again takes a few milliseconds; memory is taken all the time."""
+"""The bytes of all of their ends together. Reopening one takes a few milliseconds; memory is used all the time."""
 
 _ABOUT_THE_CALL = (
     ConversationChangedError,
@@ -298,7 +298,7 @@ class Known:
     """
 
     head: str = ""
-    """What the transcript ended in before this was read: with this head, everything is known."""
+    """The transcript's head before this was read: with this head, everything is known."""
     generation: int = 0
     seq: int = 0
     at: str = ""
@@ -473,7 +473,7 @@ def _close_all() -> None:
 
 
 def _start_again() -> None:
-    """In a forked child: the stores are its parent's, and another thread may hold the guard for ever."""
+    """In a forked child: the stores are its parent's, and another thread may hold the guard forever."""
     global _table, _guard
     _table, _guard = OrderedDict(), threading.Lock()
 

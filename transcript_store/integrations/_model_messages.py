@@ -30,13 +30,13 @@ from transcript_store.integrations._values import restored, restored_extra
 
 NOW = "pydantic-ai.now"
 WAITING = "pydantic-ai.waiting"
-"""In the extra of an event: which calls the run ended with, for approval or results from outside."""
+"""In the extra of an event: the calls that the run left for approval or results from outside."""
 
 Change = dict[str, Any]
 
 
 class RecordedHistory(NamedTuple):
-    """What a transcript's records say."""
+    """The history in a transcript's records."""
 
     plain: list[Any]
     """The messages as JSON, as they are now."""
@@ -132,7 +132,7 @@ def _warn(what: str, value: object) -> None:
 
 
 def change_of(before: Any, now: Any) -> Change | None:
-    """What a message has now that says the same: times, usage or dynamic system prompts differ. None if it says something else."""
+    """The change of a message with equal contents: times, usage or dynamic system prompts. None if the contents differ."""
     if before["kind"] != now["kind"] or len(before["parts"]) != len(now["parts"]):
         return None
     parts = {}
@@ -257,7 +257,7 @@ def new_in(
     turns = _turns(known)
     turn = turns.popleft() if turns and turns[0].question is None else _StoredTurn(None, deque(), False)
     asked: _Said | None = None
-    """What the page shows as the last question, and where."""
+    """The last question on the page, and its position."""
     place = 0, 0
     for number, message in enumerate(given):
         for position, part in enumerate(message.parts):
@@ -301,7 +301,7 @@ class _StoredTurn(NamedTuple):
     question: _Said | None
     """None before the first question."""
     replies: deque[_Said]
-    """What a page may still show of the rest."""
+    """The rest that a page may still show."""
     is_answered: bool
     """True if it ends with a complete reply."""
     is_beside_results: bool = False

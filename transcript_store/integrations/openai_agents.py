@@ -298,7 +298,7 @@ class _Snapshot:
 
 
 class _End(NamedTuple):
-    """What a transcript ends in, and its last items as they are stored, the last one last: true as long as it has this head."""
+    """A transcript's head, and its last stored items in order: valid as long as it has this head."""
 
     head: str
     items: list[EncodedMessage]
@@ -369,7 +369,7 @@ def _counted(store: ConversationStore) -> list[Record]:
 
 
 class _Sent(NamedTuple):
-    """What a compaction began with: the transcript's generation and the numbers of the records in it."""
+    """The start of a compaction: the transcript's generation and the numbers of its records."""
 
     generation: int
     numbers: list[int]

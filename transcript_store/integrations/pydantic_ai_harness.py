@@ -76,7 +76,7 @@ _SNAPSHOTS: TypeAdapter[ContinuableSnapshot] = TypeAdapter(ContinuableSnapshot)
 
 @dataclass
 class _StepRecords(Known):
-    """What a run's transcript says."""
+    """The contents of a run's transcript."""
 
     messages: list[Any] = field(default_factory=list)
     """The messages that count, as JSON, and the number of each one's record."""
@@ -359,7 +359,7 @@ class TranscriptStepStore:
 
 
 def _known(found: Conversation, store: ConversationStore) -> _StepRecords:
-    """What the run's transcript says now; what was read before is not read again."""
+    """The current contents of the run's transcript; known records are not read again."""
     run: _StepRecords | None = found.memo
     if run is None or run.head != store.head:
         found.memo = run = _StepRecords.read(store, run)

@@ -48,7 +48,7 @@ _LEFT = ("refused", "diverged")
 
 
 class ShipsConversations(Protocol):
-    """What sends the conversations of the library to a backend: a ``LibraryShipper``."""
+    """Sends the conversations of the library to a backend: a ``LibraryShipper``."""
 
     def send(self) -> Iterator[Any]:
         """Send what changed since the last call; a report for each conversation."""
@@ -114,7 +114,7 @@ class Keeper:
         self._look_at = self._retry_at = self._stamp_at = self._ship_at = 0.0
         self._retries = self._ship_retries = 0
         self._again: dict[str, tuple[int, float]] = {}
-        """Of each source that failed by itself how often it did, and when it is tried again."""
+        """For each source that failed alone: how often, and when it is tried again."""
         self._has_news = True
         self._has_unstamped = False
         self._state_said = ""

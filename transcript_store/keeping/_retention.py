@@ -26,7 +26,7 @@ _LENGTH = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 _UNITS = {"": 1.0, "d": 1.0, "day": 1.0, "days": 1.0, "h": 1 / 24, "m": 1 / 1440, "w": 7.0, "week": 7.0, "weeks": 7.0}
 _NOT_JSON = re.compile(r'("(?:[^"\\]|\\.)*")|/\*.*?\*/|//[^\n]*|,(?=\s*[}\]])', re.DOTALL)
 _HELD = frozenset({"unchanged", "empty", "deleted"})
-"""What a dry run says of a session that the library has whole, that says nothing, or that the user deleted here."""
+"""A dry run's actions for sessions that are completely stored, empty, or deleted by the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ def retention_outlook(
     home: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> list[RetentionOutlook]:
-    """What each program that has a retention setting, and sessions here, will delete. Nothing is written.
+    """The sessions that each program with a retention setting will delete. Nothing is written.
 
     Args:
         found: the sources of this machine, as :func:`sources.discover` finds them.

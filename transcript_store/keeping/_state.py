@@ -62,11 +62,11 @@ class KeepState:
     """How many sources changed and were not imported yet: those that a program wrote to just now, and those that failed."""
     programs: dict[str, KeptProgram] = field(default_factory=dict)
     failed: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Of each source that could not be imported ``reason``, ``since`` and ``program``."""
+    """For each source that could not be imported: ``reason``, ``since`` and ``program``."""
     problem: dict[str, Any] | None = None
     """The current problem: ``doing``, ``reason`` and ``since``; None without one."""
     ship: dict[str, Any] | None = None
-    """Of what goes to a backend: ``to``, ``at``, ``left_records`` and ``failed``; None if nothing does."""
+    """The copy on a backend: ``to``, ``at``, ``left_records`` and ``failed``; None without one."""
     last_gap: dict[str, Any] | None = None
     """When it stood still last, or the clock was set: ``at``, ``kind`` and ``seconds``."""
 

@@ -15,7 +15,7 @@ UNIT = "transcript-store-keep.service"
 AGENT = "io.github.transcript-store.keep"
 _PLAIN = re.compile(r"[A-Za-z0-9_@+=:,./%$-]+")
 _ENVIRONMENT = ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "TRANSCRIPT_STORE_KEY")
-"""What changes where a keeper reads and writes, besides the variables of the programs. The key only if it is the path of a file."""
+"""Variables that change where a keeper reads and writes, beside those of the programs. The key only as a file's path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class KeepService:
     stop: tuple[tuple[str, ...], ...]
     """Those that end it, before the file is removed."""
     notes: tuple[str, ...] = ()
-    """What a person has to know besides."""
+    """Notes for the user."""
 
 
 def service_for(

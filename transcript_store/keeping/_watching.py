@@ -116,7 +116,7 @@ class PollingWatcher:
                 return changed
 
     def _new_in(self, path: str, now: tuple[int, ...] | None) -> set[str]:
-        """What may have changed at a path: of a folder that changed its files, and what is below those of its folders that are new."""
+        """The files that may have changed at a path: those of a changed folder, and those below its new folders."""
         if now is None or not stat.S_ISDIR(now[0]):
             return set(files_at(path))
         found: set[str] = set()

@@ -195,7 +195,7 @@ class SecretRedactor:
 
 
 def _name_of(name: str, members: dict[str, Any]) -> str:
-    """What says what a member is: of a ``value`` the ``name`` beside it, as recorded headers have it."""
+    """The name of a member; for a ``value`` the ``name`` beside it, as in recorded headers."""
     if name not in ("value", "Value"):
         return name
     return next(

@@ -21,7 +21,7 @@ __all__ = ["DONE", "secrets_in", "secrets_named"]
 # Secrets that only their context reveals: the name of a header, of a variable or of an option, or a URL.
 
 _PORT = r"\d{2,5}|[$#]{0,2}\{{1,2}[\w.]{0,64}\}{1,2}|\$\w{1,64}|%[ds]|(?i:port)|" + DONE
-"""What else stands behind ``host:``."""
+"""Other values after ``host:``."""
 _NO_WEB = "".join(rf"(?<!{scheme}://)" for scheme in ("http", "https", "ws", "wss", "file", "ssh", "git"))
 """Behind these schemes ``/`` begins a path, always."""
 

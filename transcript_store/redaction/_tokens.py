@@ -28,11 +28,11 @@ class Kind(NamedTuple):
     is_basic: bool = False
     """True if the secret must be ``user:password`` in base64."""
     before: str = ""
-    """What stands right before the literal and belongs to the secret: one character class of a fixed width for each part."""
+    """The part of the secret directly before the literal: one character class of a fixed width for each part."""
     width: int = 0
     """How many characters that is."""
     near: str = ""
-    """What stands in the ``NEAR`` characters before the literal: a pattern, which ends there if it ends in ``$``."""
+    """A pattern for the ``NEAR`` characters before the literal, which ends there if it ends in ``$``."""
     each: str = ""
     """Where ``secret`` has several of them, each by itself: their pattern, with a group ``secret``."""
 

@@ -136,7 +136,7 @@ class IndexStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexUpdate:
-    """What an update left to do."""
+    """The work that an update left."""
 
     not_indexed: int
     is_busy: bool
@@ -290,5 +290,5 @@ def _place(after: str | None, order: Order) -> tuple[str | int, int] | None:
 
 
 def _fit(*values: str | int) -> bool:
-    """Whether SQLite takes these numbers."""
+    """True if SQLite takes these numbers."""
     return all(isinstance(value, str) or -(2**63) <= value < 2**63 for value in values)

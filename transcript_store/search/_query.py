@@ -47,7 +47,7 @@ _OTHER_NAMES = {
 FILTERS = ("in", *_NAMES, "after", "before", "since", "until")
 """The names of filters, before a colon."""
 _NO_FILTER = re.compile(r"[A-Za-z][\w.-]*")
-"""What a person writes after the name of a filter."""
+"""The values of a filter, as a person writes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a conversation or a message must be (or must not): a name and a text. Letters' case does not count."""
+    """A condition on a conversation or a message: a name and a text, ignoring case."""
 
     name: str
     value: str

@@ -223,7 +223,7 @@ class Texts(NamedTuple):
     call: str = ""
     result: str = ""
     scaffolding: str = ""
-    """What a program wrote in the user's name, all of it."""
+    """All text that a program wrote in the user's name."""
 
 
 COLUMNS = Texts._fields

@@ -33,7 +33,7 @@ class MovedFolder:
     new: str
 
     def new_path(self, path: str) -> str | None:
-        """What a path is called now; None if it was not moved. A folder whose name only begins like the old one was not."""
+        """The new name of a path; None if it was not moved. A folder whose name only starts like the old one was not."""
         if path == self.new or path.startswith(f"{self.new}/"):
             return None  # the new folder may be within the old one
         for old in self.old:

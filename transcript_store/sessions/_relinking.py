@@ -51,7 +51,7 @@ class RelinkedConversation:
 
 @dataclass(frozen=True, slots=True)
 class RelinkedProgram:
-    """What is, or would be, changed in the files of a program."""
+    """The changes, made or planned, in a program's files."""
 
     program: str
     folder: str
@@ -210,7 +210,7 @@ def _move_the_rest(
     moved: MovedFolder,
     name_of: Callable[[str], str],
 ) -> None:
-    """What belongs to the project, such as its memory: it goes along if all sessions do."""
+    """Files of the project, such as its memory: they move if all sessions do."""
     own = os.path.basename(project)
     olds = [old for old in moved.old if name_of(old) == own]
     going = {step.path for step in planned.steps}

@@ -61,7 +61,7 @@ class RestoredFile:
 
 @dataclass(frozen=True, slots=True)
 class RestoredSession:
-    """What a restore did, or would do."""
+    """The result of a restore, or of a dry run."""
 
     id: str
     program: str
@@ -328,7 +328,7 @@ def _there_already(program: Program, path: str, session: str) -> str | None:
 def _steps(
     wanted: Iterable[_Wanted], extra: Iterable[FileChange]
 ) -> tuple[list[RestoredFile], list[Step], dict[str, bytes]]:
-    """What is done with each file. A file that is there is replaced only if it is a beginning of what was imported.
+    """The action for each file. An existing file is replaced only if it is a prefix of the imported one.
 
     Raises:
         SessionChangeError: a file with other bytes is in the way.

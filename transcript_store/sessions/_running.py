@@ -17,7 +17,7 @@ from transcript_store.sessions._programs import Program, folders_of
 
 _PROC = "/proc"
 _WRAPPERS = ("node", "bun", "deno", "python", "python3", "npx", "npm")
-"""What a program may be started with: then the script's name is the program's."""
+"""Interpreters that may start a program: then the script's name is the program's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,11 +79,11 @@ class MendedFile:
 class _FoundObject:
     text: bytes
     ids: tuple[str | None, ...]
-    """What it says of itself and its parent, for each of the two ways to say it."""
+    """Its id and its parent's, in each of the two forms."""
     line: int
     offset: int
     torn: list[str] = field(default_factory=list)
-    """What was cut directly before it."""
+    """The bytes cut directly before it."""
 
 
 def mend_lines(raw: bytes, *, escapes_separators: bool = True) -> MendedFile:
@@ -331,7 +331,7 @@ class _Mending:
 
 
 class _Syntax:
-    """Whether a value may stand at a place of a torn text: then an object there may be a part of it. Each place is read once."""
+    """True if a value may stand at a place of a torn text: then an object there may be a part of it. Each place is read once."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -461,7 +461,7 @@ def _fixed(text: str, *, in_one_line: bool = True) -> bytes:
 
 
 def _member(text: str, name: str) -> str | None:
-    """What a torn text says of a member, if that was not torn off."""
+    """A member of a torn text, if it was not torn off."""
     found = re.compile(rf'"{name}"\s*:\s*"([^"\\]*)"').search(text)
     return None if found is None else found[1]
 

@@ -289,7 +289,7 @@ def _nothing(open_backend: OpenPlace) -> None:
 
 
 def _whole(open_backend: OpenPlace) -> None:
-    """What was put is read again, byte for byte, also by another process."""
+    """A stored value is read byte for byte, by another process too."""
     backend, one = backend_and_id(open_backend)
     data = [slot_of(1, b"\0\xff\r\n\\ '\"%s;--"), slot_of(2, bytes(range(256)) * 4096), slot_of(3, b"")]
     put_all(backend, one, data)
@@ -309,7 +309,7 @@ def _once(open_backend: OpenPlace) -> None:
 
 
 def _one_of_many(open_backend: OpenPlace) -> None:
-    """Of many that put one slot at the same time, exactly one returns True, and its bytes are stored."""
+    """If many put one slot at the same time, exactly one returns True, and its bytes are stored."""
     backends = [open_backend() for _ in range(6)]
     one = str(uuid4())
     previous, won = ZEROS, []

@@ -35,7 +35,7 @@ class BackendMachine(RuleBasedStateMachine):
         self.sessions = [self.open_backend(), self.open_backend()]
         self.ids = [str(uuid4()) for _ in range(3)]
         self.slots: list[list[bytes]] = [[], [], []]
-        """Of each conversation what was put, from slot 1."""
+        """The stored slots of each conversation, from slot 1."""
         self.packed = [0, 0, 0]
         """The last slot of each that a pack holds."""
 

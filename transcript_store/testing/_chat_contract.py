@@ -75,7 +75,7 @@ class SentRequest:
 
 
 class ChatBench(Protocol):
-    """What the contract needs of a provider: clients that talk to a model with scripted replies."""
+    """A provider for the contract: clients that talk to a model with scripted replies."""
 
     sent: Sequence[SentRequest]
     """Every request that reached the scripted model, in order."""

@@ -49,7 +49,7 @@ class StopPoint(NamedTuple):
     moment: int
     way: Way
     seed: int = 0
-    """Of a power cut: which of the possible states of the disk. With 0, everything that was not synced is lost."""
+    """For a power cut: the number of the disk's possible state. With 0, everything that was not synced is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class World:
     story: list[str] = field(default_factory=list)
     processes: int = 0
     problem: BrokenInvariantError | None = None
-    """What was wrong first. A client may have taken it for an error of its tool, and continued."""
+    """The first failure. A client may have treated it as an error of its tool, and continued."""
 
     def object_to(self, what: str) -> NoReturn:
         """Stop the agent, for an invariant does not hold."""
@@ -369,7 +369,7 @@ class CrashTestReport:
     """How an agent was tried that passed."""
 
     moments: int
-    """In how many places one process can be stopped: the steps of a run without a crash."""
+    """The number of stop points of one process: the steps of a run without a crash."""
     examples: int
     """How many runs with a crash there were."""
 

@@ -1,4 +1,4 @@
-"""What disks, programs and people do to a file, each kind by its name."""
+"""Damage that disks, programs and people do to a file, by name."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Case:
     writer: SessionWriter | None
     seeds: int
     where: str = ""
-    """What was done to the sample."""
+    """The mutation of the sample."""
 
     def read(self, sample: bytes | Rows, name: str = "a user's source") -> list[SessionPlan]:
         if isinstance(sample, bytes):
@@ -143,7 +143,7 @@ class _OpenCall(NamedTuple):
 
 
 def items_of(messages: Iterable[dict[str, Any]]) -> list[Item]:
-    """What is said, called and answered, in order. A reply's texts come before its calls, and a result after its call.
+    """The texts, calls and results, in order. A reply's texts come before its calls, and a result after its call.
 
     Some forms have no other order, and a result from elsewhere is silently moved there.
     """

@@ -281,7 +281,7 @@ async def _what_json_writes(bench: Underneath) -> None:
 
 
 async def _refused(bench: Underneath) -> None:
-    """What cannot be written refuses the whole batch, before anything is stored; the next call continues."""
+    """An item that cannot be written makes the whole batch fail before anything is stored; the next call continues."""
     await bench.add("k", 1)
     try:
         await bench.add("k", 2, object())

@@ -1,4 +1,4 @@
-"""What does a user see of a conversation and its library? The model that ``ConversationMachine`` compares with the disk."""
+"""A conversation and its library as a user sees them: the model that ``ConversationMachine`` compares with the disk."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def _entry_of(record: Record) -> list[Any]:
 
 
 def observe(conversation: ConversationStore, library: ConversationLibrary) -> ExpectedConversation:
-    """What a user sees now through a conversation that is loaded, and in its library.
+    """The state that a user sees through a loaded conversation, and in its library.
 
     Raises:
         AssertionError: the listing of the library reports damage.
@@ -232,7 +232,7 @@ class ModelledConversation:
     features: ClassVar[Sequence[Literal["retract"]]] = ("retract",)
     """The optional features of the conversation."""
     messages: ClassVar[st.SearchStrategy[Message]] = _SIZES.map(lambda size: {"role": "user", "content": "y" * size})
-    """What is appended. The machine numbers the records, in their extras."""
+    """The appended records. The machine numbers them, in their extras."""
 
     def begin(self) -> None:
         """Start again on an empty disk. Extend it with what your own rules need."""
@@ -244,7 +244,7 @@ class ModelledConversation:
         self.shown = observe(self.store, self.library)
         """The history that is true now."""
         self.synced = self.shown
-        """What a power cut may fall back to. Between it and ``shown`` every history of ``steps`` may be left."""
+        """The oldest history that a power cut may leave; every one of ``steps`` up to ``shown`` is possible too."""
         self.steps: list[ExpectedConversation] = []
         self.may_return: list[Records] = []
         """Forks whose delete did not return: each is gone, and a power cut may bring it back until the library is synced."""
@@ -309,7 +309,7 @@ class ModelledConversation:
             self.store.initialize(id=self.id, features=self.features)
 
     def after_power_cut(self, may_be: list[ExpectedConversation]) -> list[ExpectedConversation]:
-        """What may be true after a power cut, if these histories may be true before it."""
+        """The possible histories after a power cut, given those before it."""
         return [self.synced, *self.steps, *may_be] if self.durability == "process-crash" else may_be
 
     def lose_power(self, may_be: list[ExpectedConversation]) -> list[ExpectedConversation]:

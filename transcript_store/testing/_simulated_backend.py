@@ -213,7 +213,7 @@ class SimulatedBackend(Backend):
         self._identity = f"simulated:{uuid4()}"
         self._lock = threading.RLock()
         self.cells = SimulatedCells(self._request, can_hold=self._holds)
-        """What a store of snapshots keeps on it: ``BackendSnapshotStore(backend)``."""
+        """The values of a snapshot store: ``BackendSnapshotStore(backend)``."""
 
     # ---- for tests -------------------------------------------------------------------------------------------------------
 

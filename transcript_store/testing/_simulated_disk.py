@@ -156,7 +156,7 @@ class Disk:
             self.inodes[inode].data[:] = self.on_medium(inode)
 
     def on_medium(self, inode: int) -> bytearray:
-        """What a file contains once all pending changes are on disk. What a failed sync lost is not in it."""
+        """The contents of a file once all pending changes are on disk, without those that a failed sync lost."""
         lasting = self._medium.get(inode)
         found = {inode: Inode(inode, is_directory=False, data=bytearray(lasting.data if lasting else b""))}
         for change in self.changes:
@@ -206,7 +206,7 @@ class Disk:
         return [change for change in self.changes if not change.durable and not change.lost]
 
     def fates(self, change: PendingStep) -> list[int]:
-        """What a power loss may leave of a pending change: nothing, all of it, or so many of its bytes."""
+        """The possible remains of a pending change after a power loss: nothing, all of it, or some of its bytes."""
         fates = [ABSENT, WHOLE]
         if isinstance(change.step, DataStep):
             _, offset, data = change.step

@@ -256,7 +256,7 @@ def _exchange(provider: Provider, faults: Sequence[Any], max_calls: int) -> st.S
 
 
 def metadata() -> st.SearchStrategy[dict[str, Any]]:
-    """What ``initialize(**it)`` and ``update_metadata(**it)`` take: any of ``model``, ``system_prompt`` and ``labels``."""
+    """Arguments of ``initialize()`` and ``update_metadata()``: any of ``model``, ``system_prompt`` and ``labels``."""
     labels = st.dictionaries(texts(), texts(), max_size=3)
     return st.fixed_dictionaries(
         {}, optional={"model": st.none() | texts(), "system_prompt": st.none() | texts(), "labels": labels}

@@ -141,7 +141,7 @@ def _table(path: str, data: bytes) -> PriceTable:
 
 
 def _wrong(prices: object) -> str | None:
-    """What is wrong with the prices of a model; None if nothing is."""
+    """The error in a model's prices; None without one."""
     if not isinstance(prices, dict):
         return "the prices of a model are an object with `input` and `output`"
     for name, price in prices.items():

@@ -18,7 +18,7 @@ from transcript_store.usage._prices import PriceTable, bundled_prices
 
 Dimension = Literal["day", "model", "program", "project", "session"]
 DIMENSIONS: tuple[Dimension, ...] = ("day", "model", "program", "project", "session")
-"""What can be summed by."""
+"""The dimensions of sums."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class UsageTotal:
     output_tokens: int = 0
     """With thinking."""
     known_cost_usd: float = 0.0
-    """What the replies cost whose price is known, in US dollars."""
+    """The cost of the replies with a known price, in US dollars."""
     unpriced: frozenset[str] = frozenset()
     """The models of the replies that have no price; ``?`` of one without a name."""
 
@@ -52,7 +52,7 @@ class UsageTotal:
 
     @property
     def cost_usd(self) -> float | None:
-        """What all of these replies cost, in US dollars; None if one of them has no price."""
+        """The cost of all replies, in US dollars; None if one of them has no price."""
         return None if self.unpriced else self.known_cost_usd
 
     def add(self, row: UsageRow, cost: float | None) -> None:
@@ -75,9 +75,9 @@ class LibraryUsage(NamedTuple):
     """One for each key, in the order of the keys."""
     total: UsageTotal
     titles: Mapping[str, str]
-    """Of sessions that have one their title, by the id of the conversation."""
+    """The titles of sessions that have one, by the id of the conversation."""
     skipped: tuple[str, ...]
-    """What could not be read and is not counted, a sentence each."""
+    """A sentence for each conversation that could not be read and is not counted."""
 
 
 def count_usage(
@@ -163,7 +163,7 @@ def _cost(row: UsageRow, usage: Mapping[str, Any], prices: PriceTable) -> float 
 
 
 def _parents(summaries: Iterable[ConversationSummary]) -> dict[str, str]:
-    """Of each session that is a part of another's work the conversation of that one, whether it is in the library or not."""
+    """For each sub-agent's session, the conversation of its parent session, in the library or not."""
     found = {}
     for one in summaries:
         labels = one.labels or {}

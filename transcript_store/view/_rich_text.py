@@ -101,7 +101,7 @@ def _piece(piece: MarkupSpan) -> str:
 
 
 def is_proper(made: str) -> bool:
-    """Whether HTML has only tags of the list, spelled as there, and each is closed in its turn. A link is never proper.
+    """True if HTML has only tags of the list, spelled as there, and each is closed in its turn. A link is never proper.
 
     Such HTML cannot be read in another way: a ``<`` that is text is written ``&lt;``, and no end tag is left over to close what stands
     around it.

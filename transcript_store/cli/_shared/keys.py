@@ -201,7 +201,7 @@ def keys_if_sealed(name: str, keys: CommandKeys) -> dict[str, Any]:
 
 
 def has_sealed(library: str) -> bool:
-    """Whether a conversation of a library is sealed."""
+    """True if a conversation of a library is sealed."""
     from transcript_store import list_conversations  # not needed to list plaintext conversations
 
     return any(summary.sealed for summary in list_conversations(library))

@@ -77,7 +77,7 @@ class ScaffoldingText:
     """A message with text that a program wrote in the user's name."""
 
     typed: str
-    """What the user typed; empty if the program wrote all of it."""
+    """The user's text; empty if the program wrote all of it."""
     others: tuple[Part, ...]
     """Parts other than text: images, results."""
     text: str

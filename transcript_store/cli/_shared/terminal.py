@@ -97,7 +97,7 @@ def _takes_a_column_each(text: str) -> bool:
 
 
 def _graphemes(text: str) -> Iterable[str]:
-    """What a terminal shows as one character each: a letter with its accents, a family of emoji."""
+    """The characters as a terminal shows them: a letter with its accents, a family of emoji."""
     if _takes_a_column_each(text):
         return text
     from wcwidth import iter_graphemes

@@ -121,7 +121,7 @@ _EVERYDAY_CHARACTERS = 4000
 
 @dataclass(slots=True)
 class TrialCounts:
-    """What the trial has counted so far. Torn tails are counted at the end: each one is a file in quarantine/."""
+    """The counts of the trial so far. Torn tails are counted at the end: each one is a file in quarantine/."""
 
     kills: int = 0
     acknowledged: int = 0

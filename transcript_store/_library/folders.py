@@ -171,6 +171,7 @@ class Folders:
             except FileNotFoundError:
                 raise ConversationNotFoundError(path=self.path, reason="there is no such directory") from None
             with parent:
+                # Staged and trashed conversations are not part of the library: a kill may have left them.
                 names = (name for name in parent.names() if not is_trash(name) and stage_of(name) is None)
                 looked_at = (summarize(parent, name, last_extra) for name in names)
                 found = [summary for summary in looked_at if summary is not None]
@@ -323,6 +324,7 @@ def fork(source: Reader, into: Folders, through_seq: int | None, named: tuple[Fo
         if named is not None:
             named[0].require(named[1])
         source.load()
+        # A fork must not have a record that a power loss takes from the original.
         source.sync_before_copy()
         source_id, log = source.members["id"], source.log
         if log.sealer_to_write() is not None and into.keys is None:

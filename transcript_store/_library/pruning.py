@@ -328,6 +328,7 @@ class Pruner:
         except LEFT_ALONE as error:
             reason = _reason(error)
         except StorageError as error:
+            # An error of the disk concerns every conversation: the prune ends.
             if not isinstance(error.__cause__, NotOursError):
                 raise
             reason = _reason(error)  # another program put it there, the system is fine
@@ -338,12 +339,14 @@ class Pruner:
         snapshot: list[str] = []
 
         def is_due_and_saved() -> bool:
+            # Under the lock: the dry run and the user's confirmation were minutes ago.
             if [(one.what, one.skipped) for one in self._due_now(item.id)] != [("conversation", None)]:
                 return False
             if self._snapshots is not None:
                 snapshot.append(self._saved(item.id, self._snapshots))
             return True
 
+        # The snapshot is durable before the delete starts, and both happen under one lock.
         if delete(self._files, self._library, item.id, is_due_and_saved):
             gone.append(replace(item, snapshot=snapshot[0] if snapshot else None))
 

@@ -233,6 +233,7 @@ class BackupFile:
             self._handle = self._files.create(self._folder.handle, self._base)
             self._folder.sync()
             status = self._files.handle_status(self._handle)
+        # The lock before the size: another run may be appending.
         if writes and not self._files.try_lock(self._handle):
             raise ConversationLockedError(path=self.name, reason="another process is appending to this backup")
         size = self._files.handle_status(self._handle).st_size if writes else status.st_size
@@ -266,6 +267,7 @@ class BackupFile:
                 self._take_frame(size)
         except _NotAFrameError as error:
             number = self._frames + 1
+            # F3 distinguishes a killed run, whose end is cut, from damage, which is refused.
             if self._has_end_behind(size):
                 reason = f"frame {number}, at byte {self._size}: {error}"
                 self.damage = CorruptTranscriptError(path=self.name, kind="damaged-line", reason=reason)
@@ -345,14 +347,14 @@ class BackupFile:
                 raise _NotAFrameError("its hash does not match its bytes")
             self._hash = found
         if self._data_key is not None:
-            plain = self._data_key.open(content[:-1], self._backend(number))
+            plain = self._data_key.open(content[:-1], self._associated_data(number))
             if plain is None:
                 raise _NotAFrameError("the key does not open it")
             line, _, content = plain.partition(b"\n")
             members = orjson.loads(line)
         return members, content, begin + length
 
-    def _backend(self, number: int) -> bytes:
+    def _associated_data(self, number: int) -> bytes:
         return b"transcript-store/1/backup/%b/%d" % (self._file_id.encode(), number)
 
     def _apply(self, members: dict[str, Any], content: bytes) -> None:
@@ -363,6 +365,7 @@ class BackupFile:
         if type(own_id) is not str or not is_id(own_id) or type(number) is not int:
             raise _NotAFrameError("it names no conversation")
         lives = self._lives.setdefault(own_id, [])
+        # A new history of the conversation; earlier ones can no longer grow.
         if number == len(lives):
             lives.append(_KeptHistory())
         elif number != len(lives) - 1:
@@ -435,6 +438,7 @@ class BackupFile:
         line, _ = close_line(GENESIS, orjson.dumps({"format": FORMAT, "version": 1, "at": at, **more})[:-1])
         self._hash = self._file_id_of(line[:-1])
         if self._keys is not None:
+            # The file's own first hash is its id: frames of another file, even with the same key, do not open.
             self._data_key = DataKey(data_key, self._file_id)
         self._put(line)
 
@@ -464,6 +468,7 @@ class BackupFile:
         lives = self._lives.setdefault(own_id, [])
         if lives and self._is_all_there(lives[-1], incoming):
             return self._report(incoming, is_new=False, added=0, is_changed=False)
+        # The source is synced first: a backup must not have a record that a power loss takes from the original.
         incoming = on_medium(incoming)
         is_new, added = not lives, 0
         if not lives or not self._grows(lives[-1], incoming):
@@ -473,6 +478,7 @@ class BackupFile:
         life = lives[-1]
         live = max(life.lines, default=0)
         for number in sorted(incoming.transcripts):
+            # Earlier generations are complete in the file, and never change.
             if number >= live:
                 added += self._add_lines(own_id, number, incoming.transcripts[number])
         if incoming.key is not None and incoming.key != life.key:
@@ -528,6 +534,7 @@ class BackupFile:
         part = bytearray()
         for piece in transcript.pieces(f"{self.name}/{id}", begin):
             part += piece
+            # Bounded frames: a reader verifies a frame as a whole, in memory.
             if len(part) >= PIECE_BYTES:
                 self._frame({"kind": "lines", **self._of(id), "generation": number}, bytes(part))
                 part.clear()
@@ -542,7 +549,9 @@ class BackupFile:
             body, stored = inner, content
         else:
             plain = orjson.dumps(inner) + b"\n" + content
-            stored = self._data_key.seal(self._files.random_bytes(NONCE_BYTES), plain, self._backend(number)) + b"\n"
+            stored = (
+                self._data_key.seal(self._files.random_bytes(NONCE_BYTES), plain, self._associated_data(number)) + b"\n"
+            )
             body = {"frame": number} | ({"kind": "end"} if members["kind"] == "end" else {})
         line = orjson.dumps({**body, "bytes": len(stored)})[:-1]
         found = chain_hash(self._hash, (line, stored))
@@ -561,6 +570,7 @@ class BackupFile:
             return
         with refusals(self.name, "sync the backup", "Whether it is on the disk is unknown; run it again"):
             assert self._folder is not None
+            # Two syncs: the frames first, so that an `end` on disk proves them (F3).
             if not self.is_complete:
                 self._folder.sync(self._handle)  # F3
                 self._frame(end, b"")
@@ -587,6 +597,7 @@ def _folder_name(found: object) -> str:
     """The name of a folder, if it is one: a text in a file is never a path."""
     if (
         not isinstance(found, str)
+        # A backup may come from another person: its names must not lead out of the library, nor hide in it.
         or found.startswith(".")
         or "/" in found
         or not found.isprintable()

@@ -277,6 +277,7 @@ def restore(
     files = filesystem.REAL if file_system is None else file_system
     path = filesystem.absolute_path(directory)
     slots = ClaimedLog(backend, checked_id(id), waits_seconds=waits_seconds, sleep=files.wait)
+    # All slots are verified before anything is written.
     slots.load_patiently()
     state, key = slots.state, slots.key.read() if with_key and slots.state.is_sealed else None
     standing, added = RemoteState.of(slots.fresh, key), 0
@@ -306,6 +307,7 @@ def _is_behind(files: FileSystem, path: str, standing: RemoteState, reason: str 
     """True if the folder at a path lacks something; raises if it is not an earlier state of the conversation, with
     ``reason``.
     """
+    # The folder is only inspected here: any error means that it is not an earlier state.
     with suppress(Exception):  # whatever is wrong with it, it is not touched
         reader = Reader(files, path, StorageOptions(max_line_bytes=0))
         with reader.let_go_at_the_end():
@@ -363,10 +365,12 @@ class StagedFolder:
                 parent.discard(self._note)
 
     def _give_name(self, parent: Folder, note: Lock) -> None:
+        # Checked directly before the rename: without the note another process may have swept the staged folder.
         if not note.is_held():
             what = "the staging note was removed while this process held it, so another process may have removed the folder"
             raise ConversationLockedError(path=parent.path, reason=what, hint=Hint.CREATE_THE_REST)
         try:
+            # The commit. It fails if the name is taken, so nothing is ever replaced.
             self._files.rename(parent.handle, self._staged, self._name)
         except OSError as error:
             if error.errno not in _OCCUPIED:
@@ -395,6 +399,7 @@ def _write(folder: Folder, standing: RemoteState, path: str) -> None:
     if standing.key is not None:
         _write_file(folder, KEY, [standing.key])
     _write_file(folder, METADATA, [standing.document])
+    # The transcript last: a staged folder without it can only be a leftover.
     _write_file(folder, TRANSCRIPT, live.pieces(path))
     folder.sync()
 
@@ -457,6 +462,7 @@ def _split(pieces: Sequence[SlotRange]) -> Iterator[tuple[int, bytes]]:
         except NotASlotError:
             held = [(piece.first, piece.data)]
         for number, data in held:
+            # Packs come first in the order, so a pack wins over a single slot that a stalled writer left.
             found.setdefault(number, data)
     yield from found.items()
 

@@ -125,6 +125,7 @@ class Shipper:
     def send(self) -> Shipped:
         """Send what the backend lacks; as :func:`ship`."""
         self._sent_records = self._sent_bytes = 0
+        # Read before the folder: a change during the send must look like a change to the next round.
         looks, self._sent_looks = self._looks(), None
         with refusals(self._reader.path, _DOING):
             self._read_folder()
@@ -132,6 +133,7 @@ class Shipper:
                 try:
                     self._send()
                     break
+                # The folder's generation was replaced while it was sent: start again from the new state.
                 except _MovedError:
                     continue
             with suppress(TranscriptStoreError):
@@ -211,6 +213,7 @@ class Shipper:
             return there
         if state.generation in there:
             with self._reader.archived(state.generation) as log:
+                # One hash decides: it covers everything that the copy has of this generation.
                 if not log.holds(state.end):
                     raise self._diverged(state, f"it has other records up to record {state.end.seq}")
         elif not self._ended_at(state, there):
@@ -230,6 +233,7 @@ class Shipper:
     def _require_same_metadata(self, state: LogState) -> None:
         if self._metadata_is_of_others and _dumped(state.members) != _dumped(self._members):
             at = str(state.members.get("updated_at"))
+            # Metadata changed on the copy by another writer: overwriting it would lose that change.
             if self._was_shipped_to or at > self._reader.updated_at:
                 raise self._diverged(state, f"its metadata was changed there at {at}")
 
@@ -274,6 +278,7 @@ class Shipper:
         with suppress(ConversationShreddedError):  # which is sent too: so it is destroyed there
             decode_key_file(data, folder.path_of(KEY), self._claimed.id)
         while (found := cell.read()) != data:
+            # A backup of the folder may have an older key file: it must not bring a destroyed key back.
             if found is not None and _is_shredded(found, cell.path, self._claimed.id):
                 return
             cell.replace(data, found, "put the key beside the conversation")
@@ -286,6 +291,7 @@ class Shipper:
             walk = Walk(log.read, self._claimed.state.end, stop.offset_bytes)
             for piece in walk:
                 self._write("append", bytes(piece.data), piece.end)
+            # Damage in the folder is never shipped.
             if walk.end != stop:
                 raise log.why_not(stop)
             if stop != log.end:

@@ -92,6 +92,8 @@ class Requests:
                 self._keep(reply)
         except Exception as error:
             if (refusal := self._connection.refusal(error)) is not None:
+                # Recorded, so that a question that the provider rejects (too long, say) does not make every later
+                # request fail.
                 self._history.refuse(refusal)
             raise
         if reply.incomplete:
@@ -101,6 +103,7 @@ class Requests:
     def _request(self, tools: Iterable[Tool], schema: JSON | None) -> Request:
         prompt = self._facts.system_prompt
         record = self._history.for_request(prompt)
+        # A copy of the list: the caller's function may change it, and the record must stay.
         chosen = record if self._config.select_messages is None else self._config.select_messages(list(record))
         return Request(
             model=self._facts.model,
@@ -124,6 +127,7 @@ class Requests:
                     if text := assembly.add(event):
                         yield TextDelta(text=text)
             except BaseException as error:
+                # Nothing was received, so the question is simply unanswered, and retry() asks it again.
                 if not came:
                     raise  # the request failed or was given up: there is nothing to record
                 reply = _understood(lambda _: assembly.reply(), came)
@@ -150,6 +154,7 @@ class Requests:
                 else:
                     self._history.note(extra)
                 break
+            # The next candidate is smaller: the reply was paid for, so something of it is always recorded.
             except InvalidMessageError as error:
                 refused = error
         else:

@@ -239,6 +239,7 @@ class Conversation:
         except _ABOUT_THE_CALL:
             raise
         except TranscriptStoreError:
+            # Closed after any other error, so that the next call loads what the disk holds.
             _close(self)
             raise
         finally:
@@ -285,6 +286,7 @@ class Conversation:
                     return begin(store)
                 except ConversationExistsError:
                     store.load(verify="tail")  # another process was faster; otherwise load() raises the right error
+            # Another conversation may have been copied into this folder: its records would be mixed with ours.
             if store.id != self.id:
                 reason = f"conversation {store.id} is in the folder that belongs to {self.id}"
                 raise CorruptTranscriptError(path=store.directory, kind="wrong-conversation", reason=reason)
@@ -325,6 +327,7 @@ class Known:
         records = store.iter_records(after_seq=max(0, self.seq - 1))
         if self.seq:
             last = next(records, None)
+            # The last known record is read again: only if it is unchanged do the new ones follow it.
             if self.generation != generation or last is None or last.at != self.at:
                 return False
         self.generation = generation
@@ -439,6 +442,7 @@ async def _close_unused(surplus: Sequence[Conversation]) -> None:
     try:
         for unused in surplus:
             closed += 1  # it is closed also if we are cancelled now
+            # In the store's thread, after the calls that are queued there.
             await unused.awaited.call(partial(_close, unused))
             await unused.awaited.close()  # and its thread ends
     finally:

@@ -173,7 +173,7 @@ def test_delete_takes_nothing_of_the_users_along(cli: Cli, tmp_path: Path) -> No
     code, out, err = cli("delete", str(tmp_path), original)
     assert (code, out) == (1, "")
     assert err.endswith(
-        "besides the conversation the folder holds 'notes.txt' [foreign]; nothing was changed; move that away first\n"
+        "the folder also holds other files: 'notes.txt' [foreign]; nothing was changed; move that away first\n"
     )
     assert (tmp_path / original / "notes.txt").exists()
     assert cli("show", str(tmp_path / original)).code == 0

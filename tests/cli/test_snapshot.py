@@ -255,7 +255,7 @@ def test_what_goes_wrong_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pyte
     for arguments, said in (
         (
             ("show", "../../etc/passwd\x1b"),
-            "is not a canonical lower-case UUID; `transcript-store snapshot list` shows what there is",
+            "is not a canonical lower-case UUID; `transcript-store snapshot list` lists the stored ones",
         ),
         (("restore", id, "--into", other), "messages of provider 'claude' cannot be continued with 'openai'"),
     ):

@@ -1,4 +1,4 @@
-"""What may a caller pass, and what is stored of it? Arguments are checked before anything is changed.
+"""Checks a caller's arguments and encodes them for storage, before anything is changed.
 
 A wrong type is a ``TypeError``, a wrong value a ``ValueError``. Where a count or one of several words is expected,
 anything else is a wrong value, of whatever type. A message or a metadata field that cannot be stored raises an error of

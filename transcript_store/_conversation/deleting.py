@@ -258,7 +258,7 @@ def _delete_from(parent: Folder, name: str, agreed: Callable[[], bool]) -> bool 
                 raise  # it is not ours
         # A delete is not undoable, so a folder with files of others is refused as a whole.
         if others := strangers(folder):
-            reason = f"besides the conversation the folder holds {others}"
+            reason = f"the folder also holds other files: {others}"
             raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=reason, hint=Hint.MOVE_OTHERS_AWAY)
         lock = Lock(folder)
         with lock.released_at_the_end():

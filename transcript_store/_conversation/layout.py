@@ -1,4 +1,4 @@
-"""Which files does a conversation's folder hold, and is there a conversation at all?
+"""The files of a conversation's folder, and whether it holds a conversation.
 
 ::
 
@@ -245,7 +245,7 @@ def absence(names: set[str], path: str) -> ConversationNotFoundError | CorruptTr
         what = "the folder holds an archive or a quarantine, but no transcript"
         return CorruptTranscriptError(path=path, kind="missing", reason=what)
     if any(map(is_id, names)):
-        what = "the folder is a library of conversations, each in a folder of its own"
+        what = "the folder is a library of conversations, each in its own folder"
         return ConversationNotFoundError(path=path, kind="foreign", reason=what, hint=Hint.OPEN_ONE_OF_THEM)
     if others := _others(names):
         what = f"the folder holds {others}, and no conversation"

@@ -426,7 +426,7 @@ class Sealing:
     # ---- metadata ------------------------------------------------------------------------------------------------
 
     def stored(self, members: dict[str, Any]) -> dict[str, Any]:
-        """The members as they are stored: the plaintext ones, and the others sealed."""
+        """The members in stored form: the plaintext ones, and the others sealed."""
         secret = orjson.dumps({name: value for name, value in members.items() if name not in PLAINTEXT_MEMBERS})
         plain, text = self._last
         # Sealed again only if it changed. With a fresh nonce each time, every mark would give metadata.json another hash, and
@@ -443,7 +443,7 @@ class Sealing:
         text = stored.get(SEALED_MEMBER)
         plain = self.key.open(text, self.key.place_of_metadata) if type(text) is str and text.isascii() else None
         if plain is None:
-            reason = "what is sealed in it is not what was sealed with this conversation's key"
+            reason = "its sealed part was not sealed with this conversation's key"
             raise CorruptMetadataError(path=path, kind="not-genuine", reason=reason)
         self._last = plain, str(text)
         return {**{name: value for name, value in stored.items() if name in PLAINTEXT_MEMBERS}, **orjson.loads(plain)}

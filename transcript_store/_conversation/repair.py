@@ -301,7 +301,7 @@ class _RepairJob(DamagedConversation):
                 archive.sync()
 
     def _write_transcript(self, members: dict[str, Any]) -> Image:
-        """Put the repaired transcript in place. The original is read meanwhile: it keeps its name until the rename."""
+        """Put the repaired transcript in place. Readers see the original until the rename."""
         log = Log(self.folder, writable=True)
         updated_at = max(self.now, self.members["updated_at"])
         members = {**members, "generation": self._generation, "updated_at": updated_at}

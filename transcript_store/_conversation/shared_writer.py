@@ -180,7 +180,7 @@ class SharedWriter(Writer):
                 raise self.no_lock(error) from error
 
     def close(self) -> None:
-        """Sync what was not synced, note in metadata.json how far if we have the lock, and release it.
+        """Sync the unsynced bytes, note in metadata.json how far if we have the lock, and release it.
 
         If another process wrote since, or is writing, it writes that note.
         """
@@ -219,7 +219,7 @@ class SharedWriter(Writer):
         try:
             return self.log.is_as_remembered()
         except CorruptTranscriptError:
-            return False  # another file is there, or none: the load reports what is wrong
+            return False  # another file, or none: the load reports the problem
 
     def _facts(self) -> _Facts:
         return _Facts((self.log.header.generation, self.log.end, self.log.synced.offset_bytes), self.members, self.mark)

@@ -48,7 +48,7 @@ class StagingArea:
         """The file system that writes the contents."""
         self._failure = ""
         self._has_names_to_sync = False
-        with refusals(library, _CREATING, "None of them is there"):
+        with refusals(library, _CREATING, "None of them was created"):
             self._parent = Folder.make(
                 files, library
             )  # before anything is written: sync_all reports errors from here on
@@ -80,7 +80,7 @@ class StagingArea:
         with refusals(path, "create the conversation", "There is none yet"):
             # Early, for a clear error. The rename in commit() decides: it refuses an existing name.
             if self._parent.status(id) is not None:
-                raise ConversationExistsError(path=path, reason="something is there")
+                raise ConversationExistsError(path=path, reason="the name is taken")
             name = staged_name(self._note_name, id)
             try:
                 Writer(self.files, path, options).create_aside(self._parent, name, members_at, entries, features)
@@ -112,7 +112,7 @@ class StagingArea:
             # (A1).
             self._parent.sync_all()
         except SyncFailedError as error:
-            raise self._poison(error, "None of them is there") from error
+            raise self._poison(error, "None of them was created") from error
         some = "Some of them may be there, each of them whole"
         self._has_names_to_sync = True
         with refusals(self._parent.path, _CREATING, some):

@@ -16,7 +16,7 @@ replace, metadata, …    READY       CHANGING, then READY; READY too if it is r
 load by the next call   CHANGING    READY; CHANGING if it is refused
 close, let_go           any         CLOSED
 end of a call           READY       UNLOCKED; the lock is released in any state
-start of a call         UNLOCKED    READY: it is as it was left, or was loaded; UNLOCKED if that is refused
+start of a call         UNLOCKED    READY: unchanged, or loaded; UNLOCKED if loading is refused
 start of a call         CHANGING    READY: it was loaded; CHANGING if that is refused
 ======================  ==========  ==============================================================================
 
@@ -277,7 +277,7 @@ class Storage(ABC):
         return self.sealing.opened(document.members, self.folder.path_of(METADATA))
 
     def members_now(self) -> dict[str, Any]:
-        """The members as they are on the disk. A writer has them."""
+        """The members on the disk. A writer has them."""
         return self.members
 
     @property
@@ -289,7 +289,7 @@ class Storage(ABC):
         return Sealing(self.sealing.key, self.files, b"").opened(members, self.log.path)
 
     def document(self, members: dict[str, Any], mark: Mark | None) -> bytes:
-        """metadata.json as it is stored."""
+        """The stored metadata.json."""
         return encode_document(members, mark) if self.sealing is None else self.sealing.document(members, mark)
 
     # ---- read ----------------------------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ class Storage(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Finish what is under way, and release everything."""
+        """Finish the operation in progress, and release everything."""
 
     def let_go(self) -> None:
         """Close every handle, release the lock, and forget what was read, whatever happens.

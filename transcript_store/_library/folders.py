@@ -1,4 +1,4 @@
-"""Which folders does a library have, and what is in each?"""
+"""The folders of a library, and their contents."""
 
 from __future__ import annotations
 

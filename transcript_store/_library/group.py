@@ -100,9 +100,9 @@ class ConversationGroup:
 
         Raises:
             ConversationExistsError: the name is taken, or it is in the group already.
-            PoisonedError: a commit failed; ``list()`` shows what was created, and the rest can be created again in a
+            PoisonedError: a commit failed; ``list()`` shows the created ones, and the rest can be created again in a
                 new group.
-            RuntimeError: the group has ended, perhaps meanwhile, or this is a fork of the process that created it.
+            RuntimeError: the group has ended, perhaps during the call, or this is a fork of the process that created it.
             TranscriptStoreError: as :meth:`ConversationStore.initialize`. The others in the group wait as before.
         """
         own_id = new_id(self._files) if id is None else checked_id(id)
@@ -180,7 +180,7 @@ class ConversationGroup:
     def close(self) -> None:
         """Discard the waiting conversations. A ``with`` statement that ends in an error calls it.
 
-        A conversation that another thread is adding meanwhile is not created, and that thread gets a ``RuntimeError``.
+        A conversation that another thread is still adding is not created, and that thread gets a ``RuntimeError``.
         """
         with self._mutex:
             if self._process_id not in (None, self._files.process_id()):
@@ -250,7 +250,7 @@ class ConversationGroup:
         try:
             yield put
             with self._mutex:
-                self._require_it_goes_on()  # it may have ended, or failed, meanwhile
+                self._require_it_goes_on()  # it may have ended, or failed, since
                 self._staged_bytes += sizes[0]
                 self._staged[id] = None
         finally:

@@ -153,7 +153,7 @@ class Pruning:
     applied: bool
     """False after a dry run: nothing was changed."""
     items: tuple[PrunedItem, ...]
-    """Everything that is expired, also what was skipped."""
+    """All expired items, also the skipped ones."""
 
     @property
     def pruned(self) -> tuple[PrunedItem, ...]:

@@ -1,4 +1,4 @@
-"""What is wrong with a transcript file, and what caused it?
+"""Finds the damage of a transcript file, and its cause.
 
 Bad bytes have one of two causes, as in LevelDB's log reader:
 

@@ -114,7 +114,7 @@ class LineRun(NamedTuple):
 
     after_seq: int
     parts: list[bytes | bytearray]
-    """As they are cached: nothing is copied that need not be."""
+    """The cached lines, without a needless copy."""
     through_seq: int
 
     @property
@@ -210,7 +210,7 @@ class VerifiedLines:
             return line
         opened = sealer.opened(line, seq, self.header.kept_sealed)
         if opened is None:
-            raise self.not_genuine(seq, "it is not what was sealed there with this conversation's key")
+            raise self.not_genuine(seq, "it was not sealed for this position with this conversation's key")
         return opened
 
     def require_kept_in_order(self) -> None:
@@ -375,7 +375,7 @@ class VerifiedLines:
     def why_not(self, place: Position) -> CorruptTranscriptError:
         """The error for a transcript that no longer leads through a known position."""
         self.verified.clear()
-        self.is_current = False  # a writer checks what it chains to before it continues
+        self.is_current = False  # a writer checks the bytes that it chains to before it continues
         self.verified_from = self.end  # and verifies all of it again before it is archived
         damage, _ = check(self.read, self.size_bytes(), self.begin, place)
         if damage is not None:

@@ -7,9 +7,9 @@ L1  ``end`` is the end of the last complete append. The cache holds the newest l
 L2  ``synced`` is at or before ``end``; everything up to it is on disk.
 L3  Nothing is written unless the file is what memory says: the same inode, the same size, and no call was interrupted.
     After an interruption the file is read from ``synced`` on, as after a crash.
-L4  A call returns only when L1 and, if it was asked for, the sync hold for what it stored.
+L4  A call returns only when L1 and, if requested, the sync hold for the bytes that it stored.
 
-Together: what was acknowledged is never overwritten, and nothing is glued to it. Nothing is trusted because the page
+Together: acknowledged bytes are never overwritten, and never joined with later ones. Nothing is trusted because the page
 cache shows it: the disk may not hold it.
 """
 
@@ -235,7 +235,7 @@ class Log(Messages):
         while self.verified and self.verified[-1].end.offset_bytes > begin.offset_bytes:
             self.verified.pop()  # noted by an earlier attempt
         size = self.size_bytes()
-        # `size` was read once: a writer may append while a reader verifies, and what comes later is not judged.
+        # `size` was read once: a writer may append while a reader verifies, and later bytes are not judged.
         walk = self._take_in(begin, size, cache)
         damage = judge(self.read, size, walk, mark)
         if damage is not None and damage.kind != "torn-tail":
@@ -354,7 +354,7 @@ class Log(Messages):
         return Prepared(line, [stored], Position(seq, offset + len(line), head), at_us)
 
     def append(self, prepared: Prepared, *, sync: bool) -> None:
-        """Append what was prepared for exactly this end.
+        """Append lines that were prepared for exactly this end.
 
         Raises ``SyncFailedError`` if it was written but not synced, ``CannotCutBackError`` if a part was written and is
         still there, and the plain ``OSError`` if nothing of it was stored.
@@ -391,7 +391,7 @@ class Log(Messages):
         self.is_current = True
 
     def sync(self) -> None:
-        """Sync to disk what was appended since the last sync; raises ``SyncFailedError``."""
+        """Sync to disk the bytes appended since the last sync; raises ``SyncFailedError``."""
         if self.synced != self.end:
             self._sync()
             self.synced = self.end
@@ -505,7 +505,7 @@ class Log(Messages):
         """Read the file from the last sync on, as after a crash: a call was interrupted, or another process wrote.
 
         If this call is interrupted too, the next one reads again: ``is_current`` is still False, or the size still
-        differs. At worst everything was read and only the report of what was cut is missing.
+        differs. At worst everything was read and only the report of the cut is missing.
         """
         # From the last sync, not the last append: after a failed sync the page cache may show bytes that the disk
         # lacks.
@@ -522,7 +522,7 @@ class Log(Messages):
         self.is_current = True
 
     def read_on(self) -> bool:
-        """For a reader: read what follows the last record; False if what was read before is no longer in the file."""
+        """For a reader: read the bytes after the last record; False if the bytes read before are no longer in the file."""
         # One comparison at the known end: its hash covers everything before, so an equal hash means an equal prefix.
         if not self._ends_in(self.end):
             return False

@@ -254,7 +254,7 @@ class Messages(VerifiedLines):
         return found[::-1]
 
     def each_record(self) -> Iterator[Record]:
-        """The records in order, each decoded on iteration. The log must not change meanwhile."""
+        """The records in order, each decoded on iteration. The log must not change during the iteration."""
         taken_back = self.taken_back()
         return (self._record_in(seq, line, taken_back) for block in self.blocks() for seq, line in numbered(block))
 

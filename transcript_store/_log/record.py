@@ -1,4 +1,4 @@
-"""What is one line of a transcript: its grammar, its sequence number, its hash chain?
+"""One line of a transcript: its grammar, its sequence number, its hash chain.
 
 ::
 
@@ -247,7 +247,7 @@ def record_body(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Bytes of a transcript that are no record, or that a repair does not keep."""
+    """Bytes of a transcript that are not a record, or that a repair does not keep."""
 
     offset_bytes: int
     length_bytes: int

@@ -51,7 +51,7 @@ GAP = "transcript_store.gap"
 
 _BOM = b"\xef\xbb\xbf"
 _EDITED_BYTES = 256 * 2**20
-"""A line that is longer is no record that a person edited."""
+"""A longer line is not taken for a record that a person edited."""
 _REPLACED = frozenset({"seq", "at", "clock", "message", "extra", "batch", "hash"})
 
 
@@ -64,7 +64,7 @@ class Salvaged:
     record: Record | None
     """None if these bytes cannot be read. Its ``seq`` is the one that the line states, or the next."""
     damage: str | None
-    """Why it does not verify, in a sentence. None if it is as it was stored."""
+    """Why it does not verify, in a sentence. None if it does."""
 
 
 class RepairPlan(NamedTuple):
@@ -139,7 +139,7 @@ def _features(read: Read, size: int) -> tuple[str, ...] | None:
 
 
 def contents(read: Read, size: int, *, at: str) -> Iterator[Salvaged]:
-    """Everything after the header of a transcript, in order: what verifies, what is only readable, and what is neither.
+    """Everything after the header of a transcript, in order: lines that verify, that are only readable, and that are neither.
 
     ``at`` is the time for a record whose own is lost before any is known. No record is marked as retracted: its
     retraction follows it.

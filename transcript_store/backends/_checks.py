@@ -1,4 +1,4 @@
-"""Can conversations rely on this backend? ``doctor`` tests what they need, and reads its settings."""
+"""``doctor`` for a backend: tests the properties that conversations rely on, and reads its settings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def examine(backend: Backend) -> Diagnosis:
         percentile; None if none could be tried.
 
     Raises:
-        BackendError: there is no answer, or the server rejects this user.
+        BackendError: the server does not answer, or rejects this user.
     """
     try:
         checks, times = backend.examined()

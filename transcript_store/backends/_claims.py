@@ -92,7 +92,7 @@ class _RefusedError(Exception):
 
 
 class ClaimedLog:
-    """The slots of one conversation, as far as they were read, and the right to write the next one, if it was claimed."""
+    """The slots of one conversation that were read, and the right to write the next one, if it was claimed."""
 
     def __init__(
         self,
@@ -411,7 +411,7 @@ class ClaimedLog:
 
     def expunge_patiently(self, keep: int) -> None:
         """Remove every slot below the one that deleted it, repeated until the backend answers."""
-        self._patiently(lambda: self.backend.expunge(self.id, keep), "remove what is deleted")
+        self._patiently(lambda: self.backend.expunge(self.id, keep), "remove deleted records")
 
     def pack_patiently(self, *, tidy: bool) -> int:
         """:meth:`pack`, repeated until the backend answers: a repetition has the same result."""

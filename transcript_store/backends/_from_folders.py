@@ -80,7 +80,7 @@ def standing_of_folder(storage: Storage, moment: Moment | None = None, key: byte
     )
     if moment is None or (moment.found is moment.agreed and moment.found.check is None):
         document = encoded_document(members, Mark(header.generation, end))
-    else:  # a check is over the mark that stands there
+    else:  # a check covers the mark that is already there
         document = encoded_document(moment.found.members, moment.found.mark, moment.found.check)
     return RemoteState(state, _Transcripts(storage), frozenset({timeless(members)}), document, key)
 

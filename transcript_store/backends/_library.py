@@ -1,4 +1,4 @@
-"""What is a library on a backend? The class that ``ConversationLibrary(backend)`` creates."""
+"""A library on a backend: the class that ``ConversationLibrary(backend)`` creates."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class ObjectStoreBackend(PackingBackend):
         return self._bucket.create(_slot_key(id, slot), data)
 
     def read(self, id: str, after: int = 0) -> list[SlotRange]:
-        """List packs, then the slots behind them, then get what was listed. Slots that vanish meanwhile were packed:
+        """List packs, then the slots behind them, then get what was listed. Slots that vanish in between were packed:
         then this starts again.
 
         Of slots removed between the two listings the last one still exists, as a pack's last one is never removed (D5).
@@ -182,7 +182,7 @@ class ObjectStoreBackend(PackingBackend):
         return SlotRange(first, last, found.data, is_pack) if found and same_tag(listed.tag, found.tag) else None
 
     def conversations(self, *, after: str = "", limit: int = 1000) -> list[str]:
-        """The ids that have a slot. A conversation of more objects than a page has costs a request of its own."""
+        """The ids that have a slot. A conversation of more objects than a page has costs another request."""
         found: list[str] = []
         begin: str | None = f"c/{after}/{_LAST}" if after else ""
         while begin is not None and len(found) < limit:

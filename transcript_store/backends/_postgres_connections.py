@@ -58,7 +58,7 @@ _NOT_LET_IN = {
     "password": "the server refuses the user or the password of the connection string: give the right one",
     "authentication": "the server refuses the user of the connection string: give the right one",
     "pg_hba.conf": "the server accepts no connection from here with these settings (pg_hba.conf): add a line for it, or connect by TLS",
-    "does not exist": "the database or the user of the connection string is not there: create it, or give another one",
+    "does not exist": "the database or the user of the connection string does not exist: create it, or give another one",
     "not permitted": "the user of the connection string may not log in: give another one",
     "permission denied": "the user of the connection string may not connect to this database: grant it CONNECT",
     "certificate": "the TLS certificate is not accepted: give sslrootcert, or sslcert and sslkey",

@@ -142,8 +142,8 @@ class RemoteState(NamedTuple):
         """S5: why a folder is not an earlier state of the backend's conversation; None if it is."""
         log, state = folder.log, self.state
         if log.header.conversation != state.conversation:
-            return f"it is there, and is the conversation {log.header.conversation}"
-        ends = f"it is there, and ends in {log.end.head.decode()} (generation {log.header.generation})"
+            return f"the existing one is the conversation {log.header.conversation}"
+        ends = f"the existing one ends in {log.end.head.decode()} (generation {log.header.generation})"
         there = f"on the backend it ends in {state.end.head.decode()} (generation {state.generation})"
         known = self.transcripts.get(log.header.generation)
         if known is None:
@@ -272,7 +272,7 @@ def restore(
         CorruptTranscriptError: the conversation on the backend is damaged.
         UnsupportedVersionError: a later version of this library wrote it.
         BackendError: the backend refused, or did not answer. Call it again.
-        StorageError: the folder cannot be written, or cannot be synced; ``consequence`` says whether it is there.
+        StorageError: the folder cannot be written, or cannot be synced; ``consequence`` says whether it exists.
     """
     files = filesystem.REAL if file_system is None else file_system
     path = filesystem.absolute_path(directory)
@@ -317,7 +317,7 @@ def _is_behind(files: FileSystem, path: str, standing: RemoteState, reason: str 
                 return standing.has_news_for(reader)
             if standing.is_all_in(reader):
                 return False  # metadata that was changed here stays
-    raise ConversationExistsError(path=path, reason=reason or "something is there")
+    raise ConversationExistsError(path=path, reason=reason or "the name is taken")
 
 
 class StagedFolder:
@@ -375,7 +375,7 @@ class StagedFolder:
         except OSError as error:
             if error.errno not in _OCCUPIED:
                 raise
-            raise ConversationExistsError(path=parent.path_of(self._name), reason="something is there") from None
+            raise ConversationExistsError(path=parent.path_of(self._name), reason="the name is taken") from None
         self._holds = f"{_IS_WHOLE}, and a power loss may take it away"
 
 
@@ -450,7 +450,7 @@ def _begin_another(folder: Folder, verified: int, lines: Sequence[bytes]) -> Non
         folder.files.link(folder.handle, TRANSCRIPT, archive.handle, name)
         archive.sync()
     folder.replace_file(TRANSCRIPT, lines)
-    folder.discard(METADATA)  # it is of the earlier one, and the header has what was true when this one began
+    folder.discard(METADATA)  # it belongs to the earlier generation; the header has the metadata of this one's start
 
 
 def _split(pieces: Sequence[SlotRange]) -> Iterator[tuple[int, bytes]]:

@@ -68,14 +68,14 @@ class Shipped:
     sent_bytes: int
     """How many bytes of transcripts that was, with their first lines."""
     left_records: int
-    """How many records of the folder the copy lacks: those appended meanwhile; with ``dry_run`` those to send."""
+    """How many records of the folder the copy lacks: those appended during the run; with ``dry_run`` those to send."""
     left_bytes: int
     key_is_missing: bool
     """True if the conversation is sealed and the backend lacks its wrapped key."""
 
 
 class Shipper:
-    """Sends one conversation again and again, and reads only what is new: what ``transcript-store ship --follow`` is made of.
+    """Sends one conversation repeatedly, and reads only the new records. ``transcript-store ship --follow`` uses it.
 
     Between two calls of :meth:`send` it holds the claim, if it wrote anything. :meth:`close` releases that; a ``with`` block calls it.
     Arguments and errors are those of :func:`ship`.
@@ -422,7 +422,7 @@ def ship(
     the metadata.
 
     On return the transcripts there are those of the folder, byte for byte, except for the ``left_records`` that were
-    appended meanwhile. The folder's writer may be active, and nothing is locked. The next run continues after a killed
+    appended during it. The folder's writer may be active, and nothing is locked. The next run continues after a killed
     or failed one: nothing is stored twice. A generation that was deleted in the folder stays on the backend.
     quarantine/ is not sent.
 
@@ -432,7 +432,7 @@ def ship(
         take_over: take over from a writer that is active on the backend.
         with_key: of a sealed conversation, send key.json too, and later its rotation or its end (``shred()``). Without
             it the copy can be read only with a key.json from elsewhere; where that is destroyed, so is the copy.
-        dry_run: send nothing, and report what is left.
+        dry_run: send nothing, and report the number of records still to send.
         waits_seconds: how long to wait between two attempts of an unanswered call.
         file_system: for tests.
 
@@ -441,7 +441,7 @@ def ship(
             or compare both.
         ConversationLockedError: another writer, not only a shipper, is active on the backend. Nothing was sent. Wait, or
             ``take_over``.
-        ConversationTakenOverError: another one claimed it meanwhile. What was sent before is there.
+        ConversationTakenOverError: another session claimed it. The records sent before that are stored.
         ConversationNotFoundError: there is no conversation in the folder; or it was deleted on the backend.
         CorruptTranscriptError, CorruptMetadataError: the folder or the copy is damaged. Whole records before the damage
             may have been sent.

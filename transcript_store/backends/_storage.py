@@ -1,4 +1,4 @@
-"""How is a conversation on a backend read and written? As in a folder: the backend decides, and a mirror holds what was
+"""Reads and writes a conversation on a backend as in a folder: the backend decides, and a mirror holds what was
 fetched.
 
 A storage of the core reads and writes a folder, here one in the mirror. Invariants, which the tests name:
@@ -56,7 +56,7 @@ from transcript_store.errors import (
 from transcript_store.hints import Hint
 
 _DATA = frozenset({"generation", "append", "metadata"})
-"""The kinds of slots that change what is read."""
+"""The kinds of slots that change what a reader sees."""
 
 
 class MirroredLog(Storage):
@@ -106,7 +106,7 @@ class MirroredLog(Storage):
         return self.fill()
 
     def fill(self) -> bool:
-        """Apply the new slots to the mirror; True if that changed what is read."""
+        """Apply the new slots to the mirror; True if that changed what a reader sees."""
         slots = self.slots.fresh
         has_news = any(slot.kind in _DATA for slot in slots)
         if has_news:

@@ -1,4 +1,4 @@
-"""Adapters that put our store behind each framework's own protocol; import the one you need.
+"""Adapters: our store as an implementation of each framework's protocol. Import the one you need.
 
 * ``openai_agents``: ``TranscriptSession``, a session of OpenAI's Agents SDK.
 * ``claude_agent_sdk``: ``TranscriptSessionStore``, a session store of the Claude Agent SDK.

@@ -65,7 +65,7 @@ NAMESPACE = UUID("6d1f1f0a-2f3c-5f0e-8a43-0b6a54f1c7d9")
 """It never changes: with another one no conversation would be found again."""
 CACHE_BYTES = 1280 << 10
 """Of each open conversation at most so much is in memory: the end, which the next request reads again. A thousand messages of 1 KB
-fit. What is read from the disk is verified again, which takes several times as long."""
+fit. Data read from the disk is verified again, which takes several times as long."""
 
 
 class OpenOptions(NamedTuple):
@@ -207,7 +207,7 @@ class Conversation:
         """How many calls need it just now; the table counts them."""
         self.closer: object = None
         """Who is closing it because it is one too many, if no call needed it since. It stays in the table until it is
-        closed: a call that needs it meanwhile waits for that, and does not meet the lock of a forgotten store.
+        closed: a call that needs it waits for that, and does not meet the lock of a forgotten store.
         """
         self.memo: Any = None
         """An integration's knowledge of this conversation. Others may have written since."""
@@ -220,7 +220,7 @@ class Conversation:
         """Call ``function(store)`` in the store's thread; if there is no conversation, ``begin(store)``, which creates it.
 
         Returns:
-            What the function returns; None if there is no conversation and no ``begin``.
+            The function's result; None if there is no conversation and no ``begin``.
 
         Raises:
             TranscriptStoreError: as ``ConversationStore.load``, and what the function raises.
@@ -344,7 +344,7 @@ _guard = threading.Lock()
 
 
 class conversation:  # noqa: N801  # a block, as contextlib.closing
-    """The conversation with this id, for one call or a few; it is not closed meanwhile.
+    """The conversation with this id, for one call or a few; it is not closed during them.
 
     No generator: one of those takes half as long as the store needs to find the last message.
     """

@@ -39,7 +39,7 @@ class RecordedHistory(NamedTuple):
     """The history in a transcript's records."""
 
     plain: list[Any]
-    """The messages as JSON, as they are now."""
+    """The current messages as JSON."""
     records: list[Record]
     """The record of each."""
     waiting: dict[str, str]
@@ -47,7 +47,7 @@ class RecordedHistory(NamedTuple):
 
 
 def history_in(records: Sequence[Record]) -> RecordedHistory:
-    """Go through the records in their order: messages, what was taken back, and what was changed later."""
+    """Go through the records in their order: messages, retractions, and later changes."""
     plain: list[Any] = []
     there: list[Record] = []
     waiting: dict[str, str] = {}

@@ -26,7 +26,7 @@ _Place = Future[None]
 _lines: dict[_Key, deque[_Place]] = {}
 _guard = threading.Lock()
 _of_this_task: ContextVar[tuple[_Place, ...]] = ContextVar("transcript_store_runs", default=())
-"""The places of the runs that this task is a part of. A tool's task inherits them, so a run within a tool knows what it is in."""
+"""The positions of the runs that contain this task. A tool's task inherits them, so a run within a tool knows its outer runs."""
 
 
 async def begin_turn(home: Home, id: str, timeout_seconds: float) -> Callable[[], None]:

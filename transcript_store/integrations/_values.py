@@ -23,7 +23,7 @@ _AS_TEXT = "transcript_store.json"
 
 
 def stored(item: Any, name: str, max_bytes: int) -> EncodedMessage:
-    """An item as it is stored: a copy, which later changes of the item do not reach.
+    """The stored form of an item: a copy, which later changes of the item do not reach.
 
     Raises:
         TypeError: JSON cannot carry it, as ``json.dumps`` says. The message begins with ``name``.
@@ -62,7 +62,7 @@ def _redacted(redact: Redact, message: dict[str, Any]) -> dict[str, Any]:
 
 
 class _SecretsOfItems(SecretRedactor):
-    """The same for a function that reports what it removed."""
+    """The same for a function that reports its removals."""
 
     def __init__(self, redactor: SecretRedactor) -> None:
         super().__init__()

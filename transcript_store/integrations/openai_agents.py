@@ -71,13 +71,13 @@ class TranscriptSession:
     Args:
         session_id: the session's key: any text.
         directory: the library's folder, which is created if it is missing; or a
-            ``ConversationLibrary``, which may be on a backend: objects that are given the same one share what is open.
+            ``ConversationLibrary``, which may be on a backend: objects that are given the same one share open conversations.
         session_settings: as of the SDK's own sessions: ``limit``, how many items ``get_items()`` returns by default.
         durability: as of ``ConversationStore``.
         lock_timeout_seconds: how long to wait for the turns of others.
         keep_cleared: whether ``clear_session()`` keeps what it clears, in ``archive/``. With False, what was cleared and
             compacted is removed; on a backend that cannot be.
-        redact: as of ``ConversationStore``: takes out of an item what must not be stored, before it is. Give the same
+        redact: as of ``ConversationStore``: removes from an item what must not be stored. Give the same
             function each time.
 
     Raises:
@@ -142,7 +142,7 @@ class TranscriptSession:
         """Append items as one batch; on return they are durable. Without items nothing is written.
 
         Raises:
-            TypeError: JSON cannot carry an item, or this is no list. Nothing was stored.
+            TypeError: JSON cannot hold an item, or this is not a list. Nothing was stored.
             InvalidMessageError: an item is too long. Nothing was stored.
             RedactionError: ``redact`` raised, or gave no item. Nothing was stored.
             TranscriptStoreError: as ``ConversationStore.append_messages``.
@@ -222,7 +222,7 @@ class TranscriptSession:
     @property
     def _read_compaction_items(self) -> Callable[[int | None], Awaitable[tuple[list[Any], bool]]]:
         if type(self) is not TranscriptSession:
-            raise AttributeError("_read_compaction_items")  # as if it were not there
+            raise AttributeError("_read_compaction_items")  # as for an unknown attribute
         return self._read_to_compact
 
     async def _read_to_compact(self, limit: int | None) -> tuple[list[Any], bool]:
@@ -311,7 +311,7 @@ class _End(NamedTuple):
 
 def _add(found: Conversation, messages: Sequence[EncodedMessage], redacts: bool, store: ConversationStore) -> None:
     head = store.append_messages(messages)[-1].head
-    found.memo = None if redacts else _End.of(head, messages)  # else what is stored is not what was given
+    found.memo = None if redacts else _End.of(head, messages)  # else the stored messages differ from the given ones
 
 
 def _pop(found: Conversation, validate: Callable[[Any], object] | None, store: ConversationStore) -> Any | None:
@@ -375,7 +375,7 @@ class _Sent(NamedTuple):
     numbers: list[int]
 
     def items_sent(self, store: ConversationStore, records: Sequence[Record]) -> int | None:
-        """How many of the items are those that were sent; None if they are not there any more."""
+        """How many of the items are those that were sent; None if they no longer exist."""
         count = len(self.numbers)
         is_there = _generation(store) == self.generation and [each.seq for each in records[:count]] == self.numbers
         return count if is_there or not count else None
@@ -395,7 +395,7 @@ _ENCRYPTED = "__enc__"
 """The member by which EncryptedSession knows its items."""
 _ends_read: ContextVar[tuple[Any, ...]] = ContextVar("transcript_store_ends_read", default=("",))
 """Which session this task read, and the last items of its last two reads, if these are encrypted. Around a compaction EncryptedSession
-reads by ``get_items()`` alone, and other tasks may read the same session meanwhile."""
+reads by ``get_items()`` alone, and other tasks may read the same session at that time."""
 
 
 def _generation(store: ConversationStore) -> int:

@@ -123,7 +123,7 @@ class _Run:
     known: int = 0
     """How many messages were stored when the run began."""
     last: ModelMessage | None = None
-    """The last message of the run's history, as it is sent."""
+    """The last message of the run's history, in the form that is sent."""
     waiting: dict[str, str] = field(default_factory=dict)
     """The calls that the previous run left for approval or an answer."""
     live: list[ModelMessage] | None = None
@@ -584,7 +584,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
 
 @dataclass
 class _Writing:
-    """One write to a transcript, in the store's thread; so it completes even if the run is cancelled meanwhile."""
+    """One write to a transcript, in the store's thread; so it completes even if the run is cancelled."""
 
     new: list[EncodedMessage]
     changes: list[tuple[int, Change]] = field(default_factory=list)
@@ -637,7 +637,7 @@ class _Writing:
                 if_head = self.head if self.changes and not self.surplus else None
                 results += store.append_messages(messages, extras=extras, if_head=if_head)
         except ConversationChangedError:
-            self.changes = []  # their positions are others now; the changes do not alter what was said
+            self.changes = []  # their positions changed; the changes do not alter the content
             self.write(store)
             return
         if results:

@@ -1,9 +1,9 @@
 """One process that imports, indexes and ships what programs write, continuously. Only a signal ends it.
 
-N1  What was imported is durable before the state says so, and importing it again changes nothing: whatever ends the process, the next
+N1  An imported session is durable before the state says so, and importing it again changes nothing: whatever ends the process, the next
     one takes up what is missing and nothing twice.
 N2  Of all that can fail (a source, a conversation, the disk, a backend) nothing ends it: it says so once, and tries again later.
-N3  It looks at all folders again and again, with a bounded share of one core: a change that no watch reported is found minutes later.
+N3  It checks all folders repeatedly, with a bounded share of one core: a change that no watch reported is found minutes later.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ShipsConversations(Protocol):
         """Send what changed since the last call; a report for each conversation."""
 
     def close(self) -> None:
-        """Release what was claimed."""
+        """Release the claim."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class Keeper:
 
     Args:
         library: opens the library; called for each import, because a store that met a failing disk is not used again.
-        state_path: the file in which it says what it did.
+        state_path: the file in which it reports its work.
         say: is given each event.
         programs: which programs' sessions; None for all that are known.
         cache: a folder in which it is noted what did not change, for the next start.
@@ -123,10 +123,10 @@ class Keeper:
     # ---- the life of it ----------------------------------------------------------------------------------------------
 
     def run(self, *, once: bool = False) -> None:
-        """Import all that is there, and keep up until the process is ended; with ``once`` only the first.
+        """Import all sessions, then follow them until the process is ended; with ``once`` only import.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C or SIGTERM. What was imported stays.
+            KeyboardInterrupt: Ctrl-C or SIGTERM. Imported sessions stay.
         """
         self._tell("began", f"keeps {self.state.library}, by {self.state.how}")
         try:
@@ -185,7 +185,7 @@ class Keeper:
             return set()
 
     def _note_gap(self, waited: float) -> None:
-        """Say that the machine slept or the clock was set, and look at everything: a watch may have missed what happened meanwhile.
+        """Report that the machine slept or the clock was set, and check everything: a watch may have missed changes.
 
         Compared is what passed since the last call: by the wall clock, by the monotonic clock, and of the process's own time.
         """
@@ -358,7 +358,7 @@ class Keeper:
         self.state.indexed_at = now()
 
     def _ship(self) -> None:
-        """Send what is new. What could not be sent is tried again, less and less often."""
+        """Send new records. Failed sends are retried at growing intervals."""
         assert self._shipper is not None
         ship = self.state.ship = self.state.ship or {}
         left, failed, sent = 0, {}, 0
@@ -385,7 +385,7 @@ class Keeper:
             self._tell("shipped", f"{sent:,} records sent to {ship.get('to')}", records=sent, left_records=left)
         self._save()
 
-    # ---- what it says ------------------------------------------------------------------------------------------------
+    # ---- reports -----------------------------------------------------------------------------------------------------
 
     def _standing(self) -> str:
         sessions = sum(one.sessions for one in self.state.programs.values())

@@ -42,7 +42,7 @@ class KeptProgram:
     """How many times a session was created, or something of one was added."""
     last_at: str | None = None
     last_source: str | None = None
-    """The source of what was taken last."""
+    """The source of the last import."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class KeepState:
     ship: dict[str, Any] | None = None
     """The copy on a backend: ``to``, ``at``, ``left_records`` and ``failed``; None without one."""
     last_gap: dict[str, Any] | None = None
-    """When it stood still last, or the clock was set: ``at``, ``kind`` and ``seconds``."""
+    """When it was last suspended, or the clock was set: ``at``, ``kind`` and ``seconds``."""
 
 
 def now() -> str:

@@ -1,4 +1,4 @@
-"""A keeper as a service of the user: a unit of systemd, or an agent of launchd. What is written here is text; nothing is started."""
+"""A keeper as a service of the user: a unit of systemd, or an agent of launchd. This module only makes text; it starts nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ENVIRONMENT = ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "TRANSCRIPT
 
 @dataclass(frozen=True, slots=True)
 class KeepService:
-    """A service of the user: where its file stands, what is in it, and the commands that start and end it."""
+    """A service of the user: the path and content of its file, and the commands that start and end it."""
 
     kind: str
     """``systemd`` or ``launchd``."""

@@ -45,7 +45,7 @@ class Watcher(Protocol):
 
 
 def session_roots() -> list[str]:
-    """The folders on this machine below which programs keep sessions: of each pattern what stands before the first ``*``."""
+    """The folders on this machine below which programs keep sessions: of each pattern the part before the first ``*``."""
     roots: dict[str, None] = {}
     for place in session_folders():
         for pattern in place.patterns:
@@ -76,7 +76,7 @@ def pause(seconds: float) -> None:
 
 
 class PollingWatcher:
-    """Looks at the sources that changed last and at the folders of all, every other second."""
+    """Polls the sources that changed last and the folders of all, every other second."""
 
     how = "polling"
 
@@ -213,7 +213,7 @@ class SystemWatcher:
 
 
 def _below(path: str, roots: Iterable[str]) -> str:
-    """A path as it stands below the folder that is watched: the system may name the folder to which a link leads."""
+    """A path below the watched folder: the system may name the folder to which a link leads."""
     for root in roots:
         if (real := os.path.realpath(root)) != root and path.startswith(f"{real}/"):
             return root + path[len(real) :]

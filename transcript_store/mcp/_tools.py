@@ -436,7 +436,7 @@ class LibraryTools:
             id=asked.id, seq=asked.seq, at=placed.record.at, quoted={"role": role, "parts": found}, cursor=more
         )
 
-    # ---- what they have in common ----------------------------------------------------------------------------------
+    # ---- shared by all tools --------------------------------------------------------------------------------------
 
     def _found(self, id: str) -> ConversationSummary:
         """The current summary of the conversation with this id."""

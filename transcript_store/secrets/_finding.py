@@ -31,7 +31,7 @@ class FoundSecrets:
 
     id: str | None
     directory: str
-    """The conversation's folder, or what stands for it on a backend; of a snapshot its store."""
+    """The conversation's folder, or its address on a backend; of a snapshot its store."""
     title: str | None = None
     """Without secrets."""
     part: Part

@@ -4,7 +4,7 @@ J1  Before the first change the journal lists every step. The journal, the copie
 J2  A step replaces the bytes of one name, moves one name, or commits one transaction of a database. The database comes last.
 J3  The change is complete when the journal has the name of a finished one. Before that, the next call undoes it.
 J4  An undo changes only what the change left unchanged since. Later writes stay, and are reported.
-J5  A step runs only if the file or the row is still as it was planned for.
+J5  A step runs only if the file or the row has not changed since the plan.
 
 A copy is beside its file: ``NAME.before-ID``. The journal is in the program's folder, and one change at a time is made there: the lock
 is on the folder itself. A journal names no path for a copy: it is made of the file's own name, so a forged journal can only put back a
@@ -80,7 +80,7 @@ class Undone:
     what: str
     put_back: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
-    """Paths that something else changed since. They stay as they are; a copy of the earlier bytes is beside each."""
+    """Paths that another program changed since. They are left unchanged; a copy of the earlier bytes is beside each."""
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class _JournalEntry:
 
 
 def bytes_at(path: str) -> bytes | None:
-    """The bytes of a regular file; None if nothing is there.
+    """The bytes of a regular file; None if it does not exist.
 
     Raises:
         SessionChangeError: it cannot be read, or is a link or no regular file.
@@ -115,7 +115,7 @@ def bytes_at(path: str) -> bytes | None:
 
 
 def sha256_at(path: str) -> str | None:
-    """The SHA-256 of what :func:`bytes_at` reads; None if nothing is there. Raises as that does."""
+    """The SHA-256 of what :func:`bytes_at` reads; None if it does not exist. Raises as that does."""
     data = bytes_at(path)
     return None if data is None else hashlib.sha256(data).hexdigest()
 

@@ -156,7 +156,7 @@ def directory_rows(
 
     Args:
         path: the database.
-        columns: tables and their columns with a directory; those that are not there are passed over.
+        columns: tables and their columns with a directory; missing ones are skipped.
         new_path: what a directory is called now; None if it was not moved.
 
     Raises:

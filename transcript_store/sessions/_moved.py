@@ -15,7 +15,7 @@ _SPELLINGS: tuple[Callable[[Any], bytes], ...] = (
     lambda value: json.dumps(value).encode(),
     lambda value: json.dumps(value, ensure_ascii=False).encode(),
 )
-"""How programs write JSON: a line is written again as it was spelled."""
+"""How programs write JSON: a changed line keeps the spelling of the original."""
 _PATHS = frozenset({"cwd", "directory", "gitRoot", "git_root", "workdir"})
 _PATH_LISTS = frozenset({"runtime_workspace_roots", "workspace_roots", "writable_roots", "directories"})
 _DEEP: dict[str, dict[str, tuple[str, ...]]] = {

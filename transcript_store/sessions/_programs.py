@@ -1,6 +1,6 @@
 """The programs whose files are changed here: how their processes are called, and where their session files are.
 
-Where a program keeps sessions is known by ``sources``. What stands here besides is for programs that are not imported from yet.
+``sources`` knows where a program keeps sessions. The other entries here are for programs that are not imported from yet.
 """
 
 from __future__ import annotations

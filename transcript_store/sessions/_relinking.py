@@ -57,7 +57,7 @@ class RelinkedProgram:
     folder: str
     sessions: int = 0
     steps: tuple[tuple[str, str], ...] = ()
-    """Each file or database: its path, and what is done with it."""
+    """Each file or database: its path, and the action."""
     applied: bool = False
     change: str | None = None
     notes: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ def moved_folder(old: str, new: str) -> MovedFolder:
     """From the old to the new folder, as programs name them: absolute, and without links.
 
     Raises:
-        ValueError: the new one is not there, or both are the same.
+        ValueError: the new one does not exist, or both are the same.
     """
     given = os.path.abspath(os.path.expanduser(old))
     there = os.path.realpath(os.path.expanduser(new))

@@ -31,7 +31,7 @@ _SPLITTING_AT_LF = ("claude-code", "codex", "pi")
 
 @dataclass(frozen=True, slots=True)
 class RepairedFile:
-    """A session file with what is, or would be, mended in it."""
+    """A session file, and the faults that are, or would be, repaired in it."""
 
     path: str
     program: str | None
@@ -67,7 +67,7 @@ def repair_file(path: str, *, apply: bool = False) -> RepairedFile:
 
 
 def repair_program(program: Program, *, apply: bool = False) -> Iterator[RepairedFile]:
-    """The same for all session files of a program; those without a fault are counted among what is returned.
+    """The same for all session files of a program; those without a fault are only counted in the result.
 
     With ``apply`` all files below one folder are one change.
 

@@ -50,7 +50,7 @@ _WHY = {
 
 @dataclass(frozen=True, slots=True)
 class RestoredFile:
-    """One file or database of a restore, and what is done with it."""
+    """One file or database of a restore, and the action."""
 
     path: str
     action: str
@@ -187,7 +187,7 @@ def _last_note(conversation: ConversationStore) -> dict[str, Any] | None:
 
 
 def _is_continued(conversation: ConversationStore) -> bool:
-    """True if a message stands after the last note."""
+    """True if a message follows the last note."""
     added = False
     for record in conversation.iter_records():
         if note_of(record) is not None:
@@ -346,7 +346,7 @@ def _steps(
             continue
         if (there := bytes_at(path)) is None:
             steps.append(FileChange(path, bytes_wanted, None))
-            files.append(RestoredFile(path, "create", f"{len(bytes_wanted):,} bytes, as they were imported"))
+            files.append(RestoredFile(path, "create", f"{len(bytes_wanted):,} bytes, exactly as imported"))
             continue
         if there == bytes_wanted:
             files.append(RestoredFile(path, "keep", _WHY["same"]))

@@ -6,7 +6,7 @@ A line that its program can parse keeps its bytes. Of the others:
 * objects on one line become a line each;
 * an object whose text holds raw line feeds or other control characters is one line again, with escapes in their place;
 * bytes that are not UTF-8 become U+FFFD;
-* what was torn off cannot be read by anything: it is cut. An object after it counts as a line only if it has the members that the lines
+* a torn-off part is unreadable: it is cut. An object after it counts as a line only if it has the members that the lines
   of this file have: a message that was torn holds objects, too, and these are no lines;
 * of a torn header, the first line, the whole members stay: without it a program lists nothing of the session;
 * U+2028 and U+2029 become escapes where the program takes them for line ends.
@@ -43,31 +43,31 @@ _EXCERPT = 80
 _HEADER = re.compile(
     r'\{(?:"timestamp":"[^"]*",)?(?:"ordinal":\d+,)?"type":"session(?:_meta|\.start)?",|\{"sessionId":"[^"]*","projectHash":"[^"]*",'
 )
-"""How the first line of Codex, pi, Copilot CLI and Gemini CLI begins. Those of other programs begin with what was said."""
+"""How the first line of Codex, pi, Copilot CLI and Gemini CLI begins. Those of other programs begin with a message."""
 _PARENTS = (("uuid", "parentUuid"), ("id", "parentId"))
 
 
 @dataclass(frozen=True, slots=True)
 class Mend:
-    """One thing that was wrong, and what was done about it."""
+    """One fault, and its repair."""
 
     kind: str
     """``torn`` (the only one with which text is lost), ``nul``, ``empty``, ``byte-order-mark``, ``line-end``, ``glued``, ``control``,
     ``separator``, ``not-utf-8``, ``utf-16``, ``parent``."""
     message: str
     line: int
-    """From 1, in the file as it was."""
+    """From 1, in the original file."""
     offset: int
-    """Of the first byte concerned, in the file as it was."""
+    """Of the first byte concerned, in the original file."""
     length: int = 0
     """How many bytes were cut; 0 if none were."""
     excerpt: str = ""
-    """The beginning of what was cut."""
+    """The beginning of the cut bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class MendedFile:
-    """A file as it would be, and what was done to it. Without mends the bytes are those that were given."""
+    """A repaired file, and its repairs. Without repairs the bytes are the given ones."""
 
     data: bytes
     mends: tuple[Mend, ...]
@@ -438,7 +438,7 @@ def _decoded(text: str, at: int) -> tuple[dict[str, Any], int] | None:
 
 
 def _skip(text: str, at: int) -> int:
-    """Behind what says nothing: NUL, white space, byte order marks."""
+    """The offset after NUL, white space and byte order marks."""
     found = re.compile("[^\x00 \t\r\n\ufeff\u2028\u2029]").search(text, at)
     return len(text) if found is None else found.start()
 

@@ -96,7 +96,7 @@ class ChatBench(Protocol):
 
 @dataclass(slots=True)
 class BenchRun:
-    """One check: a bench of its own, and a disk of its own."""
+    """One check, with its own bench and disk."""
 
     bench: ChatBench
     disk: SimulatedFileSystem = field(default_factory=SimulatedFileSystem)
@@ -390,7 +390,7 @@ def _streamed(rig: BenchRun) -> None:
 
 
 def _cut(rig: BenchRun) -> None:
-    """A stream that ends early is ``IncompleteResponseError``; what came is kept, and the next turn works."""
+    """A stream that ends early is ``IncompleteResponseError``; the received part is kept, and the next turn works."""
     rig.bench.script(ScriptedReply(text="half an answer", ends_early=True), ScriptedReply(text="whole"))
     with rig.conversation() as conversation:
         client = rig.client(conversation)

@@ -1,4 +1,4 @@
-"""The content of a simulated disk, and what it may be after a power loss.
+"""The content of a simulated disk, and its possible states after a power loss.
 
 The model assumes only what POSIX and fsync(2) promise, and nothing that a particular file system adds (Pillai and others, "All
 File Systems Are Not Created Equal", OSDI 2014). A change consists of *steps*. A step that was synced is on disk (stable
@@ -151,7 +151,7 @@ class Disk:
                 change.lost = True
 
     def drop_cache(self, inode: int) -> None:
-        """Drop the cached pages, so that reads show the medium without what was lost. A mapped file's pages stay."""
+        """Drop the cached pages, so that reads show the medium without the lost writes. A mapped file's pages stay."""
         if inode not in self.mapped:
             self.inodes[inode].data[:] = self.on_medium(inode)
 

@@ -103,7 +103,7 @@ def _replaced(store: SnapshotStore) -> None:
 
 
 def _not_found(store: SnapshotStore) -> None:
-    """An id that is not there is ``SnapshotNotFoundError``."""
+    """An unknown id raises ``SnapshotNotFoundError``."""
     store.save(_snapshot())
     for call in (store.load, store.delete):
         error = _error(call, _ID)

@@ -78,7 +78,7 @@ class SnapshotStoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def is_listed(self) -> None:
-        """A list has what was saved, the newest first, and says of each what it is."""
+        """A list has the saved snapshots, the newest first, each with its description."""
         listed = list(self.store.list())
         assert {summary.id for summary in listed} == set(self.saved)
         assert len(listed) == len(self.saved)
@@ -102,4 +102,4 @@ class SnapshotStoreMachine(RuleBasedStateMachine):
                 call(id)
             except SnapshotNotFoundError:
                 continue
-            raise AssertionError(f"{call.__name__}() of an id that is not there raised nothing")
+            raise AssertionError(f"{call.__name__}() of an unknown id raised nothing")

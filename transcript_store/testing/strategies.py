@@ -156,7 +156,7 @@ def tool_exchanges(
     Args:
         provider: whose form the messages have; None draws it too.
         faults: what may be wrong with the results. Without it every exchange is whole: each call has its result right
-            behind it. ``"missing"``: some have none. ``"out of order"``: they come in another order than the calls.
+            after it. ``"missing"``: some have none. ``"out of order"``: they come in another order than the calls.
             ``"late"``: something else is said first. ``"twice"``: one comes again. ``"foreign"``: one is of a call that
             was never made.
         max_calls: how many calls a reply has at most.
@@ -252,7 +252,7 @@ def _exchange(provider: Provider, faults: Sequence[Any], max_calls: int) -> st.S
     return one()
 
 
-# ---- what is beside messages -------------------------------------------------------------------------------------------
+# ---- beside messages ---------------------------------------------------------------------------------------------------
 
 
 def metadata() -> st.SearchStrategy[dict[str, Any]]:

@@ -40,7 +40,7 @@ class UnusablePricesError(TranscriptStoreError):
 
 @dataclass(frozen=True, slots=True)
 class PriceTable:
-    """Prices of models as they were on a day."""
+    """Prices of models on a given day."""
 
     date: str
     """``2026-10-24``."""

@@ -1,4 +1,4 @@
-"""The tokens of a library, summed by what a person asks for. Each reply counts once, wherever copies of it stand.
+"""The tokens of a library, summed by the requested group. Each reply counts once, however many copies of it exist.
 
 A reply counts in the conversation that began first. A sum is a cost only if every reply in it has a price.
 """
@@ -30,7 +30,7 @@ class UsageTotal:
     None where nothing is on record."""
     replies: int = 0
     input_tokens: int = 0
-    """All of the input, with what came from a cache and what was written to one."""
+    """All of the input, with the tokens read from a cache and written to one."""
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     output_tokens: int = 0
@@ -95,7 +95,7 @@ def count_usage(
     Args:
         library: a library.
         by: what to sum by, in this order.
-        prices: the prices; those that this version came with if None. A reply that says what it cost needs none.
+        prices: the prices; those of this version if None. A reply that states its cost needs none.
         is_asked_for: leaves out conversations of which it returns false. A reply that one of the others has too counts there.
         since: leave out replies before this day (``2026-11-27``, UTC).
         until: leave out replies after this day.
@@ -153,7 +153,7 @@ def _rows(
                 if row.input_tokens or row.output_tokens or row.cost_usd:  # a program's own words cost nothing
                     yield row, _cost(row, usage, prices)
     except ConversationNotFoundError:
-        return  # it was deleted meanwhile
+        return  # it was deleted since
     except TranscriptStoreError as error:
         count.skipped.append(error.problem)
 

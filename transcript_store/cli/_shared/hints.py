@@ -105,7 +105,7 @@ _IN_A_COMMAND = {
         Hint.WAIT_OR_READ: "--wait SECONDS waits for its end",
         Hint.TAKE_OVER: "--wait SECONDS waits for its end, and --take-over claims it now",
     },
-    "snapshot": {Hint.LIST_CONVERSATIONS: "`transcript-store snapshot list` shows what there is"},
+    "snapshot": {Hint.LIST_CONVERSATIONS: "`transcript-store snapshot list` lists the stored ones"},
     "chat": {
         Hint.WAIT_OR_READ: "--new starts another conversation, in the library",
         Hint.INSTALL_EXTRA: f"{{error.install}}; {_WITHOUT_A_KEY}",

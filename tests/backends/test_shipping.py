@@ -492,7 +492,7 @@ def test_whatever_the_system_refuses_a_restore_says_whether_the_folder_is_there(
         disk.on_call = None
         restore(place, ID, BACK, file_system=disk, with_key=True)
         assert files_in(disk.worst_power_failure(), BACK) == whole
-    assert {one for one in told if one.startswith("It is there")} == {
+    assert {one for one in told if one.startswith("It exists")} == {
         "It exists, and is complete",
         "It exists, and is complete, and a power loss may take it away",
     }

@@ -92,7 +92,6 @@ def _sweep_noted(parent: Folder, id: str) -> None:
             with lock.released_at_the_end():
                 # Checked twice: no lock is put into a folder that is not ours, and another process may finish it before
                 # we hold the lock.
-                # Checked again under the lock: the creator may have finished between the first check and the lock.
                 if occupant_of(folder) is None and lock.take(0) and occupant_of(folder) is None:
                     move_to_trash(parent, id)
         _discard_note(parent, note, id)

@@ -133,6 +133,6 @@ def _forget(arguments: Namespace, directories: Sequence[str], redactor: SecretRe
             report.say(one)
         question = f"Remove the secrets from {many(report.parts, 'part')}? This cannot be undone."
         if report.parts and not confirmed(question):
-            complain("nothing was removed" + ("" if is_at_a_terminal() else ": without a terminal --yes removes it"))
+            complain("nothing was removed" + ("" if is_at_a_terminal() else "; without a terminal, --yes removes it"))
             return 2
     return forget(arguments, directories, redactor, snapshots=snapshots)

@@ -300,7 +300,7 @@ class NotAPathError(TranscriptStoreError):
 
 
 class InvalidSnapshotIdError(TranscriptStoreError):
-    """A snapshot's id is not a canonical lower-case UUID. ``id`` holds at most 32 characters of what was given."""
+    """A snapshot's id is not a canonical lower-case UUID. ``id`` holds at most 32 characters of the given text."""
 
     id: str
     reason: str
@@ -392,7 +392,7 @@ class KeyProviderError(TranscriptStoreError):
 
     If it raised, its own error is the ``__cause__``. A provider that does not unwrap what it wrapped, or unwraps
     another data key than the conversation's, is refused before anything is stored with it:
-    ``testing.check_key_provider`` finds what is wrong with it.
+    ``testing.check_key_provider`` finds its faults.
 
     ``key_id`` is the provider's id; empty if unknown.
     """

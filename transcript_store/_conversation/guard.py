@@ -129,7 +129,7 @@ class GroupCommit:
         try:
             return writer()
         except TranscriptStoreError as error:
-            # An error is not passed on if a batch is in doubt: its members would be told that nothing was stored.
+            # An error is not passed on if a batch is in doubt: its members would learn that nothing was stored.
             if group.prepared is None:  # else a part of them may be stored, and the next call finds out
                 self._refuse(self._waiting_in(group), error)
             raise

@@ -121,8 +121,8 @@ def shred(folder: Folder, id: str) -> Shredding:
                 folder.files.unlink(
                     folder.handle, name
                 )  # leftovers of an interrupted rotation; synced with what follows
-        # Replaced, not removed: a missing key file could come back from an unsynced directory, and could not be told
-        # from damage.
+        # Replaced, not removed: a missing key file could come back from an unsynced directory, and could not be
+        # distinguished from damage.
         folder.replace_file(KEY, [encode_shredded(id, at)])
         return Shredding(id=id, shredded_at=at, still_readable=tuple(plain_files(folder)))
 

@@ -268,7 +268,7 @@ class Folder:
                 raise
 
     def discard(self, name: str) -> None:
-        """Remove a file that is no longer needed, if the system allows it."""
+        """Remove an unneeded file, if the system allows it."""
         with suppress(OSError):
             self.files.unlink(self.handle, name)
 

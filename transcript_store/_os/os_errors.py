@@ -73,7 +73,7 @@ class refusals:  # noqa: N801  # a block, as contextlib.suppress
 
 
 class SyncFailedError(OSError):
-    """A sync was refused: what the disk holds is no longer known."""
+    """A sync was refused: the content of the disk is no longer known."""
 
 
 class NotOursError(OSError):

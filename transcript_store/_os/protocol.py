@@ -63,7 +63,7 @@ class FileSystem(Protocol):
         ...
 
     def list_directory(self, handle: int) -> list[str]:
-        """The names in an open directory as they are now, not as they were when it was opened."""
+        """The current names in an open directory, not those from when it was opened."""
         ...
 
     def status(self, parent: int, name: str) -> FileStatus:

@@ -77,12 +77,12 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _renamed(value: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    """A copy with other names, in the same order. A name stays if the other one is there too."""
+    """A copy with other names, in the same order. A name stays if the other one exists too."""
     return {(names[key] if key in names and names[key] not in value else key): member for key, member in value.items()}
 
 
 def _standard_base64(value: Any) -> Any:
-    """URL-safe base64 in the standard alphabet, padded; anything else as it is."""
+    """URL-safe base64 in the standard alphabet, padded; anything else unchanged."""
     if type(value) is not str or not _URL_SAFE.fullmatch(value):
         return value
     digits = value.rstrip("=").translate({ord("-"): "+", ord("_"): "/"})
@@ -177,7 +177,7 @@ class _Writer:
             self._end_piece()
 
     def counted(self, tokens: int) -> None:
-        """Note that what was written so far is this many tokens."""
+        """Note the number of tokens written so far."""
         self._end_piece()
         self._tokens, self._counted_pieces = tokens, len(self._pieces)
 

@@ -51,7 +51,7 @@ class SnapshotSummary:
     def of(cls, snapshot: Snapshot, *, size_bytes: int | None = None) -> SnapshotSummary:
         """The summary of a snapshot; no message is decoded.
 
-        ``size_bytes`` is what it takes where it is stored. By default it is the length of its JSON form as a
+        ``size_bytes`` is its stored size. By default it is the length of its JSON form as a
         ``FileStore`` writes it: with a reference of 81 bytes instead of each long base64 text.
         """
         if not isinstance(snapshot, Snapshot):

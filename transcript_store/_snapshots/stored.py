@@ -168,7 +168,7 @@ class StoredFiles:
 
     @abstractmethod
     def discard_note(self) -> None:
-        """Remove that note, if it is there."""
+        """Remove that note, if it exists."""
 
     def refuse_to_save(self, name: str, media: Iterable[str]) -> None:
         """Raise ``DecryptionError`` if this may not be saved, where that is known beforehand. Elsewhere ``save`` raises
@@ -268,7 +268,7 @@ class StoredFiles:
             try:
                 return keys.open(raw), len(raw)
             except NotOpenedError as error:
-                if keys is self.keys():  # otherwise a thread started a rotation meanwhile: these keys may open it
+                if keys is self.keys():  # otherwise another thread has started a rotation: these keys may open it
                     raise DecryptionError(path=self.path_of(name), reason=error.reason, hint=error.hint) from None
 
     def in_use(self) -> set[str] | None:
@@ -358,7 +358,7 @@ class StoredFiles:
             self._seal_again(name)
             return True
         except FileNotFoundError:
-            return False  # it was deleted meanwhile
+            return False  # it was deleted since
         except (CorruptSnapshotError, DecryptionError) as error:
             failures.append(error)
             return False

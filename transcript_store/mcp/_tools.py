@@ -278,7 +278,7 @@ class LibraryTools:
         if encryption_key is not None:
             self._keys = {"encryption_key": encryption_key, "retired_keys": retired_keys}
         self._index = SearchIndex(library, cache=cache, **self._keys)
-        self._shelf = index_source(absolute_path(library) if isinstance(library, (str, os.PathLike)) else library)
+        self._source = index_source(absolute_path(library) if isinstance(library, (str, os.PathLike)) else library)
         self._asking = Lock()
         self._lists: Cursors[_Listed] = Cursors()
         self._searches: Cursors[_Found] = Cursors()
@@ -287,7 +287,7 @@ class LibraryTools:
 
     def close(self) -> None:
         """Close the index, and release fetched conversations."""
-        self._shelf.close()
+        self._source.close()
         self._index.close()
 
     def __enter__(self) -> Self:
@@ -455,16 +455,16 @@ class LibraryTools:
         """The transcript of a conversation, opened with the key if it is sealed."""
         folder = _folder_of(summary.directory)
         if summary.sealed:
-            with open_sealed(self._shelf.store(folder, **self._keys)) as sealed:
+            with open_sealed(self._source.store(folder, **self._keys)) as sealed:
                 yield sealed
         else:
-            with self._asking, self._shelf.transcript(folder) as transcript:
+            with self._asking, self._source.transcript(folder) as transcript:
                 yield transcript
 
     def _may_be_read(self, directory: str) -> ConversationSummary | None:
         """The current summary of a conversation, if the scope allows its labels."""
         with self._asking:
-            summary = self._shelf.summary(_folder_of(directory))
+            summary = self._source.summary(_folder_of(directory))
         return summary if summary is not None and self._scope.has(summary.labels) else None
 
     def _messages(

@@ -60,7 +60,7 @@ class SecretRedactor:
     none, so it can be given again.
 
     Thinking that had a secret in it, or in its signature, is no longer what its provider signed. Such a block becomes a text,
-    ``[redacted:thinking]``. JSON in a text stays as it was spelled; only what was taken out is changed.
+    ``[redacted:thinking]``. JSON in a text keeps its spelling; only the removed parts change.
 
     Args:
         patterns: your own regular expressions; matches are replaced by ``[redacted:pattern]``. They run unchanged: one in
@@ -101,7 +101,7 @@ class SecretRedactor:
         return Redacted(self._value(value, counts, _TEXTS_WITHIN, 0), dict(sorted(counts.items())))
 
     def _value(self, value: Any, counts: Counter[str], within: int, depth: int, name: str = "") -> Any:
-        """A value, and what says what it is."""
+        """A value, and the text that names it."""
         if isinstance(value, str):
             return self._text(value, counts, within, depth, name)
         if not isinstance(value, (list, dict)):
@@ -114,7 +114,7 @@ class SecretRedactor:
         items = []
         for item in value:
             items.append(self._value(item, counts, within, depth + 1, name))
-            name = item if isinstance(item, str) else ""  # of a pair: what stands in front of an item says what it is
+            name = item if isinstance(item, str) else ""  # of a pair: the item before a value names it
         return items if any(map(operator.is_not, items, value)) else value
 
     def _object(self, value: dict[str, Any], counts: Counter[str], within: int, depth: int) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class SecretRedactor:
         return members
 
     def _text(self, text: str, counts: Counter[str], within: int, depth: int, name: str = "") -> str:
-        """A text, and what says what it is."""
+        """A text, and the text that names it."""
         if within and text[:1] in ("{", "[") and text.rstrip()[-1:] in ("}", "]"):
             try:
                 value_read = parse_json_text(text)

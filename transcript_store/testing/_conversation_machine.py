@@ -226,7 +226,7 @@ class ConversationMachine(ModelledConversation, RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.shown.archive) > 1)  # what matters happens in long lives
     @rule()
-    def begin_anew(self) -> None:
+    def start_again(self) -> None:
         """Delete the conversation, and create it again; its forks stay."""
         self._stop_reading()
         self.store.close()

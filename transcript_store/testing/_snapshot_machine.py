@@ -10,7 +10,7 @@ from transcript_store.testing.strategies import snapshots
 
 __all__ = ["SnapshotStoreMachine"]
 
-_NOBODY = "00000000-0000-4000-8000-000000000000"
+_UNKNOWN_ID = "00000000-0000-4000-8000-000000000000"
 
 
 class SnapshotStoreMachine(RuleBasedStateMachine):
@@ -64,11 +64,11 @@ class SnapshotStoreMachine(RuleBasedStateMachine):
         gone = self._one(data)
         self.store.delete(gone)
         del self.saved[gone]
-        self._insist_that_nobody_is(gone)
+        self._insist_is_unknown(gone)
 
     @rule()
-    def ask_for_nobody(self) -> None:
-        self._insist_that_nobody_is(_NOBODY)
+    def ask_for_unknown_id(self) -> None:
+        self._insist_is_unknown(_UNKNOWN_ID)
 
     @rule()
     def reopen(self) -> None:
@@ -96,7 +96,7 @@ class SnapshotStoreMachine(RuleBasedStateMachine):
     def _one(self, data: st.DataObject) -> str:
         return data.draw(st.sampled_from(list(self.saved)), label="id")
 
-    def _insist_that_nobody_is(self, id: str) -> None:
+    def _insist_is_unknown(self, id: str) -> None:
         for call in (self.store.load, self.store.delete):
             try:
                 call(id)

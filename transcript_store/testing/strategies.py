@@ -244,7 +244,7 @@ def _exchange(provider: Provider, faults: Sequence[Any], max_calls: int) -> st.S
         elif fault == "twice":
             results.append(draw(st.sampled_from(results)))
         elif fault == "foreign":
-            results.insert(draw(st.integers(0, count)), (f"call_{turn}_nobody", "d", draw(said)))
+            results.insert(draw(st.integers(0, count)), (f"call_{turn}_unknown", "d", draw(said)))
         elif fault == "late":
             between = [draw(remarks)]
         return [native_reply(provider, draw(said), calls), *between, *native_results(provider, results)]

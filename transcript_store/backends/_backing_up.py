@@ -136,6 +136,7 @@ def _each(
     histories: _Histories, only: Collection[str] | None
 ) -> Generator[tuple[str, RemoteState] | tuple[str, TranscriptStoreError], None, None]:
     """Every history, copies after their originals; or the error of one."""
+    # A copy names its original, so the original has to be in the target before the copy is compared with it.
     later: list[str] = []
     for is_again in (False, True):
         for name in later if is_again else histories.ids():
@@ -220,8 +221,10 @@ def _into_folders(
         try:
             report = merge_history(files, library, standing, mirrors=mirrors)
         except StorageError as error:
+            # Only a full or read-only disk stops the run: another refusal may concern this one folder alone.
             is_full = error.errno in _FULL
             raise
+        # A new folder was verified before it got its name.
         if report.is_changed and not report.is_new:
             _require_whole(files, report.directory)
         return report
@@ -273,6 +276,7 @@ def backup_library(
         yield from _into_file(histories, target, only, redact)
     elif isinstance(target, str | PathLike):
         path = filesystem.absolute_path(target)
+        # The real paths: a link to the library would pass a comparison of names.
         if filesystem.real_path(path) == filesystem.real_path(histories.name):
             raise ValueError(f"{path} is the library itself: name another folder for its backup")
         yield from _into_folders(histories, files, path, only, mirrors=True, redact=redact)
@@ -322,6 +326,7 @@ def _into_file(
     yield from _copied(histories, only, redact, put, lambda: target.is_broken)
     target.finish()
     if is_changed:
+        # Read the file again after its sync: a backup that cannot be read is worse than none.
         target.check()
 
 
@@ -340,6 +345,8 @@ def _to_backend(
         try:
             with Shipper(path, backend, with_key=with_key, waits_seconds=waits, file_system=files) as shipper:
                 sent = shipper.send()
+            # Read back only what this run changed: reading a whole library again would cost as much as the first
+            # backup.
             if sent.sent_bytes:
                 slots = ClaimedLog(backend, sent.id, waits_seconds=waits, sleep=files.wait)
                 slots.load_patiently()  # each slot is verified

@@ -112,6 +112,7 @@ class Bucket:
         given = dict(options)
         client = {**TIMEOUTS, **given.pop("client_options", {})}
         endpoints = (url, *given.values(), *(os.environ.get(name) for name in _ENDPOINTS))
+        # A server on this machine has no network in between, so plain http shows nothing to others.
         if any(isinstance(value, str) and _is_loopback(value) for value in endpoints):
             client.setdefault(
                 "allow_http", True
@@ -189,6 +190,7 @@ class Bucket:
         """Remove objects. Missing ones are skipped."""
         wanted = [*keys]
 
+        # One request for all: a conversation may have thousands of objects.
         def all_of_them() -> bool:
             try:
                 self._api.delete(self._store, wanted)
@@ -235,6 +237,7 @@ class Bucket:
         code = f" ({found[1]})" if (found := _CODE.search(text)) else ""
         answered = f"the object store answered {status}{code}" if status else "the object store did not answer"
         kind = type(failed).__name__
+        # No connection, and no repetition: so nothing was sent, and the outcome is certain.
         if _CONNECTING in text and not _REPEATED.search(text):
             return BackendUnreachableError(_UNREACHABLE, has_answered=self._first is None)
         self._first = None
@@ -248,6 +251,7 @@ class Bucket:
             )
         if isinstance(failed, FileNotFoundError):
             return self.refused(doing, f"there is no such bucket{code}")
+        # The server understood the request and rejects it: repeating it would get the same answer.
         if status is not None and (300 <= status < 500 or status in _UNFIT) and status not in _WAITS:
             return self.refused(doing, answered)
         return OutcomeUnknownError(answered)

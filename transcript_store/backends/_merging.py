@@ -89,6 +89,7 @@ def compare(there: RemoteState, incoming: RemoteState, path: str) -> Comparison:
             return Comparison(Way.BEHIND)
         return Comparison(Way.APART, _parting(there, incoming, path))
     other = incoming.transcripts[number]
+    # A generation that has a successor can no longer grow, so only a live end may lie within the other history.
     is_behind = live == number and other.holds(ours.end)
     is_ahead = theirs == number and ours.holds(other.end)
     if is_behind or is_ahead:
@@ -259,6 +260,7 @@ def rewritten(
         if type(replaces := members.get("replaces")) is dict and replaces.get("generation") in made:
             members["replaces"] = {**replaces, "head": made[replaces["generation"]].end.head.decode()}
         copy.add(0, orjson.dumps(members)[:-1])
+        # Without the first piece, which is the header: it was rewritten above.
         for piece in islice(transcript.pieces(path), 1, None):
             for seq, line in enumerate(piece.split(b"\n")[:-1], copy.end.seq + 1):
                 body = line[:-SUFFIX_BYTES]
@@ -301,6 +303,7 @@ def merge_history(files: FileSystem, library: str, incoming: RemoteState, *, mir
     """
     copied_from = beside = None
     if not mirrors and is_copy(incoming) and _is_there(files, library, incoming):
+        # The original may have got further here, so the copy has to be compared as the history that it came from.
         incoming = original_history(on_medium(incoming), library)
     while True:
         own_id = incoming.state.conversation
@@ -333,12 +336,14 @@ def merge_history(files: FileSystem, library: str, incoming: RemoteState, *, mir
                 )
                 if not has_news:
                     return _report(files, path, there, copied_from)
+        # Synced only now: most conversations have nothing new, and a sync of each would slow a second restore.
         if incoming.synced is not None:
             incoming = on_medium(incoming)
             continue
         if found.origin is not None:
             copied_from = copied_from or own_id
             if incoming.state.is_sealed:
+                # Sealed lines are bound to their id, so they cannot get another one: the same id in another folder.
                 beside = f"{path}-{found.origin[_NEXT][:8]}"
             else:
                 incoming = copy_of(incoming, found.origin, path)

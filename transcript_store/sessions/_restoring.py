@@ -157,6 +157,7 @@ def restore_session(
     result = RestoredSession(id, target, session, tuple(files), command, cwd, notes=tuple(notes))
     if not apply or not steps:
         return result
+    # A running program would write its own state over the change.
     require_not_running(program, folder, [step.path for step in steps])
     change_id = change_files(folder, f"session restore {id}", steps)
     kept = [
@@ -174,6 +175,7 @@ def find_session(library: ConversationLibrary, session: str) -> str | None:
 
 def _last_note(conversation: ConversationStore) -> dict[str, Any] | None:
     live = conversation.get_metadata().generation
+    # From the newest: a later import notes the current state of the session's file.
     for number in range(live, -1, -1):
         found = None
         try:
@@ -300,6 +302,7 @@ def _part_files(
 
 def _as_new(conversation: ConversationStore, target: str, cwd: str | None) -> tuple[list[_Wanted], str, str | None]:
     """The files of a new session of another program, by their paths below its folder."""
+    # Exported elsewhere first: the journal must know each file's bytes before the first one is changed.
     with tempfile.TemporaryDirectory(prefix="transcript-store-restore-") as scratch:
         there = cwd if cwd and os.path.isdir(cwd) else os.getcwd()
         done = export(conversation, to=target, output=scratch, cwd=there)
@@ -350,9 +353,11 @@ def _steps(
             continue
         if there == bytes_wanted:
             files.append(RestoredFile(path, "keep", _WHY["same"]))
+        # The program continued the session after the import: its file has everything that would be restored.
         elif there.startswith(bytes_wanted):
             data[path] = there
             files.append(RestoredFile(path, "keep", _WHY["longer"]))
+        # A crash can leave a file that is cut, or padded with NUL bytes.
         elif bytes_wanted.startswith(there.rstrip(b"\x00")):
             steps.append(FileChange(path, bytes_wanted, hashlib.sha256(there).hexdigest()))
             files.append(RestoredFile(path, "replace", f"it has {len(there):,} of {len(bytes_wanted):,} bytes"))

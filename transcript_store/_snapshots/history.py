@@ -226,9 +226,9 @@ def encoded_in(snapshot: Snapshot) -> tuple[Iterator[EncodedMessage], str, dict[
     if family(snapshot.provider) != "openai" or (first := next(messages, None)) is None:
         return messages, prompt, None
     carrier = decode(first.text)
-    said = _prompt_in(carrier)
-    if said and prompt in ("", said):
-        return messages, said, carrier
+    carried = _prompt_in(carrier)
+    if carried and prompt in ("", carried):
+        return messages, carried, carrier
     return chain([first], messages), prompt, None
 
 
@@ -252,10 +252,10 @@ def begins_with_prompt(messages: Sequence[dict[str, Any]], prompt: str | None, a
     It is the prompt if it equals the current one, or that of ``at_start``, or if there was none at the start. It is an
     ordinary message if a prompt was removed when the transcript was restored, and so is every later system message.
     """
-    said = _prompt_in(messages[0]) if messages else None
-    if not said or "system_message" in (at_start.restored_from or {}):
+    carried = _prompt_in(messages[0]) if messages else None
+    if not carried or "system_message" in (at_start.restored_from or {}):
         return False
-    return not at_start.system_prompt or said in (prompt, at_start.system_prompt)
+    return not at_start.system_prompt or carried in (prompt, at_start.system_prompt)
 
 
 def _prompt_message(provider: str, prompt: str, carriers: Sequence[Any]) -> dict[str, Any] | None:

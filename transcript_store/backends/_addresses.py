@@ -52,8 +52,8 @@ def open_backend(url: str, *, create: bool = False) -> Backend:
 def _named(address: str) -> str:
     """The name of a database, completed from the environment if the address has no host or no database."""
     scheme, _, rest = address.partition("://")
-    place, mark, options = rest.partition("?")
-    host, _, database = place.partition("/")
+    host_and_database, mark, options = rest.partition("?")
+    host, _, database = host_and_database.partition("/")
     host, database = host or os.environ.get("PGHOST", ""), database or os.environ.get("PGDATABASE", "")
     return f"{scheme}://{host}{'/' if database else ''}{database}{mark}{options}"
 

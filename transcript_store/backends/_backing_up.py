@@ -90,7 +90,7 @@ def _holds_one(library: Folder, name: str) -> bool:
         return True  # the error says why when it is opened
 
 
-class _PlaceHistories:
+class _BackendHistories:
     """The conversations on a backend."""
 
     def __init__(self, backend: Backend, waits: Sequence[float], files: FileSystem, *, with_key: bool) -> None:
@@ -129,7 +129,7 @@ def _histories(source: Source, waits: Sequence[float], files: FileSystem, *, wit
         return source
     if isinstance(source, str | PathLike):
         return _FolderHistories(files, filesystem.absolute_path(source), with_key=with_key)
-    return _PlaceHistories(source, waits, files, with_key=with_key)
+    return _BackendHistories(source, waits, files, with_key=with_key)
 
 
 def _each(

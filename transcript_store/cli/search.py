@@ -213,8 +213,8 @@ def _lines(answer: SearchResult, library: str, *, of_several: bool) -> Iterator[
     together = sorted(
         answer, key=lambda hit: order.index(hit.directory)
     )  # the best conversation first, its hits in their order
-    for place, hits in groupby(together, key=lambda hit: hit.directory):
-        yield from _conversation(_named(library, place), list(hits))
+    for folder, hits in groupby(together, key=lambda hit: hit.directory):
+        yield from _conversation(_named(library, folder), list(hits))
         yield _MarkedLine("")
     if not of_several:
         where = (

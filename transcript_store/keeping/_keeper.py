@@ -254,7 +254,7 @@ class Keeper:
                 if self._is_whole_disk(error) or len(left) == 1:
                     self._give_up(left, error)
                     return
-                # Which of them it was is not said: each of them is tried by itself.
+                # The error does not name the session, so each is tried by itself.
                 for one in [*left.values()]:
                     self._import([one], cache=None)
                     del left[one.path]

@@ -113,7 +113,7 @@ def count_usage(
     count = UsageCount()
     totals: dict[tuple[str | None, ...], UsageTotal] = {}
     everything = UsageTotal(key=())
-    # The one that began first is the first to have said what a fork of it repeats.
+    # In order of creation: of a reply that a fork repeats, the original is counted.
     for summary in sorted(summaries.values(), key=lambda one: (one.created_at or "", one.id or "")):
         if is_asked_for is not None and not is_asked_for(summary):
             continue

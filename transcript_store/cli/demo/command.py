@@ -41,7 +41,7 @@ examples:
 _NOT_SHOWN = """\
 What this does not show: SIGKILL ends a process, not the machine. The operating system keeps everything that was written,
 so this does not detect a missing sync, and a torn tail is rare. Other tests simulate power cuts. The latencies are those
-of the disk under {place}; a temporary directory may be in memory."""
+of the disk under {directory}; a temporary directory may be in memory."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -95,7 +95,7 @@ def run(arguments: Namespace) -> int:
         complain(f"the demo failed: {problem}")
     say(f"The conversation {'was removed from' if remove else 'is left in'} {one_line(directory)}")
     say()
-    say(_NOT_SHOWN.format(place=one_line(directory)))
+    say(_NOT_SHOWN.format(directory=one_line(directory)))
     return 0 if problem is None else 1
 
 

@@ -254,7 +254,7 @@ def test_a_place_where_nothing_can_be_made(
     assert main(["doctor", str(quick)]) == 1
     said = capsys.readouterr().out
     assert "what is here can be read" in said
-    assert "no conversation can be kept here" in said
+    assert "conversations cannot be stored here" in said
 
 
 def test_files_are_private_while_it_works(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:

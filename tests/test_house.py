@@ -36,7 +36,7 @@ def parsed(module: str) -> ast.Module:
 
 @pytest.fixture(autouse=True, scope="module")
 def _trees_are_let_go() -> Iterator[None]:
-    """Trees are 600,000 objects: kept to the end of the run, each collection of garbage would go through them, a third of a second."""
+    """Trees are 600,000 objects: kept to the end of the run, each collection of garbage would be removed through them, a third of a second."""
     gc.disable()
     yield
     for kept in (texts, parsed, private_names_of, ours):

@@ -365,7 +365,7 @@ def test_refresh_interrupted_at_every_line(scratch, prepare, after, step):
     for (writer, reader), _, where, returned in every_line(scratch, prepare, lambda pair: pair[1].refresh(), step):
         try:
             messages = reader.get_messages()
-        except ValueError as error:
+        except transcript_store.TranscriptStoreError as error:
             pytest.fail(f"interrupted at {where}: {type(error).__name__}: {error}")
         assert messages in ([after] if returned else [OLD, after]), f"interrupted at {where}: {messages}"
         assert len(reader.get_records()) == len(messages), f"interrupted at {where}"

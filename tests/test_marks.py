@@ -121,7 +121,7 @@ def test_a_mark_that_is_refused_refuses_no_append(refused: str, caplog: pytest.L
         for number in range(11):
             assert store.append_message(message(number)).seq == number + 1
         assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
-        assert "what was acknowledged is stored" in caplog.text
+        assert "everything acknowledged is stored" in caplog.text
         disk.on_call = None
         assert marked(disk) == 0
         store.append_message(message(11))

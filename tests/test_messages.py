@@ -583,5 +583,5 @@ def outcome(function: Callable[[Any], Any], text: bytes) -> Any:
     """What a parser makes of bytes that ought to be UTF-8: a value, or the error."""
     try:
         return function(text) if function is parse else function(text.decode("utf-8"))
-    except ValueError as error:
+    except (ValueError, InvalidMessageError) as error:
         return error

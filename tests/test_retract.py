@@ -19,6 +19,7 @@ from transcript_store import (
     ConversationChangedError,
     ConversationLibrary,
     ConversationStore,
+    CorruptTranscriptError,
     FeatureNotEnabledError,
     PoisonedError,
     ReadOnlyError,
@@ -404,7 +405,7 @@ def test_what_has_not_the_form_of_a_retraction_takes_nothing_back(tmp_path, valu
         try:
             store.load()
             messages = store.get_messages()
-        except ValueError:  # a line that no JSON parser reads is damage, as it always was
+        except CorruptTranscriptError:  # a line that no JSON parser reads is damage, as it always was
             return
         assert messages[:2] == [ONE, TWO]
         count = len(messages)

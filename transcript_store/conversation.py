@@ -94,7 +94,7 @@ class ConversationStore(Reads, Writes):
         directory: the conversation's folder.
         durability: what an append survives once it has returned. With ``"power-loss"``, the end of the process and of the
             machine: each append is one write and one sync. With ``"process-crash"``, the end of the process: appends are
-            written, but not synced; after a power loss ``load()`` gives a prefix of what was appended, or refuses.
+            written, but not synced; after a power loss ``load()`` gives a prefix of the appended records, or refuses.
         read_only: take no lock and change nothing. A reader works beside a writer, and on a read-only mount.
         hold_lock: keep the lock from ``load()`` to ``close()``: one process writes. With False each call takes the lock
             and releases it, so that several processes can write: each call is atomic among them too, and starts from
@@ -110,7 +110,7 @@ class ConversationStore(Reads, Writes):
             with each message, each extra, and the metadata that has texts (model, system prompt, tools, labels), all
             JSON objects, and with copies of them; by several threads if you use several. The record's
             ``extra["redacted"]`` then counts what was removed, by kind. Stored records stay, and copies of them are not
-            redacted: :meth:`keep_records`, forks. docs/secrets.md says what it does not reach. None for no redaction.
+            redacted: :meth:`keep_records`, forks. docs/secrets.md lists its limits. None for no redaction.
         encryption_key: the key of a sealed conversation, 32 bytes or a :class:`KeyProvider`. A new conversation is
             sealed with its own data key, which this key wraps. A plaintext one is refused (:class:`NotSealedError`);
             see :meth:`seal`. Without a key a sealed conversation can be loaded, verified and copied as files, but its
@@ -134,7 +134,7 @@ class ConversationStore(Reads, Writes):
             try again.
         ConversationNotFoundError: with ``hold_lock=False`` any call; the conversation was deleted or moved since the
             last one.
-        CorruptTranscriptError: any call after an interrupted one, which reads the disk; ``verify()`` says what is damaged.
+        CorruptTranscriptError: any call after an interrupted one, which reads the disk; ``verify()`` lists the damage.
         CorruptMetadataError: the same, of metadata.json.
         KeyNeededError: any call that reads or writes sealed data, without a key. Nothing was written.
         WrongKeyError: any load; none of the keys opens the conversation.

@@ -3,39 +3,39 @@
 ::
 
     TranscriptStoreError
-    ├── ConversationNotLoadedError      RuntimeError   call load() or initialize() first
-    ├── ConversationNotFoundError       LookupError    this path has no conversation
-    ├── GenerationNotFoundError         LookupError    there is no such generation (available)
+    ├── ConversationNotLoadedError                     call load() or initialize() first
+    ├── ConversationNotFoundError                      this path has no conversation
+    ├── GenerationNotFoundError                        there is no such generation (available)
     ├── ConversationExistsError                        the path is taken; nothing was changed
     ├── ConversationLockedError                        another writer holds it (holder_pid)
     ├── ConversationChangedError                       the transcript is not the one that was read (head, expected_head)
     ├── FeatureNotEnabledError                         the live generation cannot do this (feature); the next one can
     ├── ReadOnlyError                                  this store was opened with read_only=True
-    ├── CorruptTranscriptError          ValueError     where, what kind, why; it was not changed
-    ├── CorruptMetadataError            ValueError     the same for metadata.json
-    ├── UnsupportedVersionError         ValueError     written by a later version; it was not changed
-    ├── InvalidMessageError             ValueError     which member, and why; nothing was written
-    ├── InvalidMetadataError            ValueError     which field, and why; nothing was written
-    ├── RedactionError                  ValueError     redact= raised, or returned no message; nothing was written
-    ├── InvalidIdError                  ValueError     not a canonical lower-case UUID
-    ├── NotAPathError                   ValueError     an address was given instead of a path; it is not repeated
-    ├── InvalidSnapshotIdError          ValueError     not a canonical lower-case UUID
-    ├── SnapshotNotFoundError           LookupError    there is no snapshot with this id
-    ├── CorruptSnapshotError            ValueError     which file, what kind, why; it was not changed
-    ├── DecryptionError                 ValueError     the key does not open it: another key, or damage
-    ├── InvalidKeyError                 ValueError     a key has 32 bytes
+    ├── CorruptTranscriptError                         where, what kind, why; it was not changed
+    ├── CorruptMetadataError                           the same for metadata.json
+    ├── UnsupportedVersionError                        written by a later version; it was not changed
+    ├── InvalidMessageError                            which member, and why; nothing was written
+    ├── InvalidMetadataError                           which field, and why; nothing was written
+    ├── RedactionError                                 redact= raised, or returned no message; nothing was written
+    ├── InvalidIdError                                 not a canonical lower-case UUID
+    ├── NotAPathError                                  an address was given instead of a path; it is not repeated
+    ├── InvalidSnapshotIdError                         not a canonical lower-case UUID
+    ├── SnapshotNotFoundError                          there is no snapshot with this id
+    ├── CorruptSnapshotError                           which file, what kind, why; it was not changed
+    ├── DecryptionError                                the key does not open it: another key, or damage
+    ├── InvalidKeyError                                a key has 32 bytes
     ├── KeyNeededError                                 the conversation is sealed, and no key was given
-    ├── WrongKeyError                   ValueError     none of the keys that were given opens it (key_id)
+    ├── WrongKeyError                                  none of the keys that were given opens it (key_id)
     ├── KeyProviderError                               a KeyProvider raised, or returned no key (key_id); nothing was
         written
-    ├── CorruptKeyFileError             ValueError     key.json is missing, damaged, or another conversation's
-    ├── ConversationShreddedError       LookupError    its key was destroyed; it can never be read again
-    ├── NotSealedError                  ValueError     a key was given for a plaintext conversation; it was not read
+    ├── CorruptKeyFileError                            key.json is missing, damaged, or another conversation's
+    ├── ConversationShreddedError                      its key was destroyed; it can never be read again
+    ├── NotSealedError                                 a key was given for a plaintext conversation; it was not read
     ├── DataKeyExhaustedError                          the data key has sealed as much as it may; a fork has another
-    ├── ProviderMismatchError           ValueError     a snapshot, or a conversation, of another provider
+    ├── ProviderMismatchError                          a snapshot, or a conversation, of another provider
     ├── StorageError                    OSError        the disk or the operating system refused
     ├── PoisonedError                                  a sync failed before; call load() again
-    ├── InvalidBaseUrlError             ValueError     no credential may be sent there; the URL is not repeated
+    ├── InvalidBaseUrlError                            no credential may be sent there; the URL is not repeated
     ├── MissingExtraError               ImportError    an SDK or another package is not installed; what to install
     ├── MissingTokenError                              no token; which variable would hold one
     ├── MaxStepsError                                  the model continued to call tools; everything is stored
@@ -44,6 +44,10 @@
 Errors take their facts as keyword arguments. These are attributes, and so are the two parts of the text: the
 ``problem`` (what happened and what still holds) and the ``hint``, a value. An error survives pickling. Errors of the
 operating system are translated once, where files are touched; the original is the ``__cause__``.
+
+Two are also builtin errors, because code that knows nothing of this package catches them: an ``OSError`` around file
+work, and an ``ImportError`` around an optional import. None is a ``ValueError`` or a ``LookupError``: these are for
+arguments of the wrong form, which a program mends, and ``except ValueError`` must not hide a damaged file.
 """
 
 from __future__ import annotations
@@ -94,7 +98,7 @@ def _rebuild(cls: type[TranscriptStoreError], args: tuple[Any, ...], facts: dict
     return error
 
 
-class ConversationNotLoadedError(TranscriptStoreError, RuntimeError):
+class ConversationNotLoadedError(TranscriptStoreError):
     """The store is not loaded, was closed, or was loaded by another process (a fork). Call ``load()`` first."""
 
     path: str
@@ -102,7 +106,7 @@ class ConversationNotLoadedError(TranscriptStoreError, RuntimeError):
     hint: Hint | None = Hint.LOAD
 
 
-class ConversationNotFoundError(TranscriptStoreError, LookupError):
+class ConversationNotFoundError(TranscriptStoreError):
     """There is no conversation at ``path``. Check the path; ``initialize()`` starts a new conversation there.
 
     ``kind`` is ``foreign`` if the path holds something else: other files, or a library. Then pass another path.
@@ -114,7 +118,7 @@ class ConversationNotFoundError(TranscriptStoreError, LookupError):
     hint: Hint | None = Hint.CHECK_THE_PATH
 
 
-class GenerationNotFoundError(TranscriptStoreError, LookupError):
+class GenerationNotFoundError(TranscriptStoreError):
     """The conversation at ``path`` has no generation of this ``number``; ``available`` are the existing ones."""
 
     path: str
@@ -193,7 +197,7 @@ class ReadOnlyError(TranscriptStoreError):
     _says = "{error.path}: it is open for reading only"
 
 
-class CorruptTranscriptError(TranscriptStoreError, ValueError):
+class CorruptTranscriptError(TranscriptStoreError):
     """The transcript at ``path`` is damaged, or is not a transcript. It was not changed.
 
     ``line_number`` (from 1, the header) and ``offset_bytes`` name the first line that is not whole; both are None where
@@ -215,7 +219,7 @@ class CorruptTranscriptError(TranscriptStoreError, ValueError):
         return self.hint or hint_of_damage(self.kind, self.path, self.line_number)
 
 
-class CorruptMetadataError(TranscriptStoreError, ValueError):
+class CorruptMetadataError(TranscriptStoreError):
     """The metadata file at ``path`` is missing or damaged. Nothing was changed. The transcript beside it may be whole."""
 
     path: str
@@ -228,7 +232,7 @@ class CorruptMetadataError(TranscriptStoreError, ValueError):
         return hint_of_damage(self.kind, self.path)
 
 
-class UnsupportedVersionError(TranscriptStoreError, ValueError):
+class UnsupportedVersionError(TranscriptStoreError):
     """The file at ``path`` was written by a later version of the format. It was not changed; upgrade to read it.
 
     ``path`` is empty if it was not read from a file.
@@ -242,7 +246,7 @@ class UnsupportedVersionError(TranscriptStoreError, ValueError):
         return f"{self.path}: {self.reason}" if self.path else self.reason
 
 
-class InvalidMessageError(TranscriptStoreError, ValueError):
+class InvalidMessageError(TranscriptStoreError):
     """A message or extra that is not JSON, or exceeds the store's limits. Nothing was written.
 
     ``member`` is the path of the offending value, such as ``message["content"][0]``; ``reason`` says what is wrong.
@@ -254,7 +258,7 @@ class InvalidMessageError(TranscriptStoreError, ValueError):
     _says = "{error.member}: {error.reason} (nothing was stored)"
 
 
-class InvalidMetadataError(TranscriptStoreError, ValueError):
+class InvalidMetadataError(TranscriptStoreError):
     """A metadata field was given a value it cannot hold. Nothing was written."""
 
     field: str
@@ -263,7 +267,7 @@ class InvalidMetadataError(TranscriptStoreError, ValueError):
     _says = "{error.field}: {error.reason}"
 
 
-class RedactionError(TranscriptStoreError, ValueError):
+class RedactionError(TranscriptStoreError):
     """The store's ``redact`` function raised, or returned something other than a message. Nothing was written.
 
     ``member`` is its argument: ``message``, ``extras[3]``, ``metadata``. ``reason`` has the type of its error and the
@@ -277,14 +281,14 @@ class RedactionError(TranscriptStoreError, ValueError):
     _says = "{error.member}: {error.reason} (nothing was stored)"
 
 
-class InvalidIdError(TranscriptStoreError, ValueError):
+class InvalidIdError(TranscriptStoreError):
     """An identifier is not a canonical lower-case UUID."""
 
     reason: str
     _says = "{error.reason}"
 
 
-class NotAPathError(TranscriptStoreError, ValueError):
+class NotAPathError(TranscriptStoreError):
     """An address (``postgresql://…``), or one that lost a slash, was given instead of a path.
 
     It is not repeated, as it may hold a password.
@@ -295,8 +299,8 @@ class NotAPathError(TranscriptStoreError, ValueError):
     _says = "{error.reason}"
 
 
-class InvalidSnapshotIdError(TranscriptStoreError, ValueError):
-    """A snapshot's id is not a canonical lower-case UUID. ``id`` holds at most 32 characters of what was given."""
+class InvalidSnapshotIdError(TranscriptStoreError):
+    """A snapshot's id is not a canonical lower-case UUID. ``id`` holds at most 32 characters of the given text."""
 
     id: str
     reason: str
@@ -304,7 +308,7 @@ class InvalidSnapshotIdError(TranscriptStoreError, ValueError):
     _says = "{error.reason}"
 
 
-class SnapshotNotFoundError(TranscriptStoreError, LookupError):
+class SnapshotNotFoundError(TranscriptStoreError):
     """There is no snapshot with this ``id`` in the store at ``path`` (None: it is not in a directory)."""
 
     id: str
@@ -315,7 +319,7 @@ class SnapshotNotFoundError(TranscriptStoreError, LookupError):
         return f"{self.path or 'the store'}: there is no snapshot {self.id}"
 
 
-class CorruptSnapshotError(TranscriptStoreError, ValueError):
+class CorruptSnapshotError(TranscriptStoreError):
     """A snapshot, or a media file that it refers to, is damaged, or is not one. It was not changed.
 
     ``path`` names the file; it is None if a snapshot was not read from a file. ``kind`` is ``damaged``, ``foreign``
@@ -336,7 +340,7 @@ class CorruptSnapshotError(TranscriptStoreError, ValueError):
         return self.hint or (Hint.MOVE_AWAY if self.kind == "foreign" else Hint.RESTORE)
 
 
-class DecryptionError(TranscriptStoreError, ValueError):
+class DecryptionError(TranscriptStoreError):
     """The file at ``path`` cannot be opened with the keys that were given, or with none; it was not changed.
 
     AES-GCM cannot distinguish a wrong key from changed bytes. Pass the key that it was sealed with (``encryption_key``
@@ -353,7 +357,7 @@ class DecryptionError(TranscriptStoreError, ValueError):
         return f"{self.path or 'the bytes'}: {self.reason}; {self.consequence}"
 
 
-class InvalidKeyError(TranscriptStoreError, ValueError):
+class InvalidKeyError(TranscriptStoreError):
     """An encryption key has ``length_bytes``, and not 32 (None: it is not ``bytes``). The key is not shown."""
 
     reason: str
@@ -373,7 +377,7 @@ class KeyNeededError(TranscriptStoreError):
     hint: Hint | None = Hint.GIVE_THE_KEY
 
 
-class WrongKeyError(TranscriptStoreError, ValueError):
+class WrongKeyError(TranscriptStoreError):
     """None of the keys that were given opens the key file at ``path``, which names the key ``key_id``. Nothing was written."""
 
     path: str
@@ -388,7 +392,7 @@ class KeyProviderError(TranscriptStoreError):
 
     If it raised, its own error is the ``__cause__``. A provider that does not unwrap what it wrapped, or unwraps
     another data key than the conversation's, is refused before anything is stored with it:
-    ``testing.check_key_provider`` finds what is wrong with it.
+    ``testing.check_key_provider`` finds its faults.
 
     ``key_id`` is the provider's id; empty if unknown.
     """
@@ -401,7 +405,7 @@ class KeyProviderError(TranscriptStoreError):
     _says = "{error.path}: the key provider failed: {error.reason}"
 
 
-class CorruptKeyFileError(TranscriptStoreError, ValueError):
+class CorruptKeyFileError(TranscriptStoreError):
     """The file at ``path`` that holds a conversation's wrapped key is missing or damaged, or is not its own. Nothing
     was changed.
 
@@ -416,7 +420,7 @@ class CorruptKeyFileError(TranscriptStoreError, ValueError):
     _says = "{error.path}: {error.reason} [{error.kind}]; nothing was changed"
 
 
-class ConversationShreddedError(TranscriptStoreError, LookupError):
+class ConversationShreddedError(TranscriptStoreError):
     """The key of the conversation was destroyed (``ConversationLibrary.shred``). It can never be read again."""
 
     path: str
@@ -425,7 +429,7 @@ class ConversationShreddedError(TranscriptStoreError, LookupError):
     _says = "{error.path}: its key was destroyed at {error.shredded_at}; it can never be read again"
 
 
-class NotSealedError(TranscriptStoreError, ValueError):
+class NotSealedError(TranscriptStoreError):
     """A key was given, but ``path`` is not sealed: it was never sealed, or was put there without the key. It was not read."""
 
     path: str
@@ -443,7 +447,7 @@ class DataKeyExhaustedError(TranscriptStoreError):
     _says = "{error.path}: its data key has sealed {error.count:,} texts, and may seal no more"
 
 
-class ProviderMismatchError(TranscriptStoreError, ValueError):
+class ProviderMismatchError(TranscriptStoreError):
     """The messages of a snapshot or a conversation have one provider's form, and cannot be continued with another's.
 
     Nothing was changed.
@@ -492,7 +496,7 @@ class PoisonedError(TranscriptStoreError):
     _says = "{error.path}: a sync failed before ({error.reason}), so nothing more is written"
 
 
-class InvalidBaseUrlError(TranscriptStoreError, ValueError):
+class InvalidBaseUrlError(TranscriptStoreError):
     """No credential may be sent to this base URL; ``reason`` says why. The URL is not repeated, because it may hold a token."""
 
     reason: str

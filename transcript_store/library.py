@@ -114,7 +114,7 @@ class ConversationLibrary:
         directory: the library's folder, or a backend (``transcript_store.backends``); docs/engines.md says what is
             different there.
         redact: what the conversations are opened and created with (:class:`ConversationStore`), unless the call gives
-            another one. A fork is a copy of what is stored.
+            another one. A fork is a copy of the stored records.
         encryption_key: the key that the conversations are sealed with (:class:`ConversationStore`), unless the call
             gives another one. A listing, a delete and a verify need none.
         retired_keys: earlier keys, for conversations that are not wrapped with the current key yet.
@@ -327,7 +327,7 @@ class ConversationLibrary:
         """The tokens of all stored replies in all conversations, by day and model; a reply that a fork has too counts
         once.
 
-        Every record is read. What cannot be read is in ``skipped``.
+        Every record is read. Unreadable conversations are in ``skipped``.
 
         Raises:
             StorageError: the library cannot be listed.
@@ -338,7 +338,7 @@ class ConversationLibrary:
                 with self.open(id, read_only=True, verify="tail") as conversation:
                     count.add_conversation(conversation)
             except ConversationNotFoundError:
-                continue  # it was deleted meanwhile
+                continue  # it was deleted since
             except TranscriptStoreError as error:
                 count.skipped.append(error.problem)
         return count.result()
@@ -469,7 +469,7 @@ class ConversationLibrary:
         """As :meth:`delete`, of a conversation whose folder in this library is called ``name``, and not by its id.
 
         Raises:
-            TypeError: the name is no text.
+            TypeError: the name is not a string.
             ValueError: the name leads out of the library, or cannot be that of a folder.
             TranscriptStoreError: as :meth:`delete`.
         """
@@ -493,7 +493,7 @@ class ConversationLibrary:
         snapshots: SnapshotStore | None = None,
         dry_run: bool = True,
     ) -> Pruning:
-        """List what is expired by a rule, and with ``dry_run=False`` remove it. Never runs by itself.
+        """List the items that a rule makes expire, and with ``dry_run=False`` remove them. Never runs by itself.
 
         .. code-block:: python
 
@@ -509,7 +509,7 @@ class ConversationLibrary:
         On return the items are removed, also after a power loss. Each item is removed by itself: a conversation with
         all its files, a generation, the quarantine of one conversation. After a crash or an error, some of them are
         removed and the others are whole; repeat the call to continue. Each item is checked again under the
-        conversation's lock: a conversation that was written to meanwhile stays. So does one that is open to write, or
+        conversation's lock: a conversation that was written to since then stays. So does one that is open to write, or
         damaged, or has other files in its folder; ``skipped`` names those. (With ``hold_lock=False`` it is open only
         during a call.) A dry run takes no lock, so it does not detect open conversations.
 

@@ -90,15 +90,15 @@ def is_prompt(turn: NeutralMessage, extra: Mapping[str, Any] | None) -> bool:
     """
     if turn.role != "user" or not any(isinstance(block, (Text, Media)) for block in turn.blocks):
         return False
-    return typed_of(extra, "said") != ""
+    return typed_of(extra, "typed") != ""
 
 
 def label_of(turn: NeutralMessage, extra: Mapping[str, Any] | None) -> str:
     """The start of the user's typed prompt, on one line; a document's only if there is nothing else."""
     texts = [block for block in turn.blocks if isinstance(block, Text) and block.text.strip()]
     typed = [block for block in texts if block.title is None] or texts
-    said = typed_of(extra, " ".join(block.text for block in typed))
-    words = " ".join(said[: _LONGEST * 4].split())
+    prompt = typed_of(extra, " ".join(block.text for block in typed))
+    words = " ".join(prompt[: _LONGEST * 4].split())
     return (words[:_LONGEST] + ("…" if len(words) > _LONGEST else "")) or "(an image)"
 
 

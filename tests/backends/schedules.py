@@ -27,7 +27,7 @@ class LossError(AssertionError):
 
 
 class PrunedError(Exception):
-    """A schedule leads nowhere: what it would go on with commutes with what was done."""
+    """A schedule leads nowhere: what it would be removed on with commutes with what was done."""
 
 
 class Claimed(NamedTuple):

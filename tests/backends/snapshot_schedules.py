@@ -121,7 +121,7 @@ class SnapshotWorld:
         except SnapshotNotFoundError:
             self._told(id, None, begun)
         except CorruptSnapshotError as error:
-            raise LossError(f"R13: a snapshot is not whole: {error}") from error
+            raise LossError(f"R13: a snapshot is damaged: {error}") from error
         except (DecryptionError, BackendError):
             pass
         else:
@@ -173,7 +173,7 @@ class SnapshotWorld:
             except SnapshotNotFoundError:
                 pass
             except TranscriptStoreError as error:
-                raise LossError(f"R13: a snapshot is not whole: {error}") from error
+                raise LossError(f"R13: a snapshot is damaged: {error}") from error
             self._told(id, value, begun)
             if not can_be_true([call for call in self.calls if call.id == id]):
                 told = "; ".join(map(str, (call for call in self.calls if call.id == id)))

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import cli
 from tests.cli.helpers import Cli
 from tests.kit.cases import for_each
-from transcript_store import ConversationLibrary, ConversationStore, FileStore, verify
+from transcript_store import ConversationLibrary, ConversationStore, FileStore, NotAPathError, verify
 from transcript_store.backends import BackendError, open_backend
 from transcript_store.cli._shared.names import printable_name
 from transcript_store.cli._shared.terminal import without_credentials
@@ -82,7 +82,7 @@ def test_an_address_is_no_path(
 ) -> None:
     """Nothing is made on this disk; the error says how an address is used, and does not repeat it."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=r"open_backend|with both \(pathlib") as caught:
+    with pytest.raises(NotAPathError, match=r"open_backend|with both \(pathlib") as caught:
         door(address)
     assert "s3cret" not in str(caught.value)
     assert [*tmp_path.iterdir()] == []
@@ -167,7 +167,7 @@ def test_the_beginning_of_an_id_in_an_address_is_told_how_to_be_given(cli: Cli) 
     """``URL/0b8f`` may be a folder of a bucket: the error says how the beginning of an id is written."""
     code, _, err = cli("show", "postgresql://host/db/0b8f")
     assert code == 2
-    assert "a word of its own: postgresql://host/db 0b8f" in err
+    assert "as a second word: postgresql://host/db 0b8f" in err
 
 
 def test_an_error_of_a_backend_names_no_errno_of_this_machine() -> None:
@@ -181,7 +181,7 @@ def test_an_error_of_a_backend_names_no_errno_of_this_machine() -> None:
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        ("{}/file", "is no directory"),
+        ("{}/file", "is not a directory"),
         ("mysql://ada:s3cret@host/db", "there is no backend for mysql://"),
         ("postgresql://ada:s3/cret@host/db", "%2F"),
         (

@@ -158,8 +158,8 @@ def test_two_machines_become_one(cli: Cli, library: ConversationLibrary, tmp_pat
         with ConversationLibrary(directory).open(parted) as conversation:
             conversation.append_message(user_message(text))
     code, out, _ = cli("restore", laptop, library.directory)
-    assert (code, f"a copy, because {parted} went on otherwise there" in out) == (0, True)
-    assert "1 of them as copies beside what went on otherwise" in out
+    assert (code, f"a copy, because {parted} diverged there" in out) == (0, True)
+    assert "1 of them as copies of conversations that diverged" in out
     assert len(library.list()) == 4
     assert "4 conversations" in cli("backup", library.directory, str(tmp_path / "again")).out
 

@@ -192,7 +192,7 @@ def test_two_at_once_and_what_is_no_backup() -> None:
         BackupFile(FILE, writes=True, file_system=disk.another_process())
     disk.write_file("/copies/notes.txt", b"of nobody's\n")
     for writes in (False, True):
-        with pytest.raises(CorruptTranscriptError, match="no backup"):
+        with pytest.raises(CorruptTranscriptError, match="not a backup"):
             BackupFile("/copies/notes.txt", file_system=disk, writes=writes)
         with pytest.raises(CorruptTranscriptError):
             BackupFile("/copies", file_system=disk, writes=writes)

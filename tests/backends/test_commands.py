@@ -133,7 +133,7 @@ def test_what_stands_there_is_shown_as_in_a_folder(cli: Cli, begun: str) -> None
     assert "Good evening" in out
     found = [json.loads(line)["message"]["content"] for line in cli("show", f"{begun}/last", "--json").out.splitlines()]
     assert found == ["Hello", "Good evening"]
-    assert "whole: nothing is wrong" in cli("verify", f"{begun}/{ONE}").out
+    assert "intact: no problem found" in cli("verify", f"{begun}/{ONE}").out
     assert cli("head", begun, "0b8f").out == cli("head", begun, "last").out
     assert "live" in cli("generations", begun, "last").out
     assert "Good evening" in cli("export", f"{begun}/last", "--to", "markdown").out
@@ -177,7 +177,7 @@ def test_what_is_written_there(cli: Cli, begun: str, tmp_path: Path) -> None:
     assert cli("delete", begun, ONE).out == f"deleted {ONE}\n"
     assert [json.loads(line)["id"] for line in cli("list", begun, "--json").out.splitlines()] == [back]
     assert cli("show", begun, ONE).code == 1
-    assert "nothing is due" in cli("prune", begun, "--older-than", "7d", "--dry-run").out
+    assert "nothing is expired" in cli("prune", begun, "--older-than", "7d", "--dry-run").out
 
 
 def test_what_was_said_there_is_found(cli: Cli, begun: str, a_cache_of_its_own: None) -> None:
@@ -230,12 +230,12 @@ def test_a_conversation_there_is_sealed_and_unsealed(
     assert cli("show", at).code == 0
     sealed = cli("seal", at, "--key-file", keys[0], "--keep-plain")
     assert sealed.code == 0
-    assert "can read what is plain there" in sealed.out
+    assert "can read their plaintext" in sealed.out
     assert "Good evening" not in cli("show", at).out
     assert "Good evening" not in cli("search", "evening", begun, "--wait").out
     assert "Good evening" in cli("show", at, "--key-file", keys[0]).out
     assert "the key opens every record" in cli("verify", at, "--key-file", keys[0]).out
-    assert "sealed       what stands there" in cli("verify", begun, "last").out
+    assert "sealed       these findings need no key" in cli("verify", begun, "last").out
     assert cli("unseal", at, "--key-file", keys[0]).code == 0
     assert "Good evening" in cli("show", at).out
 
@@ -274,11 +274,11 @@ def test_snapshots_there(cli: Cli, begun: str, keys: tuple[str, str]) -> None:
     assert "Good evening" in cli("snapshot", "show", saved, "--store", begun).out
     assert cli("snapshot", "rotate-key", "--store", begun, "--new-key-file", keys[0]).code == 0
     without = cli("snapshot", "list", "--store", begun)
-    assert (without.code, without.out, "what is there is sealed" in without.err) == (1, "", True)
+    assert (without.code, without.out, "its snapshots are sealed" in without.err) == (1, "", True)
     assert cli("snapshot", "save", at, "--store", begun).code == 1
     assert "another --key-file" in cli("snapshot", "list", "--store", begun, "--key-file", keys[1]).err
     sealed = ("--store", begun, "--key-file", keys[0])
-    assert cli("snapshot", "verify", *sealed) == (0, "whole: nothing is wrong\n", "")
+    assert cli("snapshot", "verify", *sealed) == (0, "intact: no problem found\n", "")
     again = f"{begun}/7a1c2c0e-53cb-4d7e-8a5f-0a3a1c7d9e21"
     assert cli("snapshot", "restore", saved, "--into", again, *sealed).code == 0
     assert "Good evening" in cli("show", again).out
@@ -353,7 +353,7 @@ def test_a_whole_one_is_shown_by_what_shows_what_is_left(cli: Cli, begun: str) -
 def test_what_is_left_of_a_damaged_one(cli: Cli, place: str, tmp_path: Path) -> None:
     """repair: what could be kept is said; what is left goes into a folder, is repaired there, and comes back."""
     assert cli("record", f"{place}/{ONE}", stdin=HELLO).code == 0
-    assert "whole: there is nothing to repair" in cli("repair", f"{place}/{ONE}").out
+    assert "intact: nothing to repair" in cli("repair", f"{place}/{ONE}").out
     damage_on(place, ONE, b"Hello", b"HELLO")
     assert cli("show", f"{place}/{ONE}").code == 1
     told = cli("repair", f"{place}/{ONE}")
@@ -392,7 +392,7 @@ MISTAKES = [
     (("record", "{place}"), "name a conversation in it"),
     (("serve", "ftp://host/x"), "there is no backend for ftp://"),
     (("mcp", "ftp://host/x"), "there is no backend for ftp://"),
-    (("repair", "{place}/last", "--apply"), "on a place nothing is repaired where it is"),
+    (("repair", "{place}/last", "--apply"), "a conversation on a backend is not repaired there"),
     (("seal", "{place}/last"), "seal needs a key"),
 ]
 
@@ -542,7 +542,7 @@ def every_command(cli: Cli, place: str, keys: tuple[str, str], tmp_path: Path) -
         return answer.out
 
     do("record", at, "--provider", "claude", stdin=HELLO)
-    assert "whole: there is nothing to repair" in do("repair", at)
+    assert "intact: nothing to repair" in do("repair", at)
     assert "#2 is the first" in do("bisect", at, "--", "sh", "-c", '! grep -q evening "$0/transcript.jsonl"')
     for kept in (str(tmp_path / "kept"), place):
         saved = do("snapshot", "save", at, "--store", kept).strip()

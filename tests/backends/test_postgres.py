@@ -370,7 +370,7 @@ def test_lists_are_found_by_an_index(url: str, sql: psycopg.Connection[Any]):
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a wrong password": ({"password": "hunter2"}, "password"),
-    "a database that is not there": ({"database": "nowhere"}, "not there"),
+    "a database that is not there": ({"database": "nowhere"}, "does not exist"),
     "a user that is not there": ({"user": "somebody"}, "user"),
     "TLS that the server does not have": ({"sslmode": "require"}, "sslmode"),
     "a server that takes no writes": ({"options": "-cdefault_transaction_read_only=on"}, "primary"),

@@ -85,7 +85,7 @@ def test_what_is_written_meanwhile_is_read(past: LibraryTools, library: Conversa
         writer.append_message(user_message("four"))
         assert [one["seq"] for one in past.read_conversation(cursor=page["cursor"])["messages"]] == [3, 4]
         writer.replace_transcript([user_message("all anew")])
-        with pytest.raises(ValueError, match="was replaced meanwhile"):
+        with pytest.raises(ValueError, match="was replaced since"):
             past.read_conversation(cursor=page["cursor"])
     library.delete(own_id)
     with pytest.raises(ValueError, match="no conversation with this id"):

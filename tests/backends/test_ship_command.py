@@ -64,12 +64,12 @@ def test_a_library_goes_there_and_comes_back(
 ) -> None:
     """What is not there yet, all of it sent, nothing new, and the folders again: file for file."""
     code, out, _ = cli("ship", library.directory, place, "--dry-run")
-    assert (code, out.count("2 records"), out.count("not there yet")) == (0, 3, 3)
+    assert (code, out.count("2 records"), out.count("still to send")) == (0, 3, 3)
     code, out, err = cli("ship", library.directory, place)
     assert (code, out.count("2 records"), out.count(" sent")) == (0, 3, 3)
     assert err == f"transcript-store: from {library.directory} to {place}\n"
     assert cli("ship", library.directory, place).out.count("nothing new") == 3
-    assert cli("ship", library.directory, place, "--dry-run").out.count("all of it is there") == 3
+    assert cli("ship", library.directory, place, "--dry-run").out.count("up to date") == 3
     assert cli("list", place).out.count("number") == 3
     code, out, err = cli("restore", place, str(tmp_path / "restored"))
     assert (code, out.count("  2 records\n")) == (0, 3)
@@ -137,7 +137,7 @@ def test_one_that_cannot_go_does_not_stop_the_others(
     reports = {Path(report.directory).name: report for report in ship_library(library.directory, backend_at(place))}
     assert [type(reports[each]).__name__ for each in (broken, parted, whole)] == ["NotShipped", "NotShipped", "Shipped"]
     code, out, err = cli("restore", place, library.directory)
-    assert (code, out.count(f"a copy, because {parted} went on otherwise there")) == (0, 1)
+    assert (code, out.count(f"a copy, because {parted} diverged there")) == (0, 1)
 
 
 def test_what_makes_no_sense_is_refused(cli: Cli, library: ConversationLibrary, place: str, tmp_path: Path) -> None:

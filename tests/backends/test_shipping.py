@@ -504,8 +504,8 @@ def test_whatever_the_system_refuses_a_restore_says_whether_the_folder_is_there(
             restore(place, ID, BACK, file_system=disk, with_key=True)
         except StorageError as error:
             says = error.consequence
-            assert says.startswith("It is there, and whole") == (f"{BACK}/transcript.jsonl" in disk.tree())
-            if says == "It is there, and whole":
+            assert says.startswith("It exists, and is complete") == (f"{BACK}/transcript.jsonl" in disk.tree())
+            if says == "It exists, and is complete":
                 assert files_in(disk.worst_power_failure(), BACK) == whole
             told.add(says)
         else:
@@ -514,9 +514,9 @@ def test_whatever_the_system_refuses_a_restore_says_whether_the_folder_is_there(
         disk.on_call = None
         restore(place, ID, BACK, file_system=disk, with_key=True)
         assert files_in(disk.worst_power_failure(), BACK) == whole
-    assert {one for one in told if one.startswith("It is there")} == {
-        "It is there, and whole",
-        "It is there, and whole, and a power loss may take it away",
+    assert {one for one in told if one.startswith("It exists")} == {
+        "It exists, and is complete",
+        "It exists, and is complete, and a power loss may take it away",
     }
 
 

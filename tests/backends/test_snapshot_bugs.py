@@ -22,7 +22,7 @@ Patch = pytest.MonkeyPatch
 
 def puts_whatever_is_there(patch: Patch) -> None:
     """V1: a rotation reads, and then replaces what it has not read."""
-    real = ValueFiles._seal_anew
+    real = ValueFiles._seal_again
 
     def seal_anew(self: ValueFiles, name: str) -> None:
         cells = self._cells
@@ -41,7 +41,7 @@ def puts_whatever_is_there(patch: Patch) -> None:
         finally:
             self._cells = cells
 
-    patch.setattr(ValueFiles, "_seal_anew", seal_anew)
+    patch.setattr(ValueFiles, "_seal_again", seal_anew)
 
 
 def replaces_what_does_not_open(patch: Patch) -> None:

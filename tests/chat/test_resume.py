@@ -399,7 +399,7 @@ def test_initial_history_that_is_refused(dialect: Dialect, server: Server, tmp_p
         connect(dialect, server, initial_history=[{"role": "user", "content": ("x",)}])
     with ConversationStore(tmp_path / "c") as conversation:
         conversation.initialize(messages=[{"role": "user", "content": "x"}])
-        with pytest.raises(ValueError, match="beside"):
+        with pytest.raises(ValueError, match="cannot be combined"):
             connect(dialect, server, conversation, initial_history=[{"role": "user", "content": "x"}])
     with ConversationStore(tmp_path / "empty") as conversation:
         conversation.initialize()

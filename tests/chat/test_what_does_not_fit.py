@@ -18,7 +18,7 @@ from tests.chat.dialects import DIALECTS, Dialect, sse
 from tests.chat.server import Server
 from transcript_store import ConversationStore, generate_encryption_key
 from transcript_store.chat import Tool, ToolCallEnded
-from transcript_store.errors import IncompleteResponseError
+from transcript_store.errors import IncompleteResponseError, InvalidMessageError
 
 LIMIT = 100_000
 UNRECORDED = "its result could not be recorded"
@@ -162,7 +162,7 @@ def test_a_reply_that_is_too_long_is_kept_in_part(dialect: Dialect, server: Serv
     server.answers += [dialect.reply("y\n" * 200_000), dialect.reply("Yes.")]
     with opened(tmp_path) as conversation:
         client = connect(dialect, server, conversation)
-        with pytest.raises(ValueError, match="limit for one line"):
+        with pytest.raises(InvalidMessageError, match="limit for one line"):
             client.chat("Go")
         (record,) = conversation.get_records(last=1)
         assert record.extra is not None

@@ -130,8 +130,8 @@ def test_where_there_is_no_first_message_that_is_said(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("sys.exit(128)", "ended with 128, which is no answer"),
-        ("os.kill(os.getpid(), 9)", "was killed by signal 9, which is no answer"),
+        ("sys.exit(128)", "ended with 128, which is not an answer"),
+        ("os.kill(os.getpid(), 9)", "was killed by signal 9, which is not an answer"),
     ],
 )
 def test_an_end_that_is_no_answer_stops_it(cli: Cli, today: Path, tmp_path: Path, text: str, said: str) -> None:

@@ -48,7 +48,7 @@ def test_nothing_is_lost(cli: Cli, temporary: Path) -> None:
     assert float(table["latency of a durable append of up to 4 kB, p50"].removesuffix(" ms")) > 0
     assert float(table["and p99"].removesuffix(" ms")) > 0
     assert "--seed 1" in out
-    assert "Every acknowledged message is there" in out
+    assert "Every acknowledged message is stored" in out
     assert f"was removed from {temporary}" in out
     assert "What this does not show: SIGKILL ends a process, not the machine." in out
     assert list(temporary.iterdir()) == []
@@ -63,7 +63,7 @@ def test_the_conversation_can_be_kept(cli: Cli, tmp_path: Path) -> None:
     assert verify(directory).is_intact
     code, out, err = cli("demo", "--rounds", "1", "--directory", directory)
     assert (code, out) == (1, "")
-    assert "nothing yet" in err
+    assert "needs a new directory" in err
 
 
 def test_interrupted(cli: Cli, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ SAYS_ONLY = """
 import sys, time
 from transcript_store.cli.demo.agent import appended_behind
 number = 0
-print("goes on behind 0", flush=True)
+print("continues after 0", flush=True)
 while True:
     number += len(appended_behind(number, int(sys.argv[2])))
     print("stored", number, "in 5", flush=True)
@@ -122,8 +122,8 @@ DAMAGES = WITH_A_STORE_THAT.format(
 )
 ENDS = "import sys; sys.exit('no wish to go on')"
 ENDS_SILENTLY = "print('ready')"
-OUT_OF_ORDER = "import time; print('goes on behind 0' + 20 * '\\nstored 99 in 5', flush=True); time.sleep(60)"
-SILENT = "import time; print('goes on behind 0', flush=True); time.sleep(60)"
+OUT_OF_ORDER = "import time; print('continues after 0' + 20 * '\\nstored 99 in 5', flush=True); time.sleep(60)"
+SILENT = "import time; print('continues after 0', flush=True); time.sleep(60)"
 
 
 def tried(directory: Path, script: str, *, rounds: int = 4) -> TrialCounts:
@@ -136,7 +136,7 @@ def test_an_agent_that_lies(tmp_path: Path) -> None:
     tally = tried(tmp_path / "c", SAYS_ONLY)
     assert tally.lost > 0
     assert tally.problem is not None
-    assert tally.problem.startswith(f"only the first 0 of {tally.lost} acknowledged messages are in their place")
+    assert tally.problem.startswith(f"only the first 0 of {tally.lost} acknowledged messages are stored in order")
 
 
 @pytest.mark.parametrize("script", [SKIPS_ONE, HALF_A_BATCH], ids=["one message", "half a batch"])
@@ -144,7 +144,7 @@ def test_an_agent_that_loses(tmp_path: Path, script: str) -> None:
     """A single message that is missing in the middle is noticed."""
     tally = tried(tmp_path / "c", script, rounds=20)
     assert tally.problem is not None
-    assert "acknowledged messages are in their place" in tally.problem
+    assert "acknowledged messages are stored in order" in tally.problem
     assert tally.lost > 0
 
 
@@ -169,7 +169,7 @@ def test_agents_that_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scrip
 def test_nothing_tried_is_a_failure(tmp_path: Path) -> None:
     """No kill, or no acknowledgement, is not a success."""
     tally = Trial(str(tmp_path / "c"), rounds=0, seed=1).run(lambda _: None)
-    assert tally.problem == "nothing was acknowledged, so nothing was tried"
+    assert tally.problem == "nothing was acknowledged, so nothing was tested"
 
 
 def test_a_failure_is_said(cli: Cli, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_a_failure_is_said(cli: Cli, temporary: Path, monkeypatch: pytest.Monkey
     assert code == 1
     assert err.startswith("transcript-store: the demo failed: only the first ")
     assert int(numbers(out)["acknowledged and lost"]) > 0
-    assert "Every acknowledged message is there" not in out
+    assert "Every acknowledged message is stored" not in out
     assert f"is left in {temporary}" in out
     (folder,) = temporary.iterdir()
     assert (folder / "conversation" / "transcript.jsonl").exists()
@@ -221,8 +221,8 @@ def test_the_agent_does_what_it_says(tmp_path: Path) -> None:
         expected += appended_behind(len(expected), 1)
         numbers.append(len(expected))
     assert [int(line.split()[1]) for line in done if line.startswith("stored")] == numbers
-    assert done[0] == "goes on behind 0"
-    assert done[31] == f"goes on behind {numbers[29]}"
+    assert done[0] == "continues after 0"
+    assert done[31] == f"continues after {numbers[29]}"
     with ConversationStore(tmp_path / "c", read_only=True) as store:
         store.load()
         assert store.get_messages() == expected

@@ -41,12 +41,12 @@ def test_what_stays_behind_is_said_in_sentences(cli: Cli, tmp_path: Path, librar
     done = cli("export", directory, "--to", "codex", "--output", str(tmp_path / "out"))
     assert done.code == 0
     assert done.err.splitlines() == [
-        "transcript-store: codex does not get all of it (the conversation here keeps it):",
+        "transcript-store: codex cannot hold all of it (the conversation here keeps it):",
         "    12 × an event stays here, as no model is sent one: a hook, a title, a branch that was left",
         "     2 × thinking was left out: another provider thought it, or its signature is missing",
         "     2 × a call failed: only the text of its result says so there",
-        f"transcript-store: {tmp_path / 'out'}: the program looks in its own folder, so move what stands in here to there; "
-        "or export without --output",
+        f"transcript-store: {tmp_path / 'out'}: the program reads its own folder: move these files there, or "
+        "export without --output",
     ]
 
 
@@ -79,13 +79,13 @@ def test_where_the_session_is_resumed(
     assert (code, out, "there is no directory /nonexistent" in err) == (2, "", True)
     assert not (tmp_path / ".claude").exists()
     done = cli("export", directory, "--to", "claude-code", "--cwd", "/nonexistent", "--output", str(tmp_path / "out"))
-    assert (done.code, "make it before you go on" in done.err) == (0, True)
-    assert "go on with it: cd /nonexistent && claude --resume " in done.out
-    assert f"{tmp_path / 'out'}: the program looks in its own folder" in done.err
-    assert "looks in its own folder" not in cli("export", directory, "--to", "claude-code", "--cwd", str(tmp_path)).err
+    assert (done.code, "create it before you resume" in done.err) == (0, True)
+    assert "resume it: cd /nonexistent && claude --resume " in done.out
+    assert f"{tmp_path / 'out'}: the program reads its own folder" in done.err
+    assert "reads its own folder" not in cli("export", directory, "--to", "claude-code", "--cwd", str(tmp_path)).err
     done = cli("export", directory, "--to", "claude-code", "--output", str(tmp_path / "out"))
-    assert "/home/ada/nowhere: the conversation was held there, and there is no such directory here" in done.err
-    assert "go on with it: claude --resume " in done.out
+    assert "/home/ada/nowhere: the conversation took place there, and this directory does not exist here" in done.err
+    assert "resume it: claude --resume " in done.out
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_the_command_that_is_printed_means_one_directory(
         directory = store.directory
     done = cli("export", directory, "--to", "pi", "--output", str(tmp_path / "out"))
     assert (done.code, obeyed(done.out + done.err)) == (0, set())
-    printed = done.out.splitlines()[-1].removeprefix("go on with it: ")
+    printed = done.out.splitlines()[-1].removeprefix("resume it: ")
     going, _, resuming = printed.rpartition(" && ")
     assert resuming.startswith("pi --session ")
     environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
@@ -132,7 +132,7 @@ def test_a_terminal_is_given_no_page(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     done = cli("export", directory, "--to", "html")
     assert (done.code, done.out) == (2, "")
-    assert "--output PATH says where the page goes: it is not for a terminal" in done.err
+    assert "the page is not for a terminal: give --output PATH" in done.err
     page = tmp_path / "page.html"
     assert cli("export", directory, "--to", "html", "--output", str(page)).out == f"{page}\n"
     assert page.stat().st_mode & 0o777 == 0o600

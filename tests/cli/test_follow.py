@@ -122,12 +122,12 @@ def test_for_a_person(tmp_path: Path) -> None:
             store.append_message({"role": "user", "content": "fourth"})
             store.replace_transcript([{"role": "user", "content": "instead"}])
             after = "".join(lines_until(process, "instead"))
-            assert after.index("fourth") < after.index("-- the transcript was replaced: generation 1 begins")
+            assert after.index("fourth") < after.index("-- the transcript was replaced: generation 1 starts")
             store.replace_transcript([])
             store.replace_transcript([{"role": "user", "content": "later"}])
             store.delete_generation(2)
             rest = "".join(lines_until(process, "later"))
-            assert "generation 3 begins" in rest
+            assert "generation 3 starts" in rest
             store.close()
             library.delete(directory.name)
             lines_until(process, "-- the conversation was deleted")
@@ -135,7 +135,7 @@ def test_for_a_person(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_it(tmp_path: Path) -> None:
-    """Ctrl-C ends it with exit code 130 and no traceback."""
+    """Ctrl-C stops with exit code 130 and no traceback."""
     with follower(Path(conversation(tmp_path / "c", [{"n": 1}]))) as process:
         lines_until(process, '"n"')
         process.send_signal(signal.SIGINT)

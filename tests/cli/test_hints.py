@@ -104,7 +104,7 @@ def test_the_two_halves_of_an_error(tmp_path: Path) -> None:
 def test_a_command_is_told_the_conversation_whichever_of_its_files_was_refused(name: str) -> None:
     """On a read-only file system it is the lock: `show …/lock` would show nothing."""
     said = in_the_shell(Hint.OPEN_TO_READ, f"/c{name}")
-    assert said == "`transcript-store show /c` still gives every whole record"
+    assert said == "`transcript-store show /c` still prints every whole record"
 
 
 def test_what_holds_after_a_refusal_is_apart_from_the_hint() -> None:

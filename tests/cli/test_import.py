@@ -79,7 +79,7 @@ def test_at_a_terminal_it_asks(
     code, out, _ = cli("import", "--into", str(home / "c"), "--format", "jsonl", stdin=f"{answer}\n".encode())
     assert (code, len(ConversationLibrary(home / "c").list())) == (0, imported)
     assert "? [y, n, or names of programs]" in out
-    assert ("codex\\x1b[2J: no such program is in the list above" in out) == answer.startswith("codex")
+    assert ("codex\\x1b[2J: the list above has no such program" in out) == answer.startswith("codex")
 
 
 def test_two_processes_import_everything_once(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_session_without_a_message_is_not_proposed_to_continue_with(cli: Cli, 
     assert ("1 created" in empty, "0 messages" in empty, "go on with" in empty) == (True, True, False)
     (tmp_path / "s.jsonl").write_bytes(lines(HI))
     full = cli("import", str(tmp_path / "s.jsonl"), "--into", str(tmp_path / "chats")).out
-    assert "go on with one of them: transcript-store chat" in full
+    assert "continue one of them: transcript-store chat" in full
 
 
 def test_a_programs_folder_holds_more_than_sessions(cli: Cli, home: Path) -> None:
@@ -239,12 +239,12 @@ def test_a_programs_folder_holds_more_than_sessions(cli: Cli, home: Path) -> Non
     into = ("--into", str(home / "chats"))
     code, out, err = cli("import", str(home / ".codex"), *into)
     assert (code, err, "1 created" in out) == (0, "", True)
-    skipped = "skipped: 3 files of no format that is known here: 1 .json, 1 .jsonl, 1 .sqlite (--json names each)"
+    skipped = "skipped: 3 files of an unknown format: 1 .json, 1 .jsonl, 1 .sqlite (--json names each)"
     assert skipped in out.splitlines()
     for name in ("a", "b"):
         (codex / f"{name}.json").write_text('[{"role": "user", "content": "Hi"}]')
     out = cli("import", str(home / ".codex"), *into).out
-    assert "skipped: 5 files of no format that is known here: 3 .json, 1 .jsonl, 1 .sqlite (--json names each)" in out
+    assert "skipped: 5 files of an unknown format: 3 .json, 1 .jsonl, 1 .sqlite (--json names each)" in out
     assert (
         f"    {codex}/a.json: is one JSON array, and not an object a line: jq -c '.[]' makes lines of it (and 1 more)\n"
         in out
@@ -263,10 +263,7 @@ def test_a_path_that_is_not_there_says_what_to_look_at(cli: Cli, tmp_path: Path)
     (tmp_path / "my sessions").mkdir()
     code, out, err = cli("import", *f"{tmp_path}/my sessions".split(), "--into", str(tmp_path / "chats"))
     assert (code, out) == (1, "")
-    assert (
-        f"{tmp_path}/my: there is no such file or folder; check the path; one with a blank in it stands in quotes"
-        in err
-    )
+    assert f"{tmp_path}/my: there is no such file or folder; check the path; quote it if it has a blank" in err
 
 
 def test_a_library_of_our_own_needs_no_import(cli: Cli, tmp_path: Path) -> None:
@@ -284,7 +281,7 @@ def test_a_library_of_our_own_needs_no_import(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "session.jsonl").write_text('{"role": "user", "content": "hi"}\n')  # whoever writes it as `cp` has it
     code, out, err = cli("import", str(tmp_path / "session.jsonl"), str(tmp_path / "mine"))
     assert (code, out) == (2, "")
-    assert err.endswith(f"what is to be imported into it needs --into {tmp_path / 'mine'}\n")
+    assert err.endswith(f"to import into it, use --into {tmp_path / 'mine'}\n")
     copy = cli("fork", directory, *into).out.strip()
     (summary,) = ConversationLibrary(tmp_path / "chats").list()
     assert (summary.id, copy == its_id) == (copy, False)
@@ -352,7 +349,7 @@ def test_a_program_is_handed_a_file_that_its_own_command_takes(cli: Cli, home: P
     assert "1 created" in cli("import", paths[-1], "--into", str(home / "again")).out
     elsewhere = cli("export", directory, "--to", to, "--cwd", str(home), "--output", str(home / "else where"))
     assert f" import '{home}/else where/" in elsewhere.out
-    assert "looks in its own folder" not in elsewhere.err
+    assert "reads its own folder" not in elsewhere.err
 
 
 @pytest.mark.parametrize("to", [writer.name for writer in WRITERS if writer.name not in TAKEN_BY_A_COMMAND])
@@ -398,7 +395,7 @@ def test_follow_keeps_up_until_ctrl_c(tmp_path: Path, is_json: bool) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         said = process.stderr if is_json else process.stdout  # JSON is for another program: people are told beside it
-        assert "Ctrl-C ends it" in said.readline()
+        assert "Ctrl-C stops" in said.readline()
         assert "created" in process.stdout.readline()
         assert "so far: 1 created; waiting for more" in said.readline()
         with source.open("ab") as file:

@@ -49,7 +49,7 @@ def test_events_that_stand_together_are_one_line(cli: Cli, imported: str) -> Non
 #6  assistant  TIME  38 B
     hello
 
-#7–8  2 events  TIME  1 \\x1b[2J{"x" * 36}…, 1 text that is no JSON object
+#7–8  2 events  TIME  1 \\x1b[2J{"x" * 36}…, 1 text that is not a JSON object
 
 #9  event  TIME  imported from jsonl, s.jsonl, 8 lines, 1 finding
 """

@@ -23,7 +23,7 @@ def test_a_new_key_is_a_file_of_its_own(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "my.key"
     code, out, err = cli("new-key", str(file))
     assert (code, err) == (0, "")
-    assert out == f"{file}: keep a copy of this key apart; without it nothing that is sealed with it can be read\n"
+    assert out == f"{file}: keep a copy of this key apart; without it, what it seals cannot be read\n"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert len(bytes.fromhex(file.read_text())) == 32
     assert file.read_text().strip() not in out
@@ -53,15 +53,15 @@ def test_a_key_beside_what_it_opens(cli: Cli, tmp_path: Path) -> None:
     for beside in (tmp_path / "chats", tmp_path / "chats" / "today"):
         code, _, err = cli("new-key", str(beside / "my.key"))
         assert code == 0
-        assert "it stands beside conversations" in err
+        assert "it is next to conversations" in err
 
 
 def _mistakes(tmp_path: Path) -> dict[str, tuple[str, str]]:
     """A file of each kind that is no key, by its name: what is said of it, and the way out."""
     files = {
         "missing": ("there is no such key file", "`transcript-store new-key FILE` makes one"),
-        "folder": ("a folder stands where a key file should be", "name the file in it"),
-        "open": ("others than its owner may read this key (mode 644)", "chmod 600 it"),
+        "folder": ("this is a folder; name the key file in it", "name the key file in it"),
+        "open": ("other users may read this key (mode 644)", "chmod 600 it"),
         "short": ("this is neither, at 60 bytes", "`transcript-store new-key FILE` makes one"),
         "empty": ("this is neither, at 0 bytes", "`transcript-store new-key FILE` makes one"),
         "pem": ("this is neither, at 4,096 bytes", "`transcript-store new-key FILE` makes one"),
@@ -118,7 +118,7 @@ def test_a_variable_that_is_no_key_is_not_repeated(
     monkeypatch.setenv(VARIABLE, text)
     code, out, err = cli("show", path)
     assert (code, out) == (1, "")
-    assert err.startswith(f"transcript-store: {VARIABLE}: a key is 64 hex digits, and a path begins with")
+    assert err.startswith(f"transcript-store: {VARIABLE}: a key is 64 hex digits, and a path starts with")
     assert text not in err
 
 

@@ -114,7 +114,7 @@ def test_a_folder_of_libraries_is_told(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "chats" / "empty").mkdir()
     (tmp_path / "chats" / "note").write_text("x")
     within = tmp_path / "chats" / "-home-ada-app"
-    found = f"there are some in 2 folders of it, as in {within}: name that"
+    found = f"2 folders in it have some, such as {within}: name that"
     says = f"{tmp_path}/chats: there is no conversation directly under it; {found}\n"
     assert cli("list", str(tmp_path / "chats")).out == says
     for command in (("search", "x"), ("prune", "--older-than", "7d")):
@@ -127,7 +127,7 @@ def test_a_name_that_begins_with_a_dash(cli: Cli, tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     code, _, err = cli("list", "-home-ada-app")
     assert code == 2
-    assert "; a name that begins with a dash is written ./-home-ada-app" in err
+    assert "; write a name that starts with a dash as ./-home-ada-app" in err
     assert UNKNOWN in cli("list", "./-home-ada-app").out
 
 
@@ -135,7 +135,7 @@ def test_list_of_something_else(cli: Cli, tmp_path: Path) -> None:
     """A file is told as a file; a conversation is told as one, with the command that shows it."""
     (tmp_path / "file").write_text("a file")
     for command, hint in (
-        (("list", str(tmp_path / "file")), "a file stands where a library should be; name a directory"),
+        (("list", str(tmp_path / "file")), "this is a file, not a library; name a directory"),
         (
             ("snapshot", "list", "--store", str(tmp_path / "file")),
             "move away the file or the symbolic link at that path",
@@ -146,7 +146,7 @@ def test_list_of_something_else(cli: Cli, tmp_path: Path) -> None:
         assert str(tmp_path / "file") in err
         assert err.endswith(f"{hint}\n") or f"; {hint}," in err
     directory = str(tmp_path / make(tmp_path))
-    assert "this is a conversation, and no library; name the library that it is in" in cli("list", directory).err
+    assert "this is a conversation, not a library; name its library" in cli("list", directory).err
 
 
 def test_fork_and_delete(cli: Cli, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_delete_takes_nothing_of_the_users_along(cli: Cli, tmp_path: Path) -> No
     code, out, err = cli("delete", str(tmp_path), original)
     assert (code, out) == (1, "")
     assert err.endswith(
-        "besides the conversation the folder holds 'notes.txt' [foreign]; nothing was changed; move that away first\n"
+        "the folder also holds other files: 'notes.txt' [foreign]; nothing was changed; move that away first\n"
     )
     assert (tmp_path / original / "notes.txt").exists()
     assert cli("show", str(tmp_path / original)).code == 0
@@ -185,7 +185,7 @@ def test_mistakes(cli: Cli, tmp_path: Path) -> None:
     for command in ("fork", "delete"):
         code, out, err = cli(command, str(tmp_path), "../etc")
         assert (code, out) == (2, "")
-        assert "'../etc' is not an id, the beginning of one, a folder's name, or 'last'" in err
+        assert "'../etc' is not an id, the start of one, a folder's name, or 'last'" in err
         code, _, err = cli(command, str(tmp_path), UNKNOWN)
         assert code == 1
         assert f"{tmp_path}/{UNKNOWN}: there is no " in err
@@ -194,8 +194,8 @@ def test_mistakes(cli: Cli, tmp_path: Path) -> None:
     assert "there is no record 3: the conversation has fewer" in err
     (tmp_path / "file").write_text("a file")
     for into, says in (
-        ("file", "a file stands where a library should be"),
-        (original, "this is a conversation, and no library"),
+        ("file", "this is a file, not a library"),
+        (original, "this is a conversation, not a library"),
     ):
         code, out, err = cli("fork", str(tmp_path), original, "--into", str(tmp_path / into))
         assert (code, out, f"{tmp_path / into}: {says}; " in err) == (1, "", True)
@@ -255,7 +255,7 @@ def test_a_secret_is_removed_for_good(cli: Cli, tmp_path: Path) -> None:
     assert sum(b"secret" in path.read_bytes() for path in directory.rglob("*") if path.is_file()) == 2
     code, out, err = cli("generations", str(directory), "--delete", "1")
     assert (code, out) == (2, "")
-    assert "this generation is the live one; only what a replace has kept can be deleted" in err
+    assert "this generation is the live one; only archived ones can be deleted" in err
     code, out, _ = cli("generations", str(directory), "--delete", "0", "--purge-quarantine")
     assert code == 0
     assert out.split()[0] == "1"

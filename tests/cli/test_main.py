@@ -245,7 +245,7 @@ def test_an_option_by_the_name_that_it_has_elsewhere_is_told(cli: Cli, arguments
     assert (code, out) == (2, "")
     assert f"; did you mean {meant}? (`transcript-store" in err
     assert "did you mean" not in cli("list", "--colour", "chats").err
-    assert "; what begins with a minus and is no option stands behind -- (" in cli("search", "-kitchen", "chats").err
+    assert "; write an argument that starts with a minus after -- (" in cli("search", "-kitchen", "chats").err
 
 
 @pytest.mark.parametrize("command", ["show", "verify", "head"])
@@ -320,7 +320,7 @@ def test_interrupted(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ("error", "code", "said"),
     [
         (BrokenPipeError(), 141, ""),
-        (OSError(5, "Input/output error"), 1, "transcript-store: cannot go on: Input/output error\n"),
+        (OSError(5, "Input/output error"), 1, "transcript-store: cannot continue: Input/output error\n"),
     ],
 )
 def test_streams_that_fail(
@@ -413,7 +413,7 @@ def test_output_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
         )
     assert (done.returncode, done.stderr) == (
         1,
-        "transcript-store: cannot go on: standard output: No space left on device\n",
+        "transcript-store: cannot continue: standard output: No space left on device\n",
     )
 
 
@@ -459,7 +459,7 @@ def test_counts_and_places(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_ctrl_c_while_the_program_begins_is_quiet(tmp_path: Path) -> None:
-    """Whatever is being imported, Ctrl-C ends it with 130 and no traceback: it comes here as the last of those imports begins."""
+    """Whatever is being imported, Ctrl-C stops with 130 and no traceback: it comes here as the last of those imports begins."""
     tmp_path.joinpath("sitecustomize.py").write_text(
         "import os, signal, sys\n"
         "class Interrupt:\n"

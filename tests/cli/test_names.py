@@ -38,7 +38,7 @@ def test_a_second_word_that_was_meant_as_something_else_is_told(
 ) -> None:
     """A library, a file: each was "no conversation", of a path that nobody had written."""
     code, _, err = cli(*command)
-    assert (code, "two words are a library, and a conversation in it" in err) == (1, True)
+    assert (code, "two words mean a library, and a conversation in it" in err) == (1, True)
 
 
 @pytest.mark.parametrize("command", [("import", "s.jsonl"), ("fork", "chats/today")])
@@ -125,7 +125,7 @@ def test_a_beginning_of_several(cli: Cli, chats: Path) -> None:
     for command in ("delete", "fork", "show", "verify"):
         code, out, err = cli(command, "chats/0b8f")
         assert (code, out) == (2, "")
-        assert f"0b8f is the beginning of 2 ids: {SECOND}, {FIRST}" in err
+        assert f"2 ids start with 0b8f: {SECOND}, {FIRST}" in err
     assert cli("rename", "chats/0b8f", "x").code == 2
     assert sorted(path.name for path in chats.iterdir()) == sorted([FIRST, SECOND, "today"])
 
@@ -227,6 +227,6 @@ def test_a_beginning_that_is_too_short_is_told_as_that(cli: Cli, chats: Path, co
     name, *others = command
     code, out, err = cli(name, "chats/77a", *others)
     assert (code, out) == (1, "")
-    assert f"{chats}/77a: there is no conversation, and the beginning of an id has at least four characters; " in err
+    assert f"{chats}/77a: there is no conversation, and the start of an id has at least four characters; " in err
     conversation(chats / "77a")
     assert cli("show", "chats/77a").code == 0, "a folder of that name is meant, as ever"

@@ -37,7 +37,7 @@ class Heard(io.StringIO):
         ("library.ConversationLibrary.fork_from", ("fork", "c"), "copying …"),
         ("cli.export.export", ("export", "c", "--to", "markdown", "--output", "c.md"), "exporting …"),
         ("cli.import_.import_conversations", ("import", "c.jsonl", "--into", "chats"), "importing …"),
-        ("cli.doctor.doctor", ("doctor", "c"), "trying what conversations need of it …"),
+        ("cli.doctor.doctor", ("doctor", "c"), "testing …"),
     ],
 )
 def test_what_takes_long_says_what_it_does(

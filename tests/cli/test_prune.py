@@ -30,7 +30,7 @@ def test_a_dry_run_only_says(cli: Cli, shelf: ConversationLibrary) -> None:
     assert len(each) == 2
     assert all(line.startswith("conversation  ") for line in each)
     assert "Two\\x1b[31m" in out
-    assert re.fullmatch(r"2 conversations \(.* kB\) would go", total)
+    assert re.fullmatch(r"2 conversations \(.* kB\) would be removed", total)
     assert len(shelf.list()) == 2
 
 
@@ -38,15 +38,15 @@ def test_without_a_terminal_it_removes_only_with_yes(cli: Cli, shelf: Conversati
     """A yes that stands on a pipe was not meant for this question."""
     code, out, err = cli("prune", shelf.directory, "--older-than", "0h", stdin=b"y\n")
     assert code == 2
-    assert "would go" in out
-    assert err == "transcript-store: nothing was removed: without a terminal --yes removes it\n"
+    assert "would be removed" in out
+    assert err == "transcript-store: nothing was removed; without a terminal, --yes removes it\n"
     assert len(shelf.list()) == 2
     code, out, err = cli("prune", shelf.directory, "--older-than", "0h", "--yes")
     assert (code, err) == (0, "")
     assert re.search(r"2 conversations \(.*\) removed\n$", out)
     assert shelf.list() == []
     assert cli("prune", shelf.directory, "--older-than", "0h", "--yes") == (0, "nothing was removed\n", "")
-    assert cli("prune", shelf.directory, "--older-than", "0h", "--dry-run") == (0, "nothing is due\n", "")
+    assert cli("prune", shelf.directory, "--older-than", "0h", "--dry-run") == (0, "nothing is expired\n", "")
 
 
 @pytest.mark.parametrize(("answer", "left"), [("y", 1), ("YES ", 1), ("", 2), ("n", 2), ("yes please", 2), (None, 2)])
@@ -64,7 +64,7 @@ def test_at_a_terminal_it_asks(
     code, out, err = cli("prune", shelf.directory, "--older-than", "0h", "--label", "project=x")
     assert "remove 1 conversation? [y/N] " in out
     assert (code, len(shelf.list())) == ((0, 1) if left == 1 else (2, 2))
-    assert ("removed" in out) == (left == 1)
+    assert out.endswith(") removed\n") == (left == 1)
     assert err == ("" if left == 1 else "transcript-store: nothing was removed\n")
 
 
@@ -99,8 +99,8 @@ def test_what_is_left_unchanged_is_named(cli: Cli, shelf: ConversationLibrary) -
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "nothing is pruned unasked"),
-        (["--older-than", "soon"], "is no moment; give 24h"),
+        ([], "prune needs --older-than"),
+        (["--older-than", "soon"], "is not a time; use 24h"),
         (["--keep-generations", "-1"], "expected one argument|not a number"),
         (["--older-than", "1d", "--label", "x"], "NAME=VALUE"),
         (["--older-than", "1d", "--json"], "--dry-run or --yes"),
@@ -120,7 +120,7 @@ def test_a_conversation_is_no_library(cli: Cli, tmp_path: Path) -> None:
     chat = conversation(tmp_path / "c", [{"n": 1}])
     code, _, err = cli("prune", chat, "--older-than", "0h", "--yes")
     assert code == 1
-    assert "this is a conversation, and no library" in err
+    assert "this is a conversation, not a library" in err
     assert (tmp_path / "c" / "transcript.jsonl").exists()
 
 
@@ -132,7 +132,5 @@ def test_what_cannot_be_looked_at_has_no_time(cli: Cli, shelf: ConversationLibra
         (folder / name).mkdir()
     code, out, _ = cli("prune", shelf.directory, "--older-than", "0h", "--dry-run")
     assert code == 1
-    assert re.search(
-        rf"{folder.name}  changed at an unknown time .*- left alone: whether it is expired is unknown", out
-    )
+    assert re.search(rf"{folder.name}  changed at an unknown time .*- skipped: whether it is expired is unknown", out)
     assert "None" not in out

@@ -288,7 +288,7 @@ def test_an_acknowledgement_that_cannot_be_written(tmp_path: Path) -> None:
             env=ENVIRONMENT,
         )
     assert done.returncode == 1
-    assert b"message 1 is stored, and could not be acknowledged" in done.stderr
+    assert b"message 1 is stored, but could not be acknowledged" in done.stderr
     assert b"No space left" in done.stderr
     assert done.stderr.count(b"\n") == 1
     assert stored(tmp_path / "c") == [{"n": 1}]
@@ -354,8 +354,8 @@ def test_a_sync_that_fails(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyP
     code, out, err = cli("record", str(tmp_path / "c"), stdin=lines(*({"n": n} for n in range(1, 200))))
     last = int(out.splitlines()[-1])
     assert code == 1
-    assert f"{last} messages stored, whether line {last + 1} is, is unknown: Input/output error [EIO]" in err
-    assert f"`transcript-store show {tmp_path}/c` shows what the disk holds" in err
+    assert f"{last} messages stored, line {last + 1} is in doubt: Input/output error [EIO]" in err
+    assert f"`transcript-store show {tmp_path}/c` shows what is stored" in err
 
 
 @pytest.mark.root

@@ -46,7 +46,7 @@ def test_it_repairs(cli: Cli, tmp_path: Path) -> None:
     assert cli("verify", directory).code == 0
     code, out, _ = cli("repair", directory)
     assert code == 0
-    assert "whole: there is nothing to repair" in out
+    assert "intact: nothing to repair" in out
     with ConversationStore(directory) as store:
         store.load()
         assert store.get_messages() == [MESSAGES[0], *MESSAGES[2:]]
@@ -80,7 +80,7 @@ def test_metadata_from_the_header(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "c" / "metadata.json").unlink()
     code, out, _ = cli("repair", directory, "--apply")
     assert code == 0
-    assert "metadata is from: the transcript's first line, which does not know of changes since" in out
+    assert "metadata is from: the transcript's first line, which lacks later changes" in out
     assert cli("verify", directory).code == 0
 
 

@@ -50,7 +50,7 @@ def test_what_is_left_can_be_read(cli: Cli, damaged: str) -> None:
     code, out, err = cli("show", damaged)
     assert (code, out) == (1, "")
     assert (
-        f"`transcript-store show {damaged} --salvage` reads what is left of it, and `transcript-store repair {damaged}`"
+        f"`transcript-store show {damaged} --salvage` reads the rest of it, and `transcript-store repair {damaged}`"
         in err
     )
     code, out, err = cli("show", damaged, "--salvage")
@@ -251,9 +251,9 @@ def test_a_torn_tail_is_told_of(cli: Cli, tmp_path: Path) -> None:
     assert (summary.damage, summary.torn_bytes, summary.record_count) == (None, 29, 5)
     code, out, err = cli("show", str(directory))
     assert code == 0
-    assert "torn tail: 29 bytes behind the last whole record" in err
+    assert "torn tail: 29 bytes after the last whole record" in err
     assert "message 5" in out
-    assert "    torn tail: 29 bytes behind the last whole record" in cli("list", str(tmp_path)).out
+    assert "    torn tail: 29 bytes after the last whole record" in cli("list", str(tmp_path)).out
     with ConversationStore(directory) as store:
         store.load()
         assert store.torn_tail is None

@@ -91,9 +91,9 @@ def test_what_is_not_found_is_told(cli: Cli, chats: ConversationLibrary) -> None
     assert cli("search", "in:text xyzzy", chats.directory).out == (
         "nothing was found\nfound elsewhere: 1 in calls (in:call)\n"
     )
-    assert "no date (24h, 7d, 2w, today," in (said := cli("search", "after:soon", chats.directory)).err
+    assert "not a date (24h, 7d, 2w, today," in (said := cli("search", "after:soon", chats.directory)).err
     assert said.err.endswith(": after:soon\n")
-    assert cli("search", "…", chats.directory).err.endswith("nothing can be looked for that is only punctuation: …\n")
+    assert cli("search", "…", chats.directory).err.endswith("ignored, only punctuation: …\n")
     assert cli("search", "socket", chats.directory + "-not").code == 1
     assert cli("search", "socket", chats.directory, "--regex", "(").code == 2
 
@@ -106,8 +106,8 @@ def test_what_is_no_library_is_told_with_what_to_name(
     (tmp_path / "file").write_text("a file")
     inside = chats.list()[0].directory
     for named, says in (
-        (inside, f"this is a conversation, and no library; name the library that it is in: {chats.directory}\n"),
-        (str(tmp_path / "file"), "a file stands where a library should be; name a directory\n"),
+        (inside, f"this is a conversation, not a library; name its library: {chats.directory}\n"),
+        (str(tmp_path / "file"), "this is a file, not a library; name a directory\n"),
         (str(tmp_path / "time out"), "there is no such directory; check the path"),
     ):
         code, out, err = cli(*command, named)
@@ -181,7 +181,7 @@ def test_without_a_library_it_is_that_of_chat_and_none_yet_is_told(
     own = ConversationLibrary(tmp_path / "data" / "transcript-store" / "conversations")
     code, out, err = cli(*command)
     assert (code, out) == (1, "")
-    assert f"{own.directory}: there is no conversation yet; `transcript-store chat` begins one, " in err
+    assert f"{own.directory}: there is no conversation yet; `transcript-store chat` starts one, " in err
     with own.create(messages=[{"role": "user", "content": "socket"}], labels={"title": "A talk"}):
         pass
     code, out, err = cli(*command)
@@ -232,8 +232,8 @@ def test_list_with_options_comes_from_the_index(cli: Cli, chats: ConversationLib
     assert titles("--filter", "-label:n=1 number") == ["Number 2", "Number 0"]
     assert titles("--since", "2001-01-01") == titles("--limit", "0") == titles()
     assert titles("--since", "2100-01-01") == []
-    assert cli("list", chats.directory, "--title", "x").out == f"{chats.directory}: no conversation is like that\n"
-    assert cli("list", chats.directory, "--filter", "(((").err.endswith("that is only punctuation: (((\n")
+    assert cli("list", chats.directory, "--title", "x").out == f"{chats.directory}: no conversation matches\n"
+    assert cli("list", chats.directory, "--filter", "(((").err.endswith("only punctuation: (((\n")
     assert cli("list", chats.directory, "--filter", "after:soon", "--since", "7d").err.endswith(": after:soon\n")
 
 
@@ -255,13 +255,12 @@ def test_a_search_says_what_it_left_out_and_where_it_looked(
     *_, last = map(json.loads, cli("search", '"said 9"', chats.directory, "--json").out.splitlines())
     assert (last["complete"], last["damaged"]) == (False, [str(damaged.parent)])
     assert (
-        f"1 conversation not searched behind damage; `transcript-store verify {damaged.parent}` says where"
-        in result.err
+        f"1 conversation not searched after damage; `transcript-store verify {damaged.parent}` says where" in result.err
     )
     with ConversationLibrary(tmp_path / "data/transcript-store/conversations").create() as one:
         one.append_message({"role": "user", "content": "something"})
     assert (
-        "transcript-store/conversations: this was searched; --in LIBRARY searches another one"
+        "transcript-store/conversations: searched this library; --in LIBRARY searches another one"
         in cli("search", "said").err
     )
     assert cli("search", "something").err == ""

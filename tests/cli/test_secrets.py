@@ -43,7 +43,7 @@ def test_import_says_in_one_line_what_is_kept_and_that_command_removes_it(cli: C
     for _ in range(2):  # also when nothing is new
         done = cli("import", str(source), "--into", str(library), "--redact", "--redact-pattern", "the kit.hen")
         (said,) = [each for each in done.out.splitlines() if "earlier generation" in each]
-        assert said.startswith("3 conversations keep an earlier generation with the secrets that were taken out: `")
+        assert said.startswith("3 conversations keep an earlier generation with the removed secrets: `")
         assert done.err == ""
     assert "1 conversation" not in said
     program, *command = shlex.split(said.split("`")[1])
@@ -78,7 +78,7 @@ def test_what_there_is_is_said_and_never_the_secret(cli: Cli, home: Path) -> Non
     found = json.loads(cli("secrets", str(library), "--json").out)
     assert (found["part"], found["counts"], found["forgotten"]) == ("live", {"github-token": 2}, False)
     done = cli("secrets", str(library), "--forget")
-    assert (done.code, done.err) == (2, "transcript-store: nothing was removed: without a terminal --yes removes it\n")
+    assert (done.code, done.err) == (2, "transcript-store: nothing was removed; without a terminal, --yes removes it\n")
     assert TOKEN.encode() in bytes_below(library)
     assert cli("secrets", str(library), "--forget", "--json").code == 2
     forgotten = json.loads(cli("secrets", str(library), "--forget", "--json", "--yes").out)

@@ -226,12 +226,12 @@ def test_what_was_retracted_is_left_out(cli: Cli, tmp_path: Path) -> None:
     shown = cli("show", str(tmp_path / "c")).out
     assert ("one" in shown, "two" in shown, "three" in shown, "four" in shown) == (True, False, False, False)
     assert shown.splitlines()[0].startswith("one  1 message  20")
-    assert "taken back     3 messages" in shown
-    assert "took back the messages from #2 to #3" in shown
-    assert "took back #5" in shown
+    assert "retracted      3 messages" in shown
+    assert "retracted the messages #2 to #3" in shown
+    assert "retracted #5" in shown
     full = cli("show", str(tmp_path / "c"), "--full").out
     assert "messages       1 (and 2 records of events)" in full
-    assert ("two" in full, full.count("  taken back\n")) == (True, 3)
+    assert ("two" in full, full.count("  retracted\n")) == (True, 3)
     lines = [json.loads(line) for line in cli("show", str(tmp_path / "c"), "--json").out.splitlines()]
     assert [(line["seq"], line.get("retracts")) for line in lines] == [(1, None), (4, [2, 3]), (6, [5, 5])]
     lines = [json.loads(line) for line in cli("show", str(tmp_path / "c"), "--json", "--full").out.splitlines()]

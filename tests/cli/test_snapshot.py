@@ -77,7 +77,7 @@ def test_a_conversation_moves_from_one_folder_to_another(cli: Cli, tmp_path: Pat
     with ConversationStore(tmp_path / "d", read_only=True) as copy:
         copy.load()
         assert copy.get_messages() == MESSAGES
-    assert cli("snapshot", "verify", *store) == (0, "whole: nothing is wrong\n", "")
+    assert cli("snapshot", "verify", *store) == (0, "intact: no problem found\n", "")
     assert cli("snapshot", "delete", id, *store) == (0, "", "")
     code, out, err = cli("snapshot", "delete", id, *store)
     assert (code, out) == (1, "")
@@ -118,7 +118,7 @@ def test_a_key_from_the_environment(cli: Cli, tmp_path: Path, key: str, monkeypa
     monkeypatch.setenv("TRANSCRIPT_STORE_KEY", "canary")
     code, out, err = cli("snapshot", "list", *store)
     assert (code, out) == (1, "")
-    assert "TRANSCRIPT_STORE_KEY: a key is 64 hex digits, and a path begins with" in err
+    assert "TRANSCRIPT_STORE_KEY: a key is 64 hex digits, and a path starts with" in err
     assert "canary" not in err
 
 
@@ -165,7 +165,7 @@ def test_a_key_that_others_may_read_is_refused(cli: Cli, tmp_path: Path, key: st
     Path(key).chmod(0o640)
     code, _, err = cli("snapshot", "list", *store)
     assert code == 1
-    assert err.startswith(f"transcript-store: {key}: others than its owner may read this key (mode 640); chmod 600 it")
+    assert err.startswith(f"transcript-store: {key}: other users may read this key (mode 640); chmod 600 it")
     assert err.count("\n") == 1
 
 
@@ -243,8 +243,8 @@ def test_verify_says_which_key_is_missing(cli: Cli, tmp_path: Path, key: str) ->
     code, out, err = cli("snapshot", "verify", *store)
     assert (code, "unopened: " in out) == (1, True)
     assert err == cli("snapshot", "list", *store).err
-    assert "give its key, in --key-file" in err
-    assert cli("snapshot", "verify", *store, "--key-file", key) == (0, "whole: nothing is wrong\n", "")
+    assert "give the key, in --key-file" in err
+    assert cli("snapshot", "verify", *store, "--key-file", key) == (0, "intact: no problem found\n", "")
 
 
 def test_what_goes_wrong_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +255,7 @@ def test_what_goes_wrong_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pyte
     for arguments, said in (
         (
             ("show", "../../etc/passwd\x1b"),
-            "is not a canonical lower-case UUID; `transcript-store snapshot list` shows what there is",
+            "is not a canonical lower-case UUID; `transcript-store snapshot list` lists the stored ones",
         ),
         (("restore", id, "--into", other), "messages of provider 'claude' cannot be continued with 'openai'"),
     ):
@@ -295,9 +295,9 @@ def test_a_key_that_was_forgotten(cli: Cli, tmp_path: Path, key: str) -> None:
     assert cli("snapshot", "save", directory, *store, "--key-file", key).code == 0
     before = sorted((tmp_path / "s").iterdir())
     hints = {
-        (): "what is there is sealed: give its key",
-        ("--key-file", other): "what is there does not open with this key",
-        ("--retired-key-file", key): "--retired-key-file needs the key of today beside it",
+        (): "its snapshots are sealed: give the key",
+        ("--key-file", other): "this key does not open its snapshots",
+        ("--retired-key-file", key): "--retired-key-file needs the current key too",
         ("--key-file", str(tmp_path / "typo")): "there is no such key file; `transcript-store new-key",
     }
     for command in (("save", directory), ("list",)):
@@ -315,7 +315,7 @@ def test_a_key_too_many(cli: Cli, tmp_path: Path, key: str) -> None:
     saved(cli, tmp_path)
     code, out, err = cli("snapshot", "list", *store, "--key-file", key)
     assert (code, out) == (1, "")
-    assert "what is there is not sealed: leave the key out" in err
+    assert "its snapshots are not sealed: leave the key out" in err
     assert cli("snapshot", "rotate-key", *store, "--new-key-file", key).out == "sealed with the new key: 1 snapshot\n"
     assert cli("snapshot", "list", *store, "--key-file", key).out.count("\n") == 1
 
@@ -335,7 +335,7 @@ def test_what_is_no_store(cli: Cli, tmp_path: Path, key: str) -> None:
         ):
             code, out, err = cli("snapshot", *command, "--store", directory)
             assert (code, out) == (1, "")
-            assert f"{directory}: {what}, not a store of snapshots" in err
+            assert f"{directory}: {what}, not a snapshot store" in err
     assert sorted(tmp_path.rglob("*")) == before
     id = saved(cli, tmp_path)  # noqa: A001
     (tmp_path / "s" / f"{id}.json").rename(tmp_path / "library" / f"{id}.json")
@@ -352,7 +352,7 @@ def test_a_rotation_that_leaves_something_behind(cli: Cli, tmp_path: Path, key: 
     code, out, err = cli("snapshot", "rotate-key", *store, "--key-file", key, "--new-key-file", new)
     assert (code, out) == (1, "")
     assert err.endswith(
-        "it was skipped; 1 other is sealed with the new key now; keep both key files; `transcript-store snapshot rotate-key` again goes on\n"
+        "it was skipped; 1 other is sealed with the new key now; keep both key files, and run `transcript-store snapshot rotate-key` again to continue\n"
     )
     assert cli("snapshot", "list", *store, "--key-file", new).out.count("\n") == 1
 
@@ -395,7 +395,7 @@ def test_a_snapshot_is_named_by_the_beginning_of_its_id(cli: Cli, tmp_path: Path
         back.load()
         assert [message["content"] for message in back.get_messages()] == ["the third"]
     several = cli("snapshot", "delete", "1a2b3c4", *at)
-    assert (several.code, "is the beginning of 2 ids: 1a2b3c4" in several.err) == (2, True)
+    assert (several.code, "ids start with 1a2b3c4" in several.err) == (2, True)
     for nothing in ("777", "7777-", "8888"):
         refused = cli("snapshot", "delete", nothing, *at)
         assert (refused.code, refused.out, len(refused.err.splitlines())) == (1, "", 1)
@@ -403,7 +403,7 @@ def test_a_snapshot_is_named_by_the_beginning_of_its_id(cli: Cli, tmp_path: Path
     assert cli("snapshot", "delete", "7777", *at).code == 0
     assert len(store.list()) == 2
     cli("snapshot", "rotate-key", *at, "--new-key-file", key)
-    assert "what is there is sealed" in cli("snapshot", "show", "1a2b3c4e", *at).err
+    assert "its snapshots are sealed" in cli("snapshot", "show", "1a2b3c4e", *at).err
     assert "the second" in cli("snapshot", "show", "1a2b3c4e", *at, "--key-file", key).out
 
 

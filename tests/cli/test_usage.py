@@ -53,8 +53,8 @@ def test_a_table_for_people(cli: Cli, chats: Path) -> None:
         ["2026-01-06", "n\\x1b[2J", "1", "1,000,000", "0", "1,000,000", "5", "2,000,005", "?"],
     ]
     assert total.split()[-1] == "?"
-    assert "no price of 2026-01-01 for n\\x1b[2J: sums with them have no cost" in out
-    assert "what the others cost: $1.50" in out
+    assert "no price of 2026-01-01 for n\\x1b[2J: sums that include them have no cost" in out
+    assert "the cost of the others: $1.50" in out
 
 
 def test_rows_for_programs(cli: Cli, chats: Path) -> None:

@@ -26,7 +26,7 @@ def test_whole(cli: Cli, tmp_path: Path) -> None:
     assert (code, err) == (0, "")
     assert f"1 whole record, generation 1, head {head}\n" in out
     assert "1 earlier generation: 0\n" in out
-    assert out.endswith("\nwhole: nothing is wrong\n")
+    assert out.endswith("\nintact: no problem found\n")
 
 
 def test_torn_tail_and_after(cli: Cli, tmp_path: Path) -> None:
@@ -36,11 +36,11 @@ def test_torn_tail_and_after(cli: Cli, tmp_path: Path) -> None:
     code, out, _ = cli("verify", directory)
     assert code == 1
     assert "torn-tail:" in out
-    assert "way out: whoever next opens the conversation to write cuts it" in out
+    assert "hint: the next writer that opens the conversation cuts it" in out
     assert cli("record", directory).code == 0
     code, out, _ = cli("verify", directory)
     assert code == 0
-    assert "1 file of bytes that recovery took out (not damage):\n" in out
+    assert "1 file of bytes that recovery removed (not damage):\n" in out
     assert f"{directory}/quarantine/g0-" in out
 
 
@@ -54,8 +54,8 @@ def test_findings(cli: Cli, tmp_path: Path) -> None:
     for line in (3, 5):
         assert f"{directory}/transcript.jsonl, line {line} (record {line - 1}), byte " in out
     assert "\n  damaged-line: its hash does not match" in out
-    assert f"\n  way out: restore it from a backup, or see what `transcript-store repair {directory}` can keep" in out
-    assert out.endswith("\nnot whole: 2 findings\n")
+    assert f"\n  hint: restore it from a backup, or see what `transcript-store repair {directory}` can keep" in out
+    assert out.endswith("\ndamaged: 2 findings\n")
 
 
 def test_findings_as_json(cli: Cli, tmp_path: Path) -> None:
@@ -83,8 +83,8 @@ def test_no_header_no_metadata(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "c" / "metadata.json").unlink()
     code, out, _ = cli("verify", directory)
     assert code == 1
-    assert "cannot be read from its first line on" in out
-    assert out.endswith("\nnot whole: 2 findings\n")
+    assert "cannot be read, from its first line" in out
+    assert out.endswith("\ndamaged: 2 findings\n")
     (tmp_path / "empty").mkdir()
     assert cli("verify", str(tmp_path / "empty")).code == 1
 
@@ -132,10 +132,10 @@ def test_a_library_or_a_store_of_snapshots(cli: Cli, tmp_path: Path, name: str |
     assert (code, out) == (0, f"{tmp_path}/chats: 1 conversation: 1 whole\n")
     for directory, way in (
         ("snapshots", f"`transcript-store snapshot verify --store {tmp_path}/snapshots`"),
-        ("others", "what is here was not made by us"),
+        ("others", "these files are not ours"),
     ):
         code, out, _ = cli("verify", str(tmp_path / directory))
         assert code == 1
         assert way in out
         assert out.endswith("\nnothing was checked\n")
-        assert ("not made by us" in out) is (directory == "others")
+        assert ("not ours" in out) is (directory == "others")

@@ -194,7 +194,7 @@ def test_a_group_that_meets_the_failing_disk_is_refused_as_a_whole(kind: str, is
     """
     with failing_volume(kind) as (volume, disk):
         library = ConversationLibrary(volume.path / "library")
-        with pytest.raises(StorageError, match="None of them is there") as caught, library.group() as group:
+        with pytest.raises(StorageError, match="None of them was created") as caught, library.group() as group:
             assert not group.creates_alone
             group.add(id=ONE, messages=[good(1)])
             group.commit()

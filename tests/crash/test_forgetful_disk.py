@@ -108,7 +108,7 @@ class Lives(RuleBasedStateMachine):
         """The next writer finds a history that may be true, and from then on it is."""
         error, texts, more = self.workers[worker].ask("load")
         if error == "CorruptTranscriptError" and more == "hole" and self.durability == "process-crash":
-            self._begin_anew()
+            self._start_again()
             return
         assert error == "", f"{error}: {texts}"
         self._see((tuple(texts), more), loaded=True)
@@ -241,7 +241,7 @@ class Lives(RuleBasedStateMachine):
         if synced or self.durability == "power-loss":
             self.synced, self.steps = history, []
 
-    def _begin_anew(self) -> None:
+    def _start_again(self) -> None:
         """Refused, as P2 allows: another life."""
         self.teardown()
         self.begin()

@@ -334,7 +334,7 @@ def test_what_a_good_writer_hands_on_passes():
     ("bug", "why"),
     [
         (Silent, "more is missing: .*the third"),
-        (Elsewhere, "no path"),
+        (Elsewhere, "not a path"),
         (Random, "something else"),
         (HasNoTools, "the losses count 0, and more is missing: the model calls 'look box'"),
         (CountsTooFew, "the losses count 1, and more is missing"),

@@ -160,7 +160,7 @@ def test_what_is_not_there_is_told_before_the_first_byte(conversation: Conversat
 
 def test_a_path_is_no_conversation(conversation: ConversationStore) -> None:
     """Pages are written of a path, exports of a store that is loaded."""
-    with pytest.raises(TypeError, match="must be a ConversationStore that is loaded, or a library with an id, not str"):
+    with pytest.raises(TypeError, match="must be a loaded ConversationStore, or a library with an id, not str"):
         export(conversation.directory, to="jsonl")  # type: ignore[arg-type]
 
 

@@ -71,7 +71,7 @@ def test_f8_a_session_of_another_program_says_the_same(
 def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
     """Of several files none is written if one of them is there with other bytes; one that is equal is no obstacle."""
     (tmp_path / "a").write_bytes(b"theirs")
-    with pytest.raises(ExportError, match="another file is there"):
+    with pytest.raises(ExportError, match="another file exists there"):
         write_all(str(tmp_path), [("new", b"1"), ("a", b"ours")])
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert write_all(str(tmp_path), [("deep/er/new", b"1"), ("a", b"theirs")]) == [str(tmp_path / "deep/er/new")]

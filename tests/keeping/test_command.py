@@ -73,7 +73,7 @@ def test_it_runs_until_it_is_ended(home: Path, tmp_path: Path, cli: Cli) -> None
         assert (now["runs"], now["pid"], now["late_seconds"]) == (True, process.pid, None)
         second = cli("keep", "--into", str(library))
         assert second.code == 1
-        assert f"process {process.pid} keeps this library already" in second.err
+        assert f"process {process.pid} already keeps this library" in second.err
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0
     assert texts(library) == expected(a=3, b=1)
@@ -233,7 +233,7 @@ def test_a_machine_without_systemd(home: Path, tmp_path: Path, cli: Cli, monkeyp
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     done = cli("keep", "install", "--into", str(tmp_path / "l"), "--yes")
     assert done.code == 1
-    assert "is written, and not started: there is no" in done.err
+    assert "was written, but not started: there is no" in done.err
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_a_machine_without_systemd(home: Path, tmp_path: Path, cli: Cli, monkeyp
         (("--ship", "folder"), "--ship takes a backend's address"),
         (("status", "extra"), "unrecognized arguments"),
         (("start",), "invalid choice"),
-        (("install", "--ship", "postgresql://ada:secret@host/db"), "a password would stand in a file"),
+        (("install", "--ship", "postgresql://ada:secret@host/db"), "the service's file would contain the password"),
     ],
 )
 def test_what_makes_no_sense(home: Path, tmp_path: Path, cli: Cli, options: tuple[str, ...], said: str) -> None:

@@ -291,7 +291,7 @@ def test_there_is_one_of_them(tmp_path: Path) -> None:
     assert not is_kept(path)
     with only_keeper("chats", path):
         assert is_kept(path)
-        with pytest.raises(AlreadyKeptError, match="chats: another process keeps this library already"):
+        with pytest.raises(AlreadyKeptError, match="chats: another process already keeps this library"):
             with only_keeper("chats", path):
                 pass
     assert not is_kept(path)

@@ -92,7 +92,7 @@ def test_delete_takes_nothing_along_that_is_not_of_the_conversation(library, roo
     with ConversationStore(root / "sub") as inner:
         inner.initialize(messages=[{"n": 1}])
         (root / "sub").rename(root / chat / "sub")
-        with pytest.raises(CorruptTranscriptError, match=r"holds 'sub', 'transcript\.jsonl\.bak'") as caught:
+        with pytest.raises(CorruptTranscriptError, match=r"other files: 'sub', 'transcript\.jsonl\.bak'") as caught:
             library.delete(chat)
         assert caught.value.kind == "foreign"
         inner.append_message({"n": 2})
@@ -115,7 +115,7 @@ def test_delete_takes_nothing_along_from_the_archive_and_the_quarantine(library,
         transcript.write(b'{"seq":1,')
     library.open(chat).close()  # keeps that in quarantine
     (root / chat / folder / "notes.txt").write_text("mine")
-    with pytest.raises(CorruptTranscriptError, match=rf"holds '{folder}/notes\.txt'"):
+    with pytest.raises(CorruptTranscriptError, match=rf"other files: '{folder}/notes\.txt'"):
         library.delete(chat)
     (root / chat / folder / "notes.txt").unlink()
     library.delete(chat)
@@ -151,7 +151,7 @@ def test_a_conversation_in_any_folder_is_deleted_by_its_path(folder):
 
 @pytest.mark.parametrize("act", ["create", "fork", "delete", "prune"])
 def test_trash_is_swept_by_the_next_change(library, root, act):
-    """What a delete left that was cut off goes with the next create, fork, delete or prune, though nothing is due to go.
+    """What a delete left that was cut off goes with the next create, fork, delete or prune, though nothing is expired to go.
 
     A list, an open or a dry run changes nothing.
     """

@@ -318,7 +318,7 @@ def test_a_sync_of_all_that_fails_names_nothing() -> None:
         group.add(id=A, messages=SAID)
         group.add(id=B, messages=SAID)
         disk.on_call = refusing("sync_all")
-        with pytest.raises(StorageError, match="None of them is there") as caught:
+        with pytest.raises(StorageError, match="None of them was created") as caught:
             group.commit()
         assert "create the rest again" in str(caught.value)
         disk.on_call = None

@@ -102,7 +102,7 @@ def test_what_is_due_is_said_first_and_then_goes(shelf: ConversationLibrary, clo
 
 
 def test_nothing_is_pruned_unasked(shelf: ConversationLibrary, clock: Clock) -> None:
-    """Without a rule, with one that cannot be meant, or where nothing is due."""
+    """Without a rule, with one that cannot be meant, or where nothing is expired."""
     make_at(shelf, clock, 4000, "a")
     wrong: list[dict[str, Any]] = [
         {},
@@ -191,7 +191,7 @@ def test_the_newest_generations_stay(shelf: ConversationLibrary, clock: Clock) -
 
 
 def test_what_a_replace_that_was_cut_off_has_left_is_no_generation(shelf: ConversationLibrary, clock: Clock) -> None:
-    """It would be counted as the newest, and one generation more would go than was asked for."""
+    """It would be counted as the newest, and one generation more would be removed than was asked for."""
     chat = make(shelf, "a")
     replaced(shelf, chat, 2)
     folder = Path(shelf.directory) / chat
@@ -234,14 +234,14 @@ def test_what_this_prune_takes_out_of_a_torn_transcript_stays(shelf: Conversatio
     with (Path(shelf.directory) / chat / "transcript.jsonl").open("ab") as file:
         file.write(b"torn again")
     done = shelf.prune(keep_quarantine=False, dry_run=False)
-    assert [item.skipped for item in done.items] == ["it changed meanwhile and is no longer expired"]
+    assert [item.skipped for item in done.items] == ["it has changed and is no longer expired"]
     kept = [path.read_bytes() for path in (Path(shelf.directory) / chat / "quarantine").glob("g*[0-9a-f]")]
     assert b"torn again" in kept
     assert of(shelf.prune(keep_quarantine=False, dry_run=False).pruned) == [("quarantine", chat, None)]
 
 
 def test_one_that_is_open_by_a_writer_is_left_unchanged_and_named(shelf: ConversationLibrary, clock: Clock) -> None:
-    """Whether it would go whole or in parts; a reader is no obstacle."""
+    """Whether it would be removed whole or in parts; a reader is no obstacle."""
     chat, other = make_at(shelf, clock, 40, "a"), make_at(shelf, clock, 40, "b")
     replaced(shelf, chat, 1)
     with shelf.open(chat) as writer, shelf.open(other, read_only=True):
@@ -388,7 +388,7 @@ def test_what_changed_since_it_was_listed_stays(shelf: ConversationLibrary, cloc
             store.append_message(user_message("I am back"))
 
     done = shelf.prune(older_than=timedelta(days=1), snapshots=Meanwhile(write), dry_run=False)
-    assert [item.skipped for item in done.skipped] == ["it changed meanwhile and is no longer expired"]
+    assert [item.skipped for item in done.skipped] == ["it has changed and is no longer expired"]
     with shelf.open(second) as store:
         assert texts(store) == ["b", "I am back"]
 
@@ -414,9 +414,7 @@ def test_a_generation_stays_if_a_label_was_changed_since_it_was_listed(
         store.append_message(user_message("the newest is looked at first"))
     monkeypatch.setattr(ConversationStore, "delete_generation", meanwhile)
     done = shelf.prune(keep_generations=0, labels=project, dry_run=False)
-    assert [(item.id, item.skipped) for item in done.skipped] == [
-        (second, "it changed meanwhile and is no longer expired")
-    ]
+    assert [(item.id, item.skipped) for item in done.skipped] == [(second, "it has changed and is no longer expired")]
     assert [generations(shelf, chat) for chat in (first, second)] == [[1], [0, 1]]
 
 

@@ -255,7 +255,7 @@ def test_a_conversation_that_was_replaced_is_read_anew(past: LibraryTools, chats
     cursor = past.read_conversation(own_id, limit=1)["cursor"]
     with chats.open(own_id) as conversation:
         conversation.replace_transcript([user_message("another")])
-    with pytest.raises(ValueError, match="replaced meanwhile"):
+    with pytest.raises(ValueError, match="was replaced since"):
         past.read_conversation(cursor=cursor)
     assert past.read_conversation(own_id)["messages"][0]["quoted"]["parts"][0]["text"] == "another"
 

@@ -66,7 +66,7 @@ def test_a_library_is_told_as_one_by_all(conversation: Path) -> None:
     conversation.rename(library / "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51")
     for look in (salvage, repair, lambda directory: ConversationStore(directory, read_only=True).load()):
         with pytest.raises(
-            ConversationNotFoundError, match="the folder is a library of conversations, each in a folder"
+            ConversationNotFoundError, match="the folder is a library of conversations, each in its own folder"
         ):
             look(library)
 

@@ -213,7 +213,7 @@ def test_a_page_says_what_it_leaves_out_and_how_it_is_shown(redacted: tuple[Path
     library, conversation = redacted
     page = b"".join(render_page(library / conversation)).decode()
     assert "4 earlier generations (0, 1, 2, 3) may hold secrets that were taken out later" in page
-    assert "Compacted or taken back" in page  # generations 4 to 6 are still there
+    assert "Compacted or retracted" in page  # generations 4 to 6 are still there
     named = b"".join(render_page(library / conversation, generation=1)).decode()
     assert f"Round 1: the key is {CANARY}" in named
     assert "Round 0" not in named
@@ -399,7 +399,7 @@ def test_who_follows_is_not_shown_the_end_of_what_was_redacted(tmp_path: Path, m
             store.replace_transcript(store.get_messages())
         first, second, third = (next(told) for _ in range(3))
     assert first.records == ()
-    assert "secrets were taken out" in str(first.event)
+    assert "secrets were removed" in str(first.event)
     assert second.event is not None
     assert CANARY not in repr(third.records)
     assert len(third.records) == 2

@@ -232,18 +232,18 @@ def test_the_command_continues_without_it_says_so_and_drops_it(server: Server, t
     assert first.code == 1
     assert first.err.splitlines()[-1].endswith(
         "refused the request (400): prompt is too long: 250000 tokens > 200000 maximum; later questions are sent without it; "
-        "/drop takes it back, /retry asks it again (/model NAME: of another model)"
+        "/drop retracts it, /retry asks it again (/model NAME: asks another model)"
     )
     assert chat("What is 2+2?").code == 0
     assert "this was refused" in chat("/history").out
     assert "refused: prompt is too long" in cli("show", str(tmp_path / "c")).out
     assert chat("ANOTHER LONG ONE").code == 1
     dropped = chat("/drop")
-    assert (dropped.code, dropped.err.splitlines()[-1]) == (0, "transcript-store: taken back: 1 message")
+    assert (dropped.code, dropped.err.splitlines()[-1]) == (0, "transcript-store: retracted: 1 message")
     again = chat("/drop")
     assert (again.code, again.err) == (
         1,
-        "transcript-store: there is nothing to take back: the last question is answered\n",
+        "transcript-store: there is nothing to retract: the last question is answered\n",
     )
     assert chat("Sure?").code == 0
     server.answers += [refused(), refused()]
@@ -253,4 +253,4 @@ def test_the_command_continues_without_it_says_so_and_drops_it(server: Server, t
     assert chat("Sure?").code == 0
     assert "LONG" not in texts(openai, server.bodies[-1])
     assert "ANOTHER" not in cli("show", str(tmp_path / "c")).out
-    assert "taken back" in cli("show", str(tmp_path / "c"), "--full").out
+    assert "retracted" in cli("show", str(tmp_path / "c"), "--full").out

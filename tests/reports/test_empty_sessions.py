@@ -47,7 +47,7 @@ def test_they_are_one_line_of_the_report_and_no_error(cli: Cli, tmp_path: Path, 
     for paths, count in ((named, 7), ([str(folder)], 307), ([str(folder)], 307)):
         code, out, err = cli("import", *paths, *into)
         assert (code, err) == (0, "")
-        assert out == f"left out: {count} sessions in which nothing was said (--empty imports the new ones)\n"
+        assert out == f"left out: {count} sessions without a message (--empty imports the new ones)\n"
     assert list(library.list()) == []
     reports = [json.loads(line) for line in cli("import", str(folder), *into, "--json").out.splitlines()]
     assert [report["action"] for report in reports] == ["empty"] * 307

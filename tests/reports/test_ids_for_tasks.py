@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from transcript_store import ConversationLibrary, ConversationNotLoadedError, ConversationStore
+from transcript_store import ConversationLibrary, ConversationNotLoadedError, ConversationStore, CorruptMetadataError
 from transcript_store.aio import AsyncConversationLibrary, AsyncConversationStore, AsyncSearchIndex
 from transcript_store.testing import SimulatedBackend, SimulatedFileSystem
 
@@ -48,7 +48,7 @@ def test_a_load_that_fails_leaves_no_id(tmp_path):
     conversation.close()
     (tmp_path / "c" / "metadata.json").write_text("{}")
     other = ConversationStore(tmp_path / "c")
-    with pytest.raises(ValueError, match="metadata"):
+    with pytest.raises(CorruptMetadataError, match="metadata"):
         other.load()
     with pytest.raises(ConversationNotLoadedError):
         _ = other.id

@@ -104,7 +104,7 @@ def test_it_is_folded_on_a_branch_that_was_left_too(tmp_path: Path) -> None:
     session.user("Never mind.", parent=first)
     session.reply("Well.")
     page = imported(tmp_path, session.lines).page()
-    left = page[page.index("on a branch that was left") :]
+    left = page[page.index("on an abandoned branch") :]
     assert (
         left.index("Which one?")
         < left.index("Written by the program")

@@ -156,12 +156,12 @@ def test_what_stands_on_a_branch_that_was_left_is_told_shown_found_and_exported(
     assert "left branches  2 messages; --branches shows them\n" in got.show()
     branches = got.show("--branches")
     assert "left branches  2 messages\n" in branches
-    assert branches.count("on a branch that was left") == 2
+    assert branches.count("on an abandoned branch") == 2
     assert "wrong turn zebra" in branches
     assert '"role"' not in branches
     assert [hit["beside"] for hit in got.found("zebra")] == ["left-branch"] * 2
     assert [hit["beside"] for hit in got.found("reply")] == [None, None, "left-branch"]
-    assert "2 messages on a branch that was left" in got.page()
+    assert "2 messages on an abandoned branch" in got.page()
     markdown = got.path.parent / "out.md"
     from tests.reports.sessions import told as run
 

@@ -75,6 +75,6 @@ def test_a_citation_is_its_address_and_events_say_what_they_are(tmp_path: Path) 
     got = imported(tmp_path, json.dumps([chat]).encode(), "conversations.json")
     shown = got.show()
     assert "beta [T](https://example.org/) end" in shown
-    assert "text that is no JSON object" not in shown
+    assert "text that is not a JSON object" not in shown
     assert "hidden message (system)" in shown
     assert got.has_its_bytes()

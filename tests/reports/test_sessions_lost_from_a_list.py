@@ -238,7 +238,7 @@ def test_what_was_never_imported_needs_a_program(home: Path) -> None:
         messages=[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
     ) as store:
         own = store.id
-    assert "--to names the program" in changed_by("restore", own, code=1)
+    assert "--to PROGRAM makes" in changed_by("restore", own, code=1)
     done = json.loads(changed_by("restore", own, "--to", "claude", "--apply", "--json").splitlines()[-1])
     assert b"hello" in Path(done["files"][0]["path"]).read_bytes()
     assert "already" in changed_by("restore", own, "--to", "claude-code")

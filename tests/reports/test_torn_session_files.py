@@ -241,7 +241,7 @@ def test_json_has_every_cut(tmp_path: Path) -> None:
         ("state.db", b"SQLite format 3\x00" + b"\x00" * 100, "SQLite database"),
         ("messages.json", b'{"messages": [{"role": "user"', "session restore"),
         ("rollout.jsonl.zst", b"\x28\xb5\x2f\xfd....", "zstandard"),
-        ("notes.jsonl", b"hello\nworld\n", "no line that can be read"),
+        ("notes.jsonl", b"hello\nworld\n", "no readable line"),
     ],
 )
 def test_what_cannot_be_mended_is_named_and_stays(tmp_path: Path, name: str, raw: bytes, said: str) -> None:

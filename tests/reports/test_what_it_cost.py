@@ -308,8 +308,8 @@ def test_sub_agents_count_with_their_parent_or_alone(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "is no JSON"),
-        ("[]", "is no table of prices"),
+        ("{", "is not JSON"),
+        ("[]", "is not a table of prices"),
         ('{"models": {}}', "has no date"),
         ('{"date": "2026-01-01", "models": {"m": 3}}', "m: the prices of a model are an object"),
         ('{"date": "2026-01-01", "models": {"m": {"input": -1}}}', "`input` must be a number from 0"),

@@ -40,7 +40,7 @@ def test_verify(chats, cli):
     code, out, _ = cli("verify", chats, "--json")
     told = [json.loads(line) for line in out.splitlines()]
     assert (code, [one["is_intact"] for one in told if "is_intact" in one]) == (1, [True, False, True, False, True])
-    assert cli("verify", f"{chats}/0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a50").out.endswith("whole: nothing is wrong\n")
+    assert cli("verify", f"{chats}/0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a50").out.endswith("intact: no problem found\n")
 
 
 def test_repair_says_what_could_be_kept(chats, cli):

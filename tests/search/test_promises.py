@@ -485,7 +485,7 @@ def test_f10_an_index_that_cannot_be_thrown_away(library, cache):
     Path(f"{file_of(cache)}-wal").mkdir()
     for forget in (SearchIndex.purge, SearchIndex.rebuild):
         with SearchIndex(library, cache=cache) as index:
-            with pytest.raises(StorageError, match="throw the index away"):
+            with pytest.raises(StorageError, match="remove the index"):
                 forget(index)
             assert len(found(index, "socket")) == 8
 
@@ -673,7 +673,7 @@ def test_a_conversation_is_no_library(tmp_path):
     (only,) = ConversationLibrary(tmp_path).list()
     for given in (only.directory, ConversationLibrary(only.directory), ConversationStore(only.directory)):
         with pytest.raises(
-            ConversationNotFoundError, match="this is a conversation, and no library: name the directory that it is in"
+            ConversationNotFoundError, match="this is a conversation, not a library: name its directory's parent"
         ):
             SearchIndex(given, cache=tmp_path / "cache")  # type: ignore[arg-type]
     assert not (tmp_path / "cache").exists()

@@ -47,7 +47,7 @@ def test_markdown_has_what_the_page_has_with_each_result_behind_its_call(tmp_pat
         said.index(piece)
         for piece in (
             "# Bound the wait between retries",
-            "compacted or taken back: 2 records of generation 0",
+            "compacted or retracted: 2 records of generation 0",
             "Hello! What shall we do?",
             "## generation 1",
             "Our retries wait for minutes",

@@ -477,7 +477,7 @@ def test_search_shows_each_hit_in_its_context(server):
     assert re.search(r'<a href="c/showcase/#7" class="row">.*has no <mark>jitter</mark>, so clients', page)
     assert "<mark>" in server.get("?q=jitter&filter=retries").body.decode()
     assert "<mark>" not in server.get("?q=jitter&filter=elsewhere").body.decode()
-    assert "No conversation is like that" in server.get("?filter=nobody-called-it-so").body.decode()
+    assert "No conversation matches" in server.get("?filter=nobody-called-it-so").body.decode()
     assert "No message has this" in server.get("?q=nobody-said-this").body.decode()
 
 

@@ -43,19 +43,22 @@ class Generation:
     """The hash of its last record."""
     size_bytes: int | None = None
     damage: str | None = None
-    """What is wrong with it, in a sentence."""
+    """Its damage, in a sentence."""
 
 
 def archive_live(folder: Folder, live: Log) -> None:
     """Keep the live transcript under its archive name: a hard link, or a copy where links are refused."""
     name = archive_name(live.header.generation)
     with folder.subfolder(ARCHIVE, create=True) as archive:
+        # Under our lock and not yet referred to by any header, so nothing is lost.
         archive.discard(name)  # of a replace that was refused after this
         try:
             folder.files.link(folder.handle, TRANSCRIPT, archive.handle, name)
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
+            # A copy costs the length of the transcript, but works on file systems without hard links; replace_file()
+            # syncs it.
             archive.replace_file(name, live.contents())
         else:
             # Must be durable before writer._put_in_place() renames over the live name: after that the link is the only
@@ -72,6 +75,7 @@ def tidy(folder: Folder, live: Log) -> None:
     if folder.status(ARCHIVE) is None:
         return
     with folder.subfolder(ARCHIVE) as archive:
+        # First: the numbers below must be those that a power loss would leave.
         archive.sync()  # a process that deleted a generation may have been killed before this
         for generation in _numbers_in(archive):
             if generation < live.header.generation:
@@ -145,6 +149,8 @@ def open_archived(
             _require(folder, number, consistency.of_archived(number, log.header, conversation))
             if log.size_bytes() != log.end.offset_bytes:
                 raise _corrupt(folder, number, "torn-tail", "its last record is cut")
+            # The next generation's header states where this one ended: without it, records cut from the end would go
+            # unnoticed.
             successor = live.header if number + 1 == live.header.generation else _header(archive, number + 1)
             replaced = consistency.end_of(number, conversation, successor, {})
             if replaced is None:

@@ -1,4 +1,4 @@
-"""What may a caller pass, and what is stored of it? Arguments are checked before anything is changed.
+"""Checks a caller's arguments and encodes them for storage, before anything is changed.
 
 A wrong type is a ``TypeError``, a wrong value a ``ValueError``. Where a count or one of several words is expected,
 anything else is a wrong value, of whatever type. A message or a metadata field that cannot be stored raises an error of
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 
 class NewConversation(TypedDict, total=False):
-    """What a conversation can start with. Every member is optional."""
+    """The initial contents of a conversation. Every member is optional."""
 
     provider: str | None
     """The provider whose form the messages have: ``claude``, ``openai``, ``openai-compatible``, ``gemini``, or a name
@@ -285,7 +285,7 @@ def changed(members: dict[str, Any], changes: MetadataChanges, *, with_messages:
 
 
 class NewContents(NamedTuple):
-    """What a new conversation starts with, checked."""
+    """The checked initial contents of a conversation."""
 
     fields: dict[str, Any]
     entries: list[Entry]
@@ -300,7 +300,7 @@ class Storable:
     def __init__(self, redact: Callable[[dict[str, Any]], dict[str, Any]] | None, path: str, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self.redacting: Redacting | None = None
-        """What the store's ``redact`` goes through, if there is one."""
+        """Applies the store's ``redact``, if there is one."""
         if redact is not None:
             # Here: its patterns are a twentieth of the import.
             from transcript_store._conversation.redacting import Redacting
@@ -308,7 +308,7 @@ class Storable:
             self.redacting = Redacting(redact, path, max_bytes)
 
     def contents(self, given: Mapping[str, Any]) -> NewContents:
-        """What a new conversation starts with, checked, encoded and redacted."""
+        """The initial contents of a conversation, checked, encoded and redacted."""
         fields, entries, features = new_conversation(given, self._max_bytes)
         if self.redacting is not None:
             fields, entries = self.redacting.fields(fields), self.redacting.entries(entries)

@@ -44,9 +44,7 @@ def each_record(reading: Reading, after_seq: int, through_seq: int | None, gener
             end = archived.end
             last = end.seq if through_seq is None else min(through_seq, end.seq)
             place = archived.append_behind(after_seq) if after_seq < last else end
-            taken_back = archived.taken_back(
-                after_seq, last
-            )  # as it is now: what is appended meanwhile is not read either
+            taken_back = archived.taken_back(after_seq, last)  # as of now: later appends are not read
         while place.seq < last:
             with reading() as storage:
                 log = _unchanged(storage, live, end) if is_live else archived
@@ -57,7 +55,7 @@ def each_record(reading: Reading, after_seq: int, through_seq: int | None, gener
 
 
 def _unchanged(storage: Storage, generation: int, end: Position) -> Messages:
-    """The live log, which may have been loaded again meanwhile; raises if it is not the one that is being read."""
+    """The live log, which may have been loaded again since; raises if it is not the one that is being read."""
     log = storage.log
     with refusals(storage.path, "read it"):
         if log.holds(end):  # its hash covers the header too: another generation has another
@@ -312,7 +310,7 @@ class Reads:
 
     @property
     def recovery(self) -> Recovery | None:
-        """What recovery did to the transcript's end, at ``load()`` or after an interrupted call; None if nothing."""
+        """The recovery of the transcript's end, at ``load()`` or after an interrupted call; None without one."""
         with self._guard.locked():
             return self._guard.reader().log.recovery
 
@@ -398,7 +396,7 @@ class Writes:
                 records, and pass the new head.
             InvalidMessageError: it is not JSON, or is longer than ``max_line_bytes``. Nothing was written.
             RedactionError: the store's ``redact`` raised, or returned no message. Nothing was written.
-            StorageError: the system refused; the message says what is still intact and what to do.
+            StorageError: the system refused; the message says which data is intact and what to do.
             PoisonedError: a sync failed before; ``load()`` shows what the disk holds.
             ReadOnlyError: the store was opened with ``read_only=True``.
             CorruptTranscriptError: another file replaced the transcript (``kind`` is ``replaced``), or it was cut

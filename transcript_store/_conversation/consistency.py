@@ -86,9 +86,9 @@ def of_end(number: int, end: Position, replaced: End | None) -> Mismatch | None:
 def end_of(number: int, conversation: str | None, successor: Header | None, members: dict[str, Any]) -> End | None:
     """Where an archived generation ended, from the next one's header or the metadata; None if neither states it."""
     if successor is not None and (successor.conversation, successor.generation) == (conversation, number + 1):
-        said = successor.members.get("replaces")
-        if type(said) is dict:
-            return End(said.get("records", -1), said.get("head", ""))
+        replaces = successor.members.get("replaces")
+        if type(replaces) is dict:
+            return End(replaces.get("records", -1), replaces.get("head", ""))
     for entry in _remembered(members):
         if (entry.get("conversation"), entry.get("generation")) == (conversation, number):
             return End(entry.get("records", -1), entry.get("head", ""))
@@ -97,14 +97,14 @@ def end_of(number: int, conversation: str | None, successor: Header | None, memb
 
 def remembering(members: dict[str, Any], removed: Iterable[Header], remaining: Collection[int]) -> dict[str, Any]:
     """The metadata after the generations with these headers are removed; those with the remaining numbers stay."""
-    said = [*_remembered(members)]
+    ends = [*_remembered(members)]
     for header in removed:
         replaces = header.members.get("replaces")
         if type(replaces) is dict:
-            said.append({"conversation": header.conversation, **replaces})
+            ends.append({"conversation": header.conversation, **replaces})
     kept = {
         entry.get("generation"): entry
-        for entry in said
+        for entry in ends
         if entry.get("conversation") == members["id"] and entry.get("generation") in remaining
     }
     if kept:

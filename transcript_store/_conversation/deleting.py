@@ -125,6 +125,7 @@ def discard(files: FileSystem, library: str, id: str) -> None:
 def _discard_note(parent: Folder, note: Lock, id: str) -> None:
     """Remove a held note, unless its conversation is still incomplete."""
     with suppress(OSError):
+        # While the folder is incomplete the note has to stay: it is what tells the next process to remove the folder.
         if note.is_held() and not _is_half_made(parent, id):
             parent.discard(note_name(id))
 
@@ -186,9 +187,9 @@ def _ids_in(parent: Folder) -> frozenset[str]:
     ids = set()
     for line in (parent.read_file(DELETED) or b"").splitlines():
         with suppress(ValueError):  # a line that a power loss cut off
-            said = json.loads(line)
-            if isinstance(said, dict) and isinstance(said.get("id"), str):
-                ids.add(said["id"])
+            entry = json.loads(line)
+            if isinstance(entry, dict) and isinstance(entry.get("id"), str):
+                ids.add(entry["id"])
     return frozenset(ids)
 
 
@@ -197,6 +198,7 @@ def _append(parent: Folder, line: bytes) -> None:
         parent.files.close(parent.files.create(parent.handle, DELETED))
     handle, status = parent.open_file(DELETED, to_append=True)
     try:
+        # A killed process may have left half a line. A line feed ends it, so that our own line stays readable.
         is_torn = status.st_size > 0 and bytes(parent.files.read(handle, status.st_size - 1, 1)) != b"\n"
         parent.write_all(handle, (b"\n" if is_torn else b"") + line + b"\n")
         parent.sync(handle)
@@ -231,6 +233,7 @@ def delete(files: FileSystem, library: str, name: str, agreed: Callable[[], bool
     Raises what ``ConversationLibrary.delete`` does, and what ``agreed`` does. Then nothing was touched.
     """
     with refusals(f"{library.rstrip('/')}/{name}", "delete the conversation"), Folder.open(files, library) as parent:
+        # It ends: another process moved the folder away each time, so some process made progress.
         while (deleted := _delete_from(parent, name, agreed)) is None:
             pass
     return deleted
@@ -254,8 +257,9 @@ def _delete_from(parent: Folder, name: str, agreed: Callable[[], bool]) -> bool 
                 return None
             if isinstance(error, ConversationNotFoundError) or error.kind == "foreign":
                 raise  # it is not ours
+        # A delete is not undoable, so a folder with files of others is refused as a whole.
         if others := strangers(folder):
-            reason = f"besides the conversation the folder holds {others}"
+            reason = f"the folder also holds other files: {others}"
             raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=reason, hint=Hint.MOVE_OTHERS_AWAY)
         lock = Lock(folder)
         with lock.released_at_the_end():
@@ -267,5 +271,7 @@ def _delete_from(parent: Folder, name: str, agreed: Callable[[], bool]) -> bool 
                 return False
             # Before it is deleted: a noted conversation that still exists is imported as usual.
             note_deletion(parent, name, folder)
+            # One rename, so that no reader sees a half-deleted conversation; the contents are removed under the new
+            # name.
             move_to_trash(parent, name)
     return True

@@ -65,7 +65,7 @@ class _Group:
         self.members: list[_Member] = []
         self.batch: Sequence[_Member] = ()
         self.prepared: Prepared | None = None
-        """What was prepared for the ``batch`` and is in doubt. None as soon as it is known whether it is stored."""
+        """The prepared append of the ``batch``, while it is in doubt; None once it is resolved."""
         self.generation = 0
         """The transcript it was prepared for: another process may replace that before the doubt is resolved."""
 
@@ -129,6 +129,7 @@ class GroupCommit:
         try:
             return writer()
         except TranscriptStoreError as error:
+            # An error is not passed on if a batch is in doubt: its members would learn that nothing was stored.
             if group.prepared is None:  # else a part of them may be stored, and the next call finds out
                 self._refuse(self._waiting_in(group), error)
             raise
@@ -139,6 +140,8 @@ class GroupCommit:
             self._take_over(group, storage)
         if own.is_answered:
             return
+        # Chosen under the lock: members that gave up before this point are left out, those that come later join the
+        # next group.
         group.batch = self._waiting_in(group)
         try:
             self._store(group, storage)
@@ -157,6 +160,8 @@ class GroupCommit:
         group.prepared = None
         prepared = storage.prepare([entry for member in group.batch for entry in member.entries])
         group.generation = storage.log.header.generation
+        # Set before the write, in this order: an interruption between the two lines finds a group without a batch,
+        # which is harmless.
         self._undecided = group
         group.prepared = prepared
         storage.store(prepared)
@@ -221,9 +226,13 @@ class StorageGuard:
         if self._files.process_id() != self._process_id:
             # A forked child. The handles are its parent's, and closed here already; the mutex may be held for ever.
             self.storage = None
+            # flock belongs to the open file, which parent and child share: a child that unlocked it would unlock the
+            # parent.
             self._loaded_by, self._process_id = self._process_id, self._files.process_id()
             self._mutex = threading.RLock()
             self.group_commit = GroupCommit()
+        # The mutex is reentrant, because a signal handler may run in the middle of a call. A second call there would
+        # see half a change.
         if self._mutex._is_owned():  # type: ignore[attr-defined]  # what threading.Condition asks it
             raise RuntimeError(
                 "a call on this ConversationStore is under way in this thread (a frozen() block, or a signal handler?)"
@@ -287,6 +296,7 @@ class StorageGuard:
         Raises what :meth:`Writer.append` does.
         """
         locked, group_commit = self.locked(), self.group_commit
+        # A single thread never pays for a group: it costs 2 µs of an append.
         if in_group and if_head is None and entries and (group_commit.is_at_work or group_commit.open.members):
             return group_commit.append(entries, locked, self.writer)
         with locked:

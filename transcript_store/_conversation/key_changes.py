@@ -69,7 +69,7 @@ _NOT_WHOLE = (ConversationNotFoundError, CorruptMetadataError, CorruptTranscript
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shredding:
-    """What :meth:`ConversationLibrary.shred` did, and the files that it could not reach."""
+    """The result of :meth:`ConversationLibrary.shred`, and the files that it could not reach."""
 
     id: str
     shredded_at: str
@@ -114,12 +114,15 @@ def shred(folder: Folder, id: str) -> Shredding:
         except ConversationShreddedError as error:
             at = error.shredded_at
         except (CorruptKeyFileError, UnsupportedVersionError):
+            # A damaged file is destroyed too.
             pass  # any file there may hold the key
         for name in folder.names():
             if is_temporary(name):
                 folder.files.unlink(
                     folder.handle, name
                 )  # leftovers of an interrupted rotation; synced with what follows
+        # Replaced, not removed: a missing key file could come back from an unsynced directory, and could not be
+        # distinguished from damage.
         folder.replace_file(KEY, [encode_shredded(id, at)])
         return Shredding(id=id, shredded_at=at, still_readable=tuple(plain_files(folder)))
 
@@ -154,6 +157,7 @@ def opens_folder(folder: Folder, conversation: str, data_key: bytes) -> bool | N
         members = read_metadata(folder).members
     header = header_of(folder)
     if header is None or not header.is_sealed:
+        # Without a sealed live generation, the newest sealed one in the archive proves the key as well.
         header = archive.last_sealed(folder)
     return opens(DataKey(data_key, conversation), members, header)
 
@@ -166,7 +170,7 @@ get smaller.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rotation:
-    """What :meth:`ConversationLibrary.rotate_key` did. Each member names folders of the library."""
+    """The result of :meth:`ConversationLibrary.rotate_key`. Each member names folders of the library."""
 
     rotated: tuple[str, ...]
     """Their data key was wrapped with a retired key, and is now wrapped with the current key."""
@@ -247,6 +251,8 @@ class Rotator:
                 with ExitStack() as held:
                     self._rotate(batch, held)
             except OSError as error:
+                # Each conversation of a batch has two open files; with a low limit of the process the batch shrinks
+                # instead of failing.
                 if most == 1 or not _is_too_many(error):
                     raise
                 most = max(1, most // 4)  # nothing of this batch was changed
@@ -266,7 +272,7 @@ class Rotator:
         try:
             for name in names:
                 with self._passing_by(name):
-                    found.append(self._wrapped_anew(name, held))
+                    found.append(self._rewrapped(name, held))
         except Exception as error:
             failures.append(error)
         try:
@@ -295,7 +301,7 @@ class Rotator:
                 raise
             self._left_alone.append((name, f"this user may not access it: {error.strerror}"))
 
-    def _wrapped_anew(self, name: str, held: ExitStack) -> _One:
+    def _rewrapped(self, name: str, held: ExitStack) -> _One:
         """Step 1 for one of them."""
         if not is_id(name) and not self._by_any_name:
             raise NotSealedError(path=name, reason="its name is not the id of a conversation", hint=None)
@@ -321,6 +327,8 @@ class Rotator:
             with self._passing_by(name):
                 if one.new:
                     held.enter_context(locked(one.folder, is_settled=True))
+                    # Checked again under the lock: wrapping took time, and a shred or another rotation may have come
+                    # in between.
                     if _key_of(one.folder, name) != one.found:
                         raise ConversationLockedError(path=one.folder.path, reason="its key was changed just now")
                     with refusals(one.folder.path_of(KEY), "wrap the key again", "The earlier one is in place"):
@@ -329,6 +337,8 @@ class Rotator:
                         held.callback(self._discard, one)
                         one.folder.files.close(handle)
                         with one.folder.reading(one.temporary) as source:
+                            # Read back before the rename: a key file that the disk garbled would make the
+                            # conversation unreadable for good.
                             if bytes(source.read(0, source.size)) != one.new:
                                 raise CorruptKeyFileError(path=one.folder.path, kind="damaged", reason=NOT_AS_WRITTEN)
                 written.append(one)
@@ -357,6 +367,8 @@ class Rotator:
                 self._library.sync_all()
             for one in batch:
                 if one.new:
+                    # Only now, with all new files on disk: a power cut leaves each conversation with one complete key
+                    # file, old or new.
                     one.folder.files.rename(one.folder.handle, one.temporary, KEY)
                     one.temporary = ""
             for one in batch:

@@ -1,4 +1,4 @@
-"""Which files does a conversation's folder hold, and is there a conversation at all?
+"""The files of a conversation's folder, and whether it holds a conversation.
 
 ::
 
@@ -219,7 +219,7 @@ def sync_name(folder: Folder) -> None:
 
 
 def in_place_of_file(folder: Folder, name: str) -> str | None:
-    """What is in the place of one of our files, in words; None if a file is there, or nothing."""
+    """A word for a non-file with the name of one of our files; None for a file, or nothing."""
     with suppress(FileNotFoundError):
         try:
             folder.files.close(folder.open_file(name)[0])
@@ -245,7 +245,7 @@ def absence(names: set[str], path: str) -> ConversationNotFoundError | CorruptTr
         what = "the folder holds an archive or a quarantine, but no transcript"
         return CorruptTranscriptError(path=path, kind="missing", reason=what)
     if any(map(is_id, names)):
-        what = "the folder is a library of conversations, each in a folder of its own"
+        what = "the folder is a library of conversations, each in its own folder"
         return ConversationNotFoundError(path=path, kind="foreign", reason=what, hint=Hint.OPEN_ONE_OF_THEM)
     if others := _others(names):
         what = f"the folder holds {others}, and no conversation"

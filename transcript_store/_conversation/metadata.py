@@ -58,7 +58,7 @@ _FAMILIES = {"openai-compatible": "openai"}
 """Providers whose messages are those of another one."""
 
 CHANGEABLE = ("model", "compaction_count", "system_prompt", "tools", "labels", "provider")
-"""What ``update_metadata`` can change; ``provider`` only while it is None, or within its family. A replace can change it to any."""
+"""The fields that ``update_metadata`` can change; ``provider`` only while it is None, or within its family."""
 
 _EXAMPLE_ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
 REPLACED = "replaced"
@@ -72,7 +72,7 @@ SEALS = "seals"
 since.
 """
 GONE = "gone"
-"""Of a sealed conversation: which earlier generations were deleted, as ranges ``[first, last]``."""
+"""In a sealed conversation: the deleted earlier generations, as ranges ``[first, last]``."""
 ENVELOPE = ("format", "version", "mark", "check", "hash")
 
 
@@ -295,11 +295,11 @@ def decode_document(
         return NotADocument("its mark is not one")
 
 
-def _mark(said: Any) -> Mark | None:
+def _mark(stated: Any) -> Mark | None:
     """The mark that a metadata.json states; raises one of Python's errors if it is not one."""
-    if said is None:
+    if stated is None:
         return None
-    generation, seq, offset, head = said["generation"], said["seq"], said["offset"], said["head"].encode()
+    generation, seq, offset, head = stated["generation"], stated["seq"], stated["offset"], stated["head"].encode()
     if {*map(type, (generation, seq, offset))} != {int} or min(generation, seq, offset) < 0 or len(head) != 32:
         raise ValueError
     return Mark(generation, Position(seq, offset, head))
@@ -318,7 +318,7 @@ def require_to_fit(members: dict[str, Any], document: bytes) -> None:
 
 
 def problem_with_members(members: dict[str, Any]) -> str | None:
-    """What is wrong with the members of the metadata in a whole file; None if nothing is."""
+    """The problem of the metadata's members in a whole file; None if there is none."""
     if type(members.get("id")) is not str or not is_id(members["id"]):
         return "its id is not a canonical lower-case UUID"
     for field in ("created_at", "updated_at"):
@@ -426,7 +426,7 @@ class Sealing:
     # ---- metadata ------------------------------------------------------------------------------------------------
 
     def stored(self, members: dict[str, Any]) -> dict[str, Any]:
-        """The members as they are stored: the plaintext ones, and the others sealed."""
+        """The members in stored form: the plaintext ones, and the others sealed."""
         secret = orjson.dumps({name: value for name, value in members.items() if name not in PLAINTEXT_MEMBERS})
         plain, text = self._last
         # Sealed again only if it changed. With a fresh nonce each time, every mark would give metadata.json another hash, and
@@ -443,7 +443,7 @@ class Sealing:
         text = stored.get(SEALED_MEMBER)
         plain = self.key.open(text, self.key.place_of_metadata) if type(text) is str and text.isascii() else None
         if plain is None:
-            reason = "what is sealed in it is not what was sealed with this conversation's key"
+            reason = "its sealed part was not sealed with this conversation's key"
             raise CorruptMetadataError(path=path, kind="not-genuine", reason=reason)
         self._last = plain, str(text)
         return {**{name: value for name, value in stored.items() if name in PLAINTEXT_MEMBERS}, **orjson.loads(plain)}

@@ -96,7 +96,7 @@ class Redacting:
         return fitted(encode({**members, MEMBER: dict(sorted(both.items()))}, name, self._max_bytes))
 
     def _object(self, encoded: bytes, name: str, counts: Counter[str]) -> bytes:
-        """One redacted JSON object; what was removed is added to ``counts``."""
+        """One redacted JSON object; removals are added to ``counts``."""
         now, found = self._called(encoded, name)
         try:
             again = encode(now, name, self._max_bytes)
@@ -117,7 +117,7 @@ class Redacting:
         raise RedactionError(member=name, reason=f"redact {reason}")
 
     def _called(self, encoded: bytes, name: str) -> tuple[Any, Mapping[str, int] | None]:
-        """The function's result for an object; and what it removed, if it reports that."""
+        """The function's result for an object; and the counts of removals, if it reports them."""
         try:
             if isinstance(self._redact, SecretRedactor):
                 value, counts = self._redact.redact(decode(encoded))
@@ -138,7 +138,7 @@ def _require_counts(members: Mapping[str, Any], name: str) -> dict[str, int]:
     """The counts that an extra has already; raises if that member holds something else, which our note would replace."""
     there = members.get(MEMBER, {})
     if type(there) is not dict or not all(type(count) is int for count in there.values()):
-        reason = "must be an object of counts: a store with redact= notes there what it removed"
+        reason = "must be an object of counts: a store with redact= notes its removals there"
         raise InvalidMessageError(member=f'{name}["{MEMBER}"]', reason=reason)
     return there
 

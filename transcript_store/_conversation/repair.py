@@ -48,14 +48,14 @@ _FROM_THERE = "The damaged files are in place or in quarantine/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """What a repair would do, or did."""
+    """The result of a repair, or of a dry run."""
 
     directory: str
     mode: Mode
     applied: bool
     """False for a dry run, and if there was nothing to do."""
     findings: tuple[Finding, ...]
-    """What is wrong, as :func:`verify` says it; empty if there is nothing to do."""
+    """The findings of :func:`verify`; empty if there is nothing to do."""
     records_kept: int
     """How many records of the damaged transcript the repaired one has."""
     records_left_out: int
@@ -223,7 +223,7 @@ class _RepairJob(DamagedConversation):
 
     @property
     def proposal(self) -> Repair:
-        """What the repair would do."""
+        """The plan of the repair."""
         folder = f"{self.folder.path_of(QUARANTINE)}/"
         return Repair(
             directory=self.folder.path,
@@ -301,7 +301,7 @@ class _RepairJob(DamagedConversation):
                 archive.sync()
 
     def _write_transcript(self, members: dict[str, Any]) -> Image:
-        """Put the repaired transcript in place. The original is read meanwhile: it keeps its name until the rename."""
+        """Put the repaired transcript in place. Readers see the original until the rename."""
         log = Log(self.folder, writable=True)
         updated_at = max(self.now, self.members["updated_at"])
         members = {**members, "generation": self._generation, "updated_at": updated_at}

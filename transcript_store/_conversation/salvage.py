@@ -191,7 +191,7 @@ def _edited_members(data: bytes) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Salvage:
-    """What can still be read of a conversation, whole or damaged."""
+    """The readable parts of a conversation, intact or damaged."""
 
     directory: str
     metadata: ConversationMetadata
@@ -210,7 +210,7 @@ def salvage(directory: filesystem.AnyPath, *, file_system: FileSystem | None = N
     """Read a damaged conversation as far as that is possible. Changes nothing and takes no lock.
 
     The result has every record that verifies, wherever it is. It also has every changed line that has the form of a
-    record; ``damage`` then says so, and the content may not be what was stored. Other bytes are given by their length.
+    record; ``damage`` then says so, and the content may differ from the stored one. Other bytes are given by their length.
     So a conversation is readable without a repair. :func:`repair` with ``mode="accept-edits"`` keeps the same records.
 
     The result holds the whole transcript in memory. Beside a live writer the last line may be one that is being

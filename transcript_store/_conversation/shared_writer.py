@@ -74,7 +74,7 @@ WAIT_SECONDS = 10.0
 
 
 class _Facts(NamedTuple):
-    """What a validator states."""
+    """The facts that a validator states."""
 
     transcript: tuple[object, ...]
     members: dict[str, Any]
@@ -120,9 +120,10 @@ class SharedWriter(Writer):
         if self.state is State.POISONED or (self.lock.is_taken and self.state is State.READY):
             return
         try:
-            is_known = self.state is State.BETWEEN_TURNS
+            is_known = self.state is State.UNLOCKED
             if not self.take_lock():  # also if the last call was interrupted at its end
                 self.load()  # moved away: its path is empty, or leads to another conversation
+            # The fast path (U1, U2): no other process changed anything, so memory is current and nothing is read.
             elif is_known and self._is_as_i_left_it():
                 self._met = self._facts()
                 self.state, self.was_looked_at = State.READY, True
@@ -155,7 +156,7 @@ class SharedWriter(Writer):
             self._id = self.members["id"]
             if self._boot_id and self.log.is_current:
                 leaving = self._to_leave()
-            self.state = State.BETWEEN_TURNS
+            self.state = State.UNLOCKED
         self.lock.pause(leaving)
 
     def _to_leave(self) -> bytes:
@@ -179,18 +180,19 @@ class SharedWriter(Writer):
                 raise self.no_lock(error) from error
 
     def close(self) -> None:
-        """Sync what was not synced, note in metadata.json how far if we have the lock, and release it.
+        """Sync the unsynced bytes, note in metadata.json how far if we have the lock, and release it.
 
         If another process wrote since, or is writing, it writes that note.
         """
         try:
-            if self.state is State.BETWEEN_TURNS:
+            if self.state is State.UNLOCKED:
                 self._sync_to_close()
         finally:
             self.let_go()
 
     def _sync_to_close(self) -> None:
         try:
+            # Syncing needs no lock, and other writers need not wait for the disk.
             self.log.sync()  # without the lock: nothing is written
         except SyncFailedError as error:
             consequence = "Every message was written; whether the last ones are on the disk is unknown"
@@ -204,6 +206,7 @@ class SharedWriter(Writer):
                     self.renew_mark()
                     left = self._statement() if self.state is State.READY else b""
                 else:
+                    # Another process wrote last: its validator stays, since it describes the current state.
                     left = self.lock.found
         except (OSError, ConversationLockedError, CorruptTranscriptError):
             pass  # all that was acknowledged is stored; the mark is optional
@@ -216,7 +219,7 @@ class SharedWriter(Writer):
         try:
             return self.log.is_as_remembered()
         except CorruptTranscriptError:
-            return False  # another file is there, or none: the load reports what is wrong
+            return False  # another file, or none: the load reports the problem
 
     def _facts(self) -> _Facts:
         return _Facts((self.log.header.generation, self.log.end, self.log.synced.offset_bytes), self.members, self.mark)

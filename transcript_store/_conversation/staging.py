@@ -10,8 +10,8 @@ that no process looks for, ``.stage-<32 hex>-<id>`` in the library. Then:
 Invariants, which the tests name:
 
 A1  Under its id a conversation is whole and on the medium, from the first moment. Only the name itself may not be.
-A2  A name that is not synced is known to be so: the stage's note is there, and whoever sweeps it syncs the library first; and the
-    conversation has no lock file, so whoever writes to it or copies it syncs its name first (``layout.sync_name``).
+A2  A name that is not synced is known to be so: the stage's note exists, and the process that sweeps it syncs the library first; and the
+    conversation has no lock file, so a process that writes to it or copies it syncs its name first (``layout.sync_name``).
 A3  What is on a stage belongs to the process that holds the lock of its note, ``.stage-<32 hex>``. When that is dead, the next
     create, delete or stage removes it.
 A4  After a failed sync nothing more is put on the stage, and nothing of it gets a name.
@@ -48,7 +48,7 @@ class StagingArea:
         """The file system that writes the contents."""
         self._failure = ""
         self._has_names_to_sync = False
-        with refusals(library, _CREATING, "None of them is there"):
+        with refusals(library, _CREATING, "None of them was created"):
             self._parent = Folder.make(
                 files, library
             )  # before anything is written: sync_all reports errors from here on
@@ -78,8 +78,9 @@ class StagingArea:
         path = self._parent.path_of(id)
         self._require_it_is_sound()
         with refusals(path, "create the conversation", "There is none yet"):
+            # Early, for a clear error. The rename in commit() decides: it refuses an existing name.
             if self._parent.status(id) is not None:
-                raise ConversationExistsError(path=path, reason="something is there")
+                raise ConversationExistsError(path=path, reason="the name is taken")
             name = staged_name(self._note_name, id)
             try:
                 Writer(self.files, path, options).create_aside(self._parent, name, members_at, entries, features)
@@ -107,12 +108,15 @@ class StagingArea:
                 what = "the staging note was removed while this process held it, so another process may have removed the conversations"
                 raise ConversationLockedError(path=self._parent.path, reason=what, hint=Hint.CREATE_THE_REST)
         try:
+            # One syncfs for all files of the group, before any name: a conversation with a name has to be complete
+            # (A1).
             self._parent.sync_all()
         except SyncFailedError as error:
-            raise self._poison(error, "None of them is there") from error
+            raise self._poison(error, "None of them was created") from error
         some = "Some of them may be there, each of them whole"
         self._has_names_to_sync = True
         with refusals(self._parent.path, _CREATING, some):
+            # Each rename is atomic: a kill in between leaves some conversations created, and each of them complete.
             taken = [one for one in ids if not self._name(one)]
         try:
             self._parent.sync()
@@ -140,6 +144,7 @@ class StagingArea:
     def close(self) -> None:
         """Release the note. Its file stays if names are not synced yet: the process that finds it syncs them."""
         with self._note.released_at_the_end(), suppress(OSError):
+            # A2: with unsynced names the note stays, since the process that finds it syncs the library first.
             if not self._has_names_to_sync and self._note.is_held():
                 self._parent.discard(self._note_name)
         with suppress(OSError):

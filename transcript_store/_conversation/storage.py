@@ -16,7 +16,7 @@ replace, metadata, …    READY       CHANGING, then READY; READY too if it is r
 load by the next call   CHANGING    READY; CHANGING if it is refused
 close, let_go           any         CLOSED
 end of a call           READY       UNLOCKED; the lock is released in any state
-start of a call         UNLOCKED    READY: it is as it was left, or was loaded; UNLOCKED if that is refused
+start of a call         UNLOCKED    READY: unchanged, or loaded; UNLOCKED if loading is refused
 start of a call         CHANGING    READY: it was loaded; CHANGING if that is refused
 ======================  ==========  ==============================================================================
 
@@ -63,13 +63,13 @@ from transcript_store.hints import Hint
 
 
 class State(Enum):
-    """What is known of a conversation's folder; the table above says which call leads from which state to which."""
+    """The state of a conversation's folder in memory; the table above has the transitions."""
 
     NEW = "nothing was loaded or created yet"
     READY = "memory is what the disk holds"
     CHANGING = "a change was started and has not ended: the next call reads what the disk holds"
     POISONED = "a sync failed: what the disk holds is unknown, and nothing more is written"
-    BETWEEN_TURNS = "the lock is released: memory is what the disk held then"
+    UNLOCKED = "the lock is released: memory is what the disk held then"
     CLOSED = "every handle is closed, and the lock is free"
 
 
@@ -147,6 +147,8 @@ class Storage(ABC):
             require_conversation(self.folder)
             return self.load_what_is_there()
         except (CorruptTranscriptError, CorruptMetadataError, ConversationNotFoundError):
+            # Damage counts only if the folder is still the one at the path: a folder that is being deleted looks
+            # damaged.
             if self.folder.is_at_its_path():
                 raise
             self.lock.release()
@@ -174,12 +176,15 @@ class Storage(ABC):
             sealing = self._unlocked(log.header)
             was_repaired = False
             if sealing is not None:
+                # Before verify(): a forged header must not decide how the records are read.
                 was_repaired = self._require_genuine(sealing, log.header, document, agreed)
                 log.sealer = sealing.sealer(log.header.generation)
             log.verify(agreed.mark)
             members, mark, _ = agreed
             if sealing is not None:
                 members = sealing.opened(members, self.folder.path_of(METADATA))
+                # A repair without the key cannot write keyed counts, so only the order of the sealed records can be
+                # checked.
                 if was_repaired:
                     log.require_kept_in_order()
                 else:
@@ -272,7 +277,7 @@ class Storage(ABC):
         return self.sealing.opened(document.members, self.folder.path_of(METADATA))
 
     def members_now(self) -> dict[str, Any]:
-        """The members as they are on the disk. A writer has them."""
+        """The members on the disk. A writer has them."""
         return self.members
 
     @property
@@ -284,7 +289,7 @@ class Storage(ABC):
         return Sealing(self.sealing.key, self.files, b"").opened(members, self.log.path)
 
     def document(self, members: dict[str, Any], mark: Mark | None) -> bytes:
-        """metadata.json as it is stored."""
+        """The stored metadata.json."""
         return encode_document(members, mark) if self.sealing is None else self.sealing.document(members, mark)
 
     # ---- read ----------------------------------------------------------------------------------------------------
@@ -315,7 +320,7 @@ class Storage(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Finish what is under way, and release everything."""
+        """Finish the operation in progress, and release everything."""
 
     def let_go(self) -> None:
         """Close every handle, release the lock, and forget what was read, whatever happens.
@@ -323,6 +328,7 @@ class Storage(ABC):
         May be interrupted and called again.
         """
         self.state = State.CLOSED
+        # The lock first: if this is interrupted, other processes can continue.
         for release in (self.lock.release, self.log.close, self.folder.close):
             with suppress(OSError):
                 release()
@@ -387,6 +393,7 @@ class Reader(Storage):
             status = self.folder.status(TRANSCRIPT)
             if status is not None and identity(status) == self.log.inode and self.log.read_on():
                 document = read_metadata(self.folder)
+                # Compared although the inode is the same: a restore may have replaced metadata.json alone.
                 if document.members["id"] == self.log.header.conversation:
                     # After a replace the metadata may be that of the next generation already; the next refresh starts over.
                     if document.members["generation"] == self.log.header.generation:
@@ -415,6 +422,7 @@ class Reader(Storage):
         success. So the cache is not trusted. Only what the mark covers need not be read again.
         """
         with refusals(self.path, "sync before the copy", "Nothing was copied"):
+            # A mark at the end says that everything was synced, and nothing need be read again.
             if not self.from_medium and self.mark != Mark(self.log.header.generation, self.log.end):
                 self.from_medium = True
                 try:

@@ -67,7 +67,7 @@ class ConversationSummary:
     size_bytes: int | None = None
     """The length of transcript.jsonl."""
     damage: str | None = None
-    """What is wrong, as far as this short check shows, in a sentence; None if nothing is. ``verify()`` reads everything."""
+    """The problem that this short check shows, in a sentence; None without one. ``verify()`` reads everything."""
     torn_bytes: int = 0
     """How many bytes follow the last whole record: a torn tail, which the next load that may write cuts off, or a line
     that is being written. 0 if there is damage.
@@ -308,7 +308,7 @@ class UsageCount:
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str], UsageRow] = {}
         self._seen: dict[object, int] = {}
-        """Of each reply that was counted its output tokens."""
+        """The output tokens of each counted reply."""
         self.skipped: list[str] = []
 
     def add_conversation(self, conversation: Reads) -> None:

@@ -128,8 +128,8 @@ class TranscriptFile:
                         members = decode(view[start:end])
                     except JSONDecodeError:
                         return  # another program computed a hash over something else: `verify` reports it
-                    seq, at, said = seq + 1, members.get("at"), (members.get("message"), members.get("extra"))
-                    if type(at) is not str or not _OBJECTS.issuperset(map(type, said)):
+                    seq, at, contents = seq + 1, members.get("at"), (members.get("message"), members.get("extra"))
+                    if type(at) is not str or not _OBJECTS.issuperset(map(type, contents)):
                         return
                     named, is_retracted = None, False
                     if self._can_retract:

@@ -55,10 +55,9 @@ from transcript_store.hints import Hint
 
 logger = logging.getLogger("transcript_store.storage")
 
+Entries = Iterable[Entry | Copied]
 MARK_EVERY = 1000
-"""Records between two marks of a writer that syncs each append. A mark costs two syncs: two in a thousand are not
-noticeable.
-"""
+"""Records between two marks of a writer that syncs each append: two more syncs in a thousand are not noticeable."""
 
 _INTACT = "What was there before is in place and intact"
 _UNKNOWN = "Whether it is on the disk is unknown, and this store writes nothing more"
@@ -77,9 +76,7 @@ class Writer(Storage):
         self._failure = ""
         """The system's message for the sync that failed."""
         self.was_looked_at = False
-        """True if the file was compared with memory in this call and since its last write: one comparison per call is
-        enough.
-        """
+        """True if the file was compared with memory in this call and since its last write."""
 
     @property
     def is_poisoned(self) -> bool:
@@ -96,12 +93,11 @@ class Writer(Storage):
     def create(
         self,
         members_at: Callable[[str], dict[str, Any]],
-        entries: Iterable[Entry | Copied],
+        entries: Entries,
         features: Sequence[str] = (),
         count: int | None = None,
     ) -> None:
-        """Create the conversation with its first records; ``members_at`` returns its metadata for the time of the
-        creation.
+        """Create the conversation with its first records; ``members_at(time)`` returns its metadata.
 
         ``count`` is the number of records, if they have no length. With keys the conversation is sealed.
 
@@ -139,7 +135,7 @@ class Writer(Storage):
         parent: Folder,
         name: str,
         members_at: Callable[[str], dict[str, Any]],
-        entries: Iterable[Entry | Copied],
+        entries: Entries,
         features: Sequence[str] = (),
     ) -> None:
         """Write a whole conversation under a name that no process looks for; leave it closed.
@@ -160,7 +156,7 @@ class Writer(Storage):
     def _beginning(
         self,
         members_at: Callable[[str], dict[str, Any]],
-        entries: Iterable[Entry | Copied],
+        entries: Entries,
         features: Sequence[str],
         count: int | None = None,
     ) -> tuple[dict[str, Any], Image]:
@@ -218,10 +214,8 @@ class Writer(Storage):
         return True
 
     def meet_key(self, keys: Keyring) -> None:
-        """Before the lock is taken: unwrap the data key, or make one for a seal. A key provider may be slow.
-
-        The load, which has the lock, reports what is missing or damaged.
-        """
+        """Unwrap the data key, or make one for a seal. The load reports a missing or damaged key file."""
+        # Before the lock is taken: a key provider may be a slow server, and other writers would wait for it.
         header = header_of(self.folder)
         if header is None:
             return
@@ -284,11 +278,8 @@ class Writer(Storage):
         if len(seqs) < count:
             raise ValueError(f"{many(count, 'message')} cannot be retracted: there are {len(seqs)}")
         if open_calls := self._calls_left_open(lines):
-            logger.warning(
-                "%s: the result of %s is retracted, but the call stays: retract_turn() keeps them together",
-                self.path,
-                many(len(open_calls), "call"),
-            )
+            what = f"the result of {many(len(open_calls), 'call')} is retracted, but the call stays"
+            logger.warning("%s: %s: retract_turn() keeps them together", self.path, what)
         self._require_seals(1)
         prepared = self.log.prepare_retraction(seqs[-1], seqs[0])
         self.store(prepared)
@@ -348,29 +339,27 @@ class Writer(Storage):
         except SyncFailedError as error:
             raise self._poison(error, "sync what was appended") from error
         except OSError as error:
-            path = self.folder.path_of(TRANSCRIPT)
-            raise storage_error(
-                error, path, "append", "Nothing of it was stored; everything before is intact"
-            ) from error
+            nothing = "Nothing of it was stored; everything before is intact"
+            raise storage_error(error, self.folder.path_of(TRANSCRIPT), "append", nothing) from error
         if self._sync_appends and prepared.end.seq >= self._mark_due:
             self.renew_mark()
 
     # ---- changes of the whole conversation: each ends in one commit, the rename of a file --------------------------------------
 
-    def replace(self, entries: Sequence[Entry], members: dict[str, Any], features: Sequence[str] = ()) -> None:
+    def replace(
+        self, entries: Entries, members: dict[str, Any], features: Sequence[str] = (), count: int | None = None
+    ) -> None:
         """Start the next generation with these records and this metadata: one commit, the rename of its transcript.
 
-        It has the features of the live one, and these.
+        It has the features of the live one, and these. ``count`` is the number of records, if they have no length.
         """
         self._ensure_writable()
-        self._begin_generation(entries, members, features)
+        count = len(entries) if isinstance(entries, Sequence) else count
+        self._require_seals((count or 0) + 1)
+        self._begin_sealed_by(self.sealing, entries, members, {*self.log.header.features, *features}, count)
 
     def keep(
-        self,
-        seqs: Collection[int],
-        changed: Mapping[int, Entry],
-        members: dict[str, Any],
-        features: Sequence[str] = (),
+        self, seqs: Collection[int], changed: Mapping[int, Entry], members: dict[str, Any], features: Sequence[str] = ()
     ) -> None:
         """Start the next generation with these records of the live one, copied unchanged or with other contents."""
         self._ensure_writable()
@@ -379,23 +368,12 @@ class Writer(Storage):
             raise ValueError(f"there is no record {min(not_there)}: the transcript has {many(count, 'record')}")
         for _ in self.log.copies_of(changed, changed):
             pass  # an impossible change is refused before anything is written
-        self._begin_generation(self.log.copies_of(seqs, changed), members, features, len(seqs))
-
-    def _begin_generation(
-        self,
-        entries: Iterable[Entry | Copied],
-        members: dict[str, Any],
-        features: Sequence[str],
-        count: int | None = None,
-    ) -> None:
-        count = len(entries) if isinstance(entries, Sequence) else count
-        self._require_seals((count or 0) + 1)
-        self._begin_sealed_by(self.sealing, entries, members, {*self.log.header.features, *features}, count)
+        self.replace(self.log.copies_of(seqs, changed), members, features, len(seqs))
 
     def _begin_sealed_by(
         self,
         sealing: Sealing | None,
-        entries: Iterable[Entry | Copied],
+        entries: Entries,
         members: dict[str, Any],
         features: Iterable[str],
         count: int | None,
@@ -426,9 +404,8 @@ class Writer(Storage):
         again: in memory the metadata is the header's.
         """
         self._ensure_writable()
-        with self._changing(
-            "bring the folder up to date", "It is in an earlier state of the conversation; repeat the call"
-        ):
+        earlier = "It is in an earlier state of the conversation; repeat the call"
+        with self._changing("bring the folder up to date", earlier):
             self.state = State.CHANGING
             if key_file is not None and self.folder.status(KEY) is None:
                 self.folder.replace_file(KEY, [key_file])  # before the data that it seals
@@ -442,7 +419,7 @@ class Writer(Storage):
     def image_of(
         self,
         members: dict[str, Any],
-        entries: Iterable[Entry | Copied],
+        entries: Entries,
         features: Iterable[str],
         sealing: Sealing | None,
         count: int | None = None,
@@ -462,9 +439,7 @@ class Writer(Storage):
 
     def seal(self, keys: Keyring, *, keep_plain: bool) -> None:
         """Start a sealed generation with the same records, if the live one is plaintext; then remove the plaintext,
-        unless it is kept.
-
-        After a crash, call it again to continue.
+        unless it is kept. After a crash, call it again to continue.
         """
         self._ensure_writable()
         if not self.log.header.is_sealed:
@@ -635,12 +610,8 @@ class Writer(Storage):
         except (OSError, ConversationLockedError, CorruptTranscriptError) as error:
             if isinstance(error, SyncFailedError):
                 self.state, self._failure = State.POISONED, str(error.strerror)
-            logger.warning(
-                "%s: metadata.json could not note how far the transcript is synced (%s); what was acknowledged is stored, and "
-                "the next load tries again",
-                self.path,
-                error,
-            )
+            what = f"metadata.json could not note how far the transcript is synced ({error})"
+            logger.warning("%s: %s; everything acknowledged is stored, and the next load tries again", self.path, what)
 
     # ---- before a call, and at the end ---------------------------------------------------------------------------
 

@@ -1,1 +1,1 @@
-"""``doctor``: tries whether a directory gives what conversations need."""
+"""``doctor``: tests whether a directory has what conversations need."""

@@ -19,7 +19,7 @@ _PROMISES = tuple(f"P{number}" for number in range(1, 23))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What was found out about a directory."""
+    """The findings about a directory."""
 
     directory: str
     checks: tuple[Check, ...]
@@ -39,7 +39,7 @@ class Diagnosis:
 
 
 def doctor(directory: AnyPath) -> Diagnosis:
-    """Try what conversations need of a directory: its file system, syncs, locks, renames, cache, space and clock.
+    """Test what conversations need in a directory: its file system, syncs, locks, renames, cache, space and clock.
 
     It works in a new folder ``.doctor-<hex>`` inside the directory, and removes that folder at the end, and any that a killed one
     left. It changes nothing else. If the directory is a conversation's own, its parent is tried. It makes 200 syncs: that takes
@@ -53,12 +53,12 @@ def doctor(directory: AnyPath) -> Diagnosis:
     path = absolute_path(directory)
     try:
         names = os.listdir(path)
-        if METADATA in names or TRANSCRIPT in names:  # nothing of ours but the conversation belongs into it
+        if METADATA in names or TRANSCRIPT in names:  # a conversation's folder must have no other files
             path = os.path.dirname(path)
             names = os.listdir(path)
     except OSError as error:
         raise storage_error(error, path, "look at the directory", hint=Hint.CHECK_THE_PATH) from error
-    for name in filter(_SCRATCH.fullmatch, names):  # of a doctor that was killed
+    for name in filter(_SCRATCH.fullmatch, names):  # left by a killed doctor
         shutil.rmtree(os.path.join(path, name), ignore_errors=True)
     checks = [file_system(mount_of(path))]
     scratch = os.path.join(path, f".doctor-{REAL.random_bytes(8).hex()}")

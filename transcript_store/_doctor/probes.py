@@ -115,43 +115,46 @@ class Check:
     """``ok``: it works. ``note``: worth knowing. ``failed``: a promise does not hold. ``skipped``: it could not be tried."""
     found: str
     promises: tuple[str, ...] = ()
-    """The promises of docs/durability.md that do not hold here. Empty, except if ``result`` is ``failed``."""
+    """The promises of docs/durability.md that do not hold here; empty unless ``result`` is ``failed``."""
 
 
 def file_system(mount: Mount | None) -> Check:
     """True if this kind of file system, mounted in this way, is known to break a promise."""
     name = "file system"
     if mount is None:
-        return Check(name=name, result="skipped", found="the system does not say what it is")
-    told = str(mount)
+        return Check(name=name, result="skipped", found="the system does not report its kind")
+    found_here = str(mount)
     if mount.kind in IN_MEMORY:
         return Check(
-            name=name, result="failed", found=f"{told}: it is in memory, and gone with the power", promises=POWER
+            name=name,
+            result="failed",
+            found=f"{found_here}: it is in memory, and is lost without power",
+            promises=POWER,
         )
     if mount.kind.removeprefix("fuse.") in OVER_A_NETWORK:
         why = "over a network neither locks nor syncs are promised"
-        return Check(name=name, result="failed", found=f"{told}: {why}", promises=("P6", "P11", *POWER))
+        return Check(name=name, result="failed", found=f"{found_here}: {why}", promises=("P6", "P11", *POWER))
     for option in ("volatile", "fsync=volatile", "nobarrier", "barrier=0"):
         if option in mount.options:
-            why = f"with {option} a sync does not reach the medium"
-            return Check(name=name, result="failed", found=f"{told}: {why}", promises=POWER)
+            why = f"with {option} a sync does not reach the disk"
+            return Check(name=name, result="failed", found=f"{found_here}: {why}", promises=POWER)
     if "errors=remount-ro" in mount.options:
-        why = "when it meets an error of its own it may acknowledge one last sync falsely (docs/durability.md)"
-        return Check(name=name, result="note", found=f"{told}: {why}; errors=panic does not")
+        why = "after an internal error it may acknowledge one last sync falsely (docs/durability.md)"
+        return Check(name=name, result="note", found=f"{found_here}: {why}; errors=panic does not")
     if mount.kind not in TRIED:
-        return Check(name=name, result="note", found=f"{told}: nobody has tried this package on it")
-    return Check(name=name, result="ok", found=told)
+        return Check(name=name, result="note", found=f"{found_here}: this package was not tested on it")
+    return Check(name=name, result="ok", found=found_here)
 
 
 def permissions(folder: str) -> Check:
-    """True if new files and directories are private, whatever the umask is."""
+    """Check that new files and directories are private, independent of the umask."""
     name = "permissions"
     with _directory(folder) as handle:
         REAL.make_directory(handle, "d")
         REAL.close(REAL.create(handle, "f"))
         modes = [stat.S_IMODE(os.stat(entry, dir_fd=handle).st_mode) for entry in ("f", "d")]
     if modes != [0o600, 0o700]:
-        found = f"a file has mode {modes[0]:04o} and a directory {modes[1]:04o}, whatever is asked for"
+        found = f"a file has mode {modes[0]:04o} and a directory {modes[1]:04o}, whatever mode is requested"
         return Check(name=name, result="failed", found=found, promises=("P16",))
     umask = os.umask(0o077)  # a process can read its umask only by setting another one
     os.umask(umask)
@@ -159,7 +162,7 @@ def permissions(folder: str) -> Check:
 
 
 def names(folder: str) -> Check:
-    """True if a rename replaces a file, and whether a file can have two names (a hard link)."""
+    """Check that a rename replaces a file, and that a file can have two names (a hard link)."""
     name = "rename and link"
     with _directory(folder) as handle:
         for entry in ("old", "new"):
@@ -168,39 +171,39 @@ def names(folder: str) -> Check:
             REAL.close(made)
         REAL.rename(handle, "new", "old")
         if sorted(REAL.list_directory(handle)) != ["old"]:
-            return Check(name=name, result="failed", found="a rename left both names there", promises=("P4", "P9"))
+            return Check(name=name, result="failed", found="a rename left both names", promises=("P4", "P9"))
         REAL.link(handle, "old", handle, "again")
         REAL.unlink(handle, "again")
     return Check(name=name, result="ok", found="a rename replaces a file; a file can have two names")
 
 
 def directory_sync(folder: str) -> Check:
-    """True if the names in a directory can be synced."""
+    """Check that a directory can be synced."""
     with _directory(folder) as handle:
         REAL.close(REAL.create(handle, "f"))
         REAL.sync(handle)
     return Check(
-        name="directory sync", result="ok", found="taken; whether it reached the medium only a power cut shows"
+        name="directory sync", result="ok", found="accepted; only a power cut shows whether it reached the disk"
     )
 
 
 def lock(folder: str) -> Check:
-    """True if the kernel's lock keeps another process out, and is free again when its process ends."""
+    """Check that the kernel's lock excludes another process, and is released when its process ends."""
     name = "kernel lock"
     with _directory(folder) as handle:
         file = REAL.create(handle, "lock")
         try:
             assert REAL.try_lock(file)
-            with _locker(f"{folder}/lock") as (said, _):
-                if said != "refused":
-                    found = "two processes had it at once: two writers would be let in"
+            with _locker(f"{folder}/lock") as (outcome, _):
+                if outcome != "refused":
+                    found = "two processes held it at once: two writers could open a conversation"
                     return Check(name=name, result="failed", found=found, promises=("P11",))
             REAL.unlock(file)
-            with _locker(f"{folder}/lock") as (said, kill):
+            with _locker(f"{folder}/lock") as (outcome, kill):
                 while_held = REAL.try_lock(file)
                 kill()
-                if said != "taken" or while_held or not REAL.try_lock(file):
-                    found = "it did not pass from one process to another as it should"
+                if outcome != "taken" or while_held or not REAL.try_lock(file):
+                    found = "it did not pass from one process to the other"
                     return Check(name=name, result="failed", found=found, promises=("P11",))
         finally:
             REAL.close(file)
@@ -208,13 +211,13 @@ def lock(folder: str) -> Check:
 
 
 def cache(folder: str) -> Check:
-    """True if a file can be read from the medium, past the page cache.
+    """Check that a file can be read from the disk, bypassing the page cache.
 
     After a failed sync, the page cache may show bytes that are not on disk. Only a direct read tells the difference.
     """
     name = "reads past the cache"
     if sys.platform != "linux":
-        return Check(name=name, result="skipped", found="this system has no call for it")
+        return Check(name=name, result="skipped", found="this system has no such call")
     data = os.urandom(_CACHED_BYTES)
     with _directory(folder) as handle:
         file = REAL.create(handle, "f")
@@ -234,14 +237,18 @@ def cache(folder: str) -> Check:
                 finally:
                     os.close(direct)
             except OSError as error:
-                found = f"refused ({error.strerror}): after a failed sync, what another process has mapped would be believed"
+                found = (
+                    f"refused ({error.strerror}): after a failed sync, another process's mapped pages would be trusted"
+                )
                 return Check(name=name, result="failed", found=found, promises=("P6",))
         finally:
             REAL.close(file)
     if not is_same:
-        return Check(name=name, result="failed", found="they show other bytes than were synced", promises=("P1", "P6"))
+        return Check(
+            name=name, result="failed", found="they return other bytes than were synced", promises=("P1", "P6")
+        )
     kept = "nothing" if not left else f"{many(left, 'page')} of {_CACHED_BYTES // mmap.PAGESIZE}"
-    return Check(name=name, result="ok", found=f"taken; of a file that was dropped the cache kept {kept}")
+    return Check(name=name, result="ok", found=f"accepted; after a drop the cache kept {kept} of a file")
 
 
 def sync_latency(folder: str) -> tuple[Check, list[float]]:
@@ -263,7 +270,7 @@ def sync_latency(folder: str) -> tuple[Check, list[float]]:
     half, most = times[len(times) // 2], times[len(times) * 99 // 100]
     found = f"{half:,.0f} µs for 1 KB (median of {_SYNCS}; 99 of 100 within {most:,.0f} µs)"
     if half < _TOO_FAST_US:
-        found = f"{found}: too fast to be true, so a power cut would take what was acknowledged"
+        found = f"{found}: too fast to be true, so a power cut would lose acknowledged records"
         return Check(name=name, result="failed", found=found, promises=POWER), times
     return Check(name=name, result="ok", found=found), times
 
@@ -271,8 +278,8 @@ def sync_latency(folder: str) -> tuple[Check, list[float]]:
 def write_that_syncs(folder: str) -> Check:
     """How long a write with ``O_DSYNC`` takes.
 
-    This package does not use ``O_DSYNC``. The time stands beside that of a write and a sync: if they differ much, the two
-    do not do the same thing here.
+    This package does not use ``O_DSYNC``. The time is shown for comparison with a write and a sync: if they differ much,
+    the two do different things here.
     """
     name = "O_DSYNC"
     if not hasattr(os, "O_DSYNC"):
@@ -299,7 +306,7 @@ def space(folder: str) -> Check:
 
 
 def clock(folder: str) -> Check:
-    """True if the system's clock agrees with the file system's.
+    """Compare the system's clock with the file system's.
 
     No promise depends on the clock, so a difference is a ``note``. Records have times, and people read them.
     """
@@ -307,30 +314,32 @@ def clock(folder: str) -> Check:
     before = time.time()
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     apart = os.stat(path).st_mtime - before
-    told = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(before))
+    found_here = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(before))
     if abs(apart) > 2:
         return Check(
-            name="clock", result="note", found=f"{told}; the file system's is {abs(apart):,.0f} s apart from it"
+            name="clock", result="note", found=f"{found_here}; the file system's is {abs(apart):,.0f} s apart from it"
         )
-    return Check(name="clock", result="ok", found=f"{told}, and the file system's agrees")
+    return Check(name="clock", result="ok", found=f"{found_here}, and the file system's agrees")
 
 
 def conversation(folder: str) -> Check:
-    """True if a conversation can be created, appended to, closed and loaded."""
+    """Check that a conversation can be created, appended to, closed and loaded."""
     name = "a conversation"
-    said = {"role": "user", "content": "Is anybody there?"}
+    outcome = {"role": "user", "content": "Is this stored?"}
     try:
         with ConversationStore(f"{folder}/c") as store:
             store.initialize(provider="claude")
-            store.append_message(said)
+            store.append_message(outcome)
         with ConversationStore(f"{folder}/c") as store:
             store.load()
-            is_there = store.get_messages() == [said]
+            is_there = store.get_messages() == [outcome]
     except TranscriptStoreError as error:
         return Check(name=name, result="failed", found=str(error), promises=("P1", "P2"))
     if not is_there:
-        return Check(name=name, result="failed", found="what was stored did not come back", promises=("P1", "P2"))
-    return Check(name=name, result="ok", found="made, appended to, closed and loaded")
+        return Check(
+            name=name, result="failed", found="the stored records could not be read back", promises=("P1", "P2")
+        )
+    return Check(name=name, result="ok", found="created, appended to, closed and loaded")
 
 
 Probe = Callable[[str], Check]

@@ -1,4 +1,4 @@
-"""Which folders does a library have, and what is in each?"""
+"""The folders of a library, and their contents."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Folders:
 
     @property
     def options(self) -> StorageOptions:
-        """Of a conversation that the library itself reads or writes."""
+        """The options for a conversation that the library itself reads or writes."""
         return StorageOptions(max_line_bytes=DEFAULT_MAX_LINE_BYTES, keys=self.keys)
 
     def path_of(self, name: str) -> str:
@@ -171,6 +171,7 @@ class Folders:
             except FileNotFoundError:
                 raise ConversationNotFoundError(path=self.path, reason="there is no such directory") from None
             with parent:
+                # Staged and trashed conversations are not part of the library: a kill may have left them.
                 names = (name for name in parent.names() if not is_trash(name) and stage_of(name) is None)
                 looked_at = (summarize(parent, name, last_extra) for name in names)
                 found = [summary for summary in looked_at if summary is not None]
@@ -323,6 +324,7 @@ def fork(source: Reader, into: Folders, through_seq: int | None, named: tuple[Fo
         if named is not None:
             named[0].require(named[1])
         source.load()
+        # A fork must not have a record that a power loss takes from the original.
         source.sync_before_copy()
         source_id, log = source.members["id"], source.log
         if log.sealer_to_write() is not None and into.keys is None:

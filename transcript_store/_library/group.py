@@ -100,9 +100,9 @@ class ConversationGroup:
 
         Raises:
             ConversationExistsError: the name is taken, or it is in the group already.
-            PoisonedError: a commit failed; ``list()`` shows what was created, and the rest can be created again in a
+            PoisonedError: a commit failed; ``list()`` shows the created ones, and the rest can be created again in a
                 new group.
-            RuntimeError: the group has ended, perhaps meanwhile, or this is a fork of the process that created it.
+            RuntimeError: the group has ended, perhaps during the call, or this is a fork of the process that created it.
             TranscriptStoreError: as :meth:`ConversationStore.initialize`. The others in the group wait as before.
         """
         own_id = new_id(self._files) if id is None else checked_id(id)
@@ -160,6 +160,7 @@ class ConversationGroup:
                 try:
                     self._taken.update(self._stage.commit(ids))
                 except BaseException:
+                    # Some renames may have happened: list() shows which. So nothing of this group is retried here.
                     self._unknown.update(ids)
                     self._stage.discard(*ids)  # those with their names are no longer in the staging area
                     raise
@@ -179,10 +180,11 @@ class ConversationGroup:
     def close(self) -> None:
         """Discard the waiting conversations. A ``with`` statement that ends in an error calls it.
 
-        A conversation that another thread is adding meanwhile is not created, and that thread gets a ``RuntimeError``.
+        A conversation that another thread is still adding is not created, and that thread gets a ``RuntimeError``.
         """
         with self._mutex:
             if self._process_id not in (None, self._files.process_id()):
+                # The note's lock and the files belong to the parent, which still uses them.
                 self._stage = None  # a child of fork() closes nothing of its parent's
             elif self._stage is not None:
                 self._stage.discard(*self._staged)
@@ -218,6 +220,7 @@ class ConversationGroup:
             if id in self:
                 path = f"{self._library.rstrip('/')}/{id}"
                 raise ConversationExistsError(path=path, reason="it is in the group already and waits for the commit")
+            # Committed before the next one is added, so that a crash costs at most one batch.
             if len(self._staged) >= _MOST or self._staged_bytes >= _MOST_BYTES:
                 self.commit()
             if self._stage is None:
@@ -247,7 +250,7 @@ class ConversationGroup:
         try:
             yield put
             with self._mutex:
-                self._require_it_goes_on()  # it may have ended, or failed, meanwhile
+                self._require_it_goes_on()  # it may have ended, or failed, since
                 self._staged_bytes += sizes[0]
                 self._staged[id] = None
         finally:

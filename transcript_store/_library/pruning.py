@@ -148,12 +148,12 @@ class PrunedItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruning:
-    """What :meth:`ConversationLibrary.prune` removed, or after a dry run what it would remove."""
+    """The items that :meth:`ConversationLibrary.prune` removed, or would remove."""
 
     applied: bool
     """False after a dry run: nothing was changed."""
     items: tuple[PrunedItem, ...]
-    """Everything that is expired, also what was skipped."""
+    """All expired items, also the skipped ones."""
 
     @property
     def pruned(self) -> tuple[PrunedItem, ...]:
@@ -172,7 +172,7 @@ class Pruning:
 
 
 class Rule(NamedTuple):
-    """What is expired."""
+    """The rule by which items are expired."""
 
     before: str | None
     """Conversations last changed before this time; None: no conversation is expired."""
@@ -216,7 +216,7 @@ def _moment(files: FileSystem, older_than: str | datetime | timedelta) -> str:
         raise ValueError(f"older_than: {error}; a timedelta says how long ago") from None
     if before_us > (now_us := files.now_us()):  # a mistyped year must not remove everything
         reason = f"is in the future (by the clock it is {format_time(now_us)}), so every conversation would be expired"
-        raise ValueError(f"older_than: {format_time(before_us)} {reason}; pass a moment in the past")
+        raise ValueError(f"older_than: {format_time(before_us)} {reason}; pass a time in the past")
     return format_time(before_us)
 
 
@@ -234,9 +234,9 @@ class Pruner:
         """The expired items, conversation by conversation; each is removed when it is yielded, unless this is a dry run."""
         prune = self._due if dry_run else self._prune
         for summary in summaries:
-            yield from with_what_save_raised(partial(self._told, prune, summary))
+            yield from with_what_save_raised(partial(self._items_of, prune, summary))
 
-    def _told(
+    def _items_of(
         self, prune: Callable[[ConversationSummary], list[PrunedItem]], summary: ConversationSummary
     ) -> list[PrunedItem]:
         with refusals(summary.directory, "prune the conversation"):
@@ -281,7 +281,7 @@ class Pruner:
         if found and (
             others := strangers(folder)
         ):  # a file that a person put there may belong to what would be removed
-            return [replace(item, skipped=f"besides the conversation the folder holds {others}") for item in found]
+            return [replace(item, skipped=f"the folder also has {others}") for item in found]
         return found
 
     def _is_old(self, folder: Folder, summary: ConversationSummary) -> bool:
@@ -317,7 +317,7 @@ class Pruner:
         if not due or due[0].skipped is not None:
             return due
         gone: list[PrunedItem] = []
-        reason = "it changed meanwhile and is no longer expired"
+        reason = "it has changed and is no longer expired"
         try:
             if due[0].what == "conversation":
                 self._delete(due[0], gone)
@@ -328,6 +328,7 @@ class Pruner:
         except LEFT_ALONE as error:
             reason = _reason(error)
         except StorageError as error:
+            # An error of the disk concerns every conversation: the prune ends.
             if not isinstance(error.__cause__, NotOursError):
                 raise
             reason = _reason(error)  # another program put it there, the system is fine
@@ -338,12 +339,14 @@ class Pruner:
         snapshot: list[str] = []
 
         def is_due_and_saved() -> bool:
+            # Under the lock: the dry run and the user's confirmation were minutes ago.
             if [(one.what, one.skipped) for one in self._due_now(item.id)] != [("conversation", None)]:
                 return False
             if self._snapshots is not None:
                 snapshot.append(self._saved(item.id, self._snapshots))
             return True
 
+        # The snapshot is durable before the delete starts, and both happen under one lock.
         if delete(self._files, self._library, item.id, is_due_and_saved):
             gone.append(replace(item, snapshot=snapshot[0] if snapshot else None))
 

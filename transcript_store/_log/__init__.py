@@ -1,1 +1,1 @@
-"""One append-only file: its lines, which of them are whole, what is damaged, and how it is written."""
+"""One append-only file: its lines, the intact and the damaged ones, and how it is written."""

@@ -1,4 +1,4 @@
-"""What is wrong with a transcript file, and what caused it?
+"""Finds the damage of a transcript file, and its cause.
 
 Bad bytes have one of two causes, as in LevelDB's log reader:
 
@@ -44,7 +44,7 @@ Kind = Literal[
     "not-genuine",
     "unkeyed-repair",
 ]
-"""What can be wrong with a transcript; docs/format.md describes each kind and what to do."""
+"""The kinds of damage of a transcript; docs/format.md describes each of them with a hint."""
 
 _SAMPLE_BYTES = 1 << 20
 _LINES_BYTES = 16 * 2**20

@@ -51,7 +51,7 @@ class Image:
         self.last_at_us = begins[0]
         """The time of the last record, or of the header: the next record is not before it."""
         self.sealer = sealer
-        """What seals its records; None if they are plaintext, or were sealed elsewhere and are copied unchanged."""
+        """Seals its records; None if they are plaintext, or are copied unchanged."""
         self._line = line
         self._now = now
         self._entries = entries

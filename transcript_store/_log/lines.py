@@ -29,7 +29,7 @@ from transcript_store.hints import Hint
 # interrupted (Ctrl-C) between any two lines of this code; the cache is consistent even then.
 
 OVERHEAD_BYTES = 336
-"""What a block takes besides its bytes: its objects, those of a position, and an entry in the queue."""
+"""The memory of a block beyond its bytes: its objects, those of a position, and an entry in the queue."""
 
 
 class CachedLines(NamedTuple):
@@ -106,7 +106,7 @@ class Tail(NamedTuple):
     through_seq: int
     """The number of its last record."""
     taken_back: TakenBack
-    """What the records in it retract, in the range and before it."""
+    """The retractions of its records, in the range and before it."""
 
 
 class LineRun(NamedTuple):
@@ -114,7 +114,7 @@ class LineRun(NamedTuple):
 
     after_seq: int
     parts: list[bytes | bytearray]
-    """As they are cached: nothing is copied that need not be."""
+    """The cached lines, without a needless copy."""
     through_seq: int
 
     @property
@@ -164,7 +164,7 @@ class VerifiedLines:
         self.verified: list[Verified] = []
         """The verified ranges of the file, from ``begin`` without a gap. They never cover unverified bytes."""
         self.sealer: RecordSealer | None = None
-        """What opens the records, if they are sealed and the key was given."""
+        """Opens the records, if they are sealed and the key was given."""
         self.is_current = False
         """True if the file is known to match memory: no call was interrupted, and no read found damage."""
 
@@ -199,7 +199,7 @@ class VerifiedLines:
     # ---- sealed records ------------------------------------------------------------------------------------------
 
     def sealer_to_write(self) -> RecordSealer | None:
-        """What seals the next record; None if records are plaintext. Raises ``KeyNeededError``."""
+        """The sealer of the next record; None if records are plaintext. Raises ``KeyNeededError``."""
         if self.sealer is None and self.header.is_sealed:
             raise KeyNeededError(path=self.path)
         return self.sealer
@@ -210,7 +210,7 @@ class VerifiedLines:
             return line
         opened = sealer.opened(line, seq, self.header.kept_sealed)
         if opened is None:
-            raise self.not_genuine(seq, "it is not what was sealed there with this conversation's key")
+            raise self.not_genuine(seq, "it was not sealed for this position with this conversation's key")
         return opened
 
     def require_kept_in_order(self) -> None:
@@ -262,7 +262,7 @@ class VerifiedLines:
         return self.begin if seq == 0 else next(b.begin for b in self.newest_blocks_first() if b.begin.seq <= seq)
 
     def block_after(self, place: Position) -> CachedLines:
-        """What follows the end of an append that is not the last one: cached lines, or a range of the file, verified
+        """The lines after an append that is not the last one: cached lines, or a range of the file, verified
         again.
         """
         until = self.cache.begin
@@ -373,9 +373,9 @@ class VerifiedLines:
             raise self.why_not(end)
 
     def why_not(self, place: Position) -> CorruptTranscriptError:
-        """What is wrong with a transcript that was known to lead through this position and no longer does."""
+        """The error for a transcript that no longer leads through a known position."""
         self.verified.clear()
-        self.is_current = False  # a writer checks what it chains to before it continues
+        self.is_current = False  # a writer checks the bytes that it chains to before it continues
         self.verified_from = self.end  # and verifies all of it again before it is archived
         damage, _ = check(self.read, self.size_bytes(), self.begin, place)
         if damage is not None:
@@ -443,7 +443,7 @@ class FromTheEnd:
         self._block: CachedLines | None = None
         """The blocks; the next one is read when one of its lines is needed."""
         self._seq = self._stop = 0
-        """Of the current block: the number of its last remaining record, and where that ends; 0 if none remains."""
+        """In the current block: the number of its last remaining record, and where that ends; 0 without one."""
 
     def take(self, count: int) -> LineRun | None:
         """The next lines in file order: fewer if they are long or a skipped range precedes them; None at the end.

@@ -7,9 +7,9 @@ L1  ``end`` is the end of the last complete append. The cache holds the newest l
 L2  ``synced`` is at or before ``end``; everything up to it is on disk.
 L3  Nothing is written unless the file is what memory says: the same inode, the same size, and no call was interrupted.
     After an interruption the file is read from ``synced`` on, as after a crash.
-L4  A call returns only when L1 and, if it was asked for, the sync hold for what it stored.
+L4  A call returns only when L1 and, if requested, the sync hold for the bytes that it stored.
 
-Together: what was acknowledged is never overwritten, and nothing is glued to it. Nothing is trusted because the page
+Together: acknowledged bytes are never overwritten, and never joined with later ones. Nothing is trusted because the page
 cache shows it: the disk may not hold it.
 """
 
@@ -65,7 +65,7 @@ logger = logging.getLogger("transcript_store.log")
 
 
 class AppendResult(NamedTuple):
-    """What an append stored: sequence number, time, and the range of its line in transcript.jsonl (LF included).
+    """The result of an append: sequence number, time, and the range of its line in transcript.jsonl (LF included).
 
     ``head`` is the line's own hash, which names the whole transcript up to it; ``previous_head`` is the hash of the
     line before.
@@ -81,7 +81,7 @@ class AppendResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What recovery did to a torn tail, on the last load or after an interrupted call."""
+    """The recovery of a torn tail, on the last load or after an interrupted call."""
 
     messages_kept: int
     """The number of messages in the conversation afterwards."""
@@ -90,11 +90,11 @@ class Recovery:
     quarantine: str | None
     """The file that holds those bytes now; None if there were none."""
     reason: str
-    """What they looked like."""
+    """A sentence about the cut bytes."""
 
 
 class Prepared(NamedTuple):
-    """What an append writes and returns, and the end of the transcript and the time of its last record after it."""
+    """The bytes and the result of an append, and the transcript's end and last time after it."""
 
     data: bytes
     stored: list[AppendResult]
@@ -139,7 +139,7 @@ class Log(Messages):
         self.synced = self.end
         self.recovery: Recovery | None = None
         self.torn_tail: Gap | None = None
-        """What a reader skipped after the last complete append."""
+        """The bytes that a reader skipped after the last complete append."""
         self._name = name
         self._writable = writable
         self._from_medium = writable or from_medium
@@ -235,6 +235,7 @@ class Log(Messages):
         while self.verified and self.verified[-1].end.offset_bytes > begin.offset_bytes:
             self.verified.pop()  # noted by an earlier attempt
         size = self.size_bytes()
+        # `size` was read once: a writer may append while a reader verifies, and later bytes are not judged.
         walk = self._take_in(begin, size, cache)
         damage = judge(self.read, size, walk, mark)
         if damage is not None and damage.kind != "torn-tail":
@@ -325,9 +326,11 @@ class Log(Messages):
             digest = sha256(head)
             for part in body:
                 digest.update(part)
+            # The hash of the line before is hashed first: so each hash covers every byte before it.
             head = digest.hexdigest()[:32].encode()
             line = b"".join((*body, HASH_MEMBER, head, b'"}\n'))
             length = len(line)
+            # Checked for the whole line, before anything is written: a batch is stored completely or not at all.
             if length > self._max_line_bytes:
                 raise self._too_long(length, "message" if count == 1 else f"messages[{seq - first - 1}]")
             lines.append(line)
@@ -351,7 +354,7 @@ class Log(Messages):
         return Prepared(line, [stored], Position(seq, offset + len(line), head), at_us)
 
     def append(self, prepared: Prepared, *, sync: bool) -> None:
-        """Append what was prepared for exactly this end.
+        """Append lines that were prepared for exactly this end.
 
         Raises ``SyncFailedError`` if it was written but not synced, ``CannotCutBackError`` if a part was written and is
         still there, and the plain ``OSError`` if nothing of it was stored.
@@ -364,6 +367,7 @@ class Log(Messages):
             if done < len(data):
                 self.folder.write_all(self.handle, data[done:])
         except OSError:
+            # A full disk may have taken a part of the line.
             self._cut_back()  # the next line must not be glued to a part of this one
             raise
         if sync:
@@ -380,13 +384,14 @@ class Log(Messages):
 
     def _cut_back(self) -> None:
         try:
+            # Only bytes of our own, unacknowledged append are cut.
             self.files.truncate(self.handle, self.end.offset_bytes)
         except OSError as error:
             raise CannotCutBackError(error.errno, error.strerror) from error
         self.is_current = True
 
     def sync(self) -> None:
-        """Sync to disk what was appended since the last sync; raises ``SyncFailedError``."""
+        """Sync to disk the bytes appended since the last sync; raises ``SyncFailedError``."""
         if self.synced != self.end:
             self._sync()
             self.synced = self.end
@@ -500,8 +505,10 @@ class Log(Messages):
         """Read the file from the last sync on, as after a crash: a call was interrupted, or another process wrote.
 
         If this call is interrupted too, the next one reads again: ``is_current`` is still False, or the size still
-        differs. At worst everything was read and only the report of what was cut is missing.
+        differs. At worst everything was read and only the report of the cut is missing.
         """
+        # From the last sync, not the last append: after a failed sync the page cache may show bytes that the disk
+        # lacks.
         acknowledged, begin = self.end, self.synced
         self._sync()
         self.files.drop_cache(self.handle)
@@ -515,7 +522,8 @@ class Log(Messages):
         self.is_current = True
 
     def read_on(self) -> bool:
-        """For a reader: read what follows the last record; False if what was read before is no longer in the file."""
+        """For a reader: read the bytes after the last record; False if the bytes read before are no longer in the file."""
+        # One comparison at the known end: its hash covers everything before, so an equal hash means an equal prefix.
         if not self._ends_in(self.end):
             return False
         try:

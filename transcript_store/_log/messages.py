@@ -51,7 +51,7 @@ class Messages(VerifiedLines):
     def __init__(self, folder: Folder, name: str, cache_bytes: int) -> None:
         super().__init__(folder, name, cache_bytes)
         self._known_taken_back = (0, TakenBack())
-        """What the records up to one with this number retract."""
+        """The retractions of the records up to this number."""
         self._passed_over: Tail | None = None
 
     # ---- messages ------------------------------------------------------------------------------------------------
@@ -208,14 +208,14 @@ class Messages(VerifiedLines):
                     yield seq, line if is_plain else self.opened(seq, line), begin, block.end
 
     def _retracts_in(self, seq: int, line: bytes | bytearray) -> Retracts | None:
-        """What a record retracts. A sealed record that can be unsealed must say the same inside."""
+        """The retraction of a record. A sealed record that can be unsealed must have the same one inside."""
         named = retracts_of(seq, line, line.index(b","))
         if named is not None and self.sealer is not None:
             self.opened(seq, line)  # raises if another program wrote it
         return named
 
     def taken_back(self, after_seq: int = 0, through_seq: int | None = None) -> TakenBack:
-        """What the records after one number retract, up to another number; later appends do not change it."""
+        """The retractions of the records after one number, up to another; later appends do not change them."""
         if not self.header.can_retract:
             return TakenBack()
         through = self.end.seq if through_seq is None else min(through_seq, self.end.seq)
@@ -254,7 +254,7 @@ class Messages(VerifiedLines):
         return found[::-1]
 
     def each_record(self) -> Iterator[Record]:
-        """The records in order, each decoded on iteration. The log must not change meanwhile."""
+        """The records in order, each decoded on iteration. The log must not change during the iteration."""
         taken_back = self.taken_back()
         return (self._record_in(seq, line, taken_back) for block in self.blocks() for seq, line in numbered(block))
 

@@ -1,4 +1,4 @@
-"""What is one line of a transcript: its grammar, its sequence number, its hash chain?
+"""One line of a transcript: its grammar, its sequence number, its hash chain.
 
 ::
 
@@ -32,12 +32,12 @@ RETRACT = "retract"
 SEALED = "sealed"
 ENABLED_BY_USERS = frozenset({RETRACT})
 FEATURES = ENABLED_BY_USERS | {SEALED}
-"""What a header may require: a program that does not know a feature must not read the file."""
+"""The features that a header may require: a program that does not know one must not read the file."""
 
 FORMAT = b'{"format":"transcript-store",'
 VERSION = 1
 GENESIS = b"0" * 32
-"""What the header's hash is chained to: there is no line before it."""
+"""The hash before the header's: there is no line before it."""
 
 HASH_MEMBER = b',"hash":"'
 CHECK_MEMBER = b',"check":"'
@@ -94,7 +94,7 @@ Retracts = tuple[int, int] | tuple[()]
 
 
 Entry = tuple[bytes | None, bytes | None, int | None]
-"""What a record carries: an encoded message, an encoded extra, and its time in microseconds (None for now)."""
+"""The contents of a record: an encoded message, an encoded extra, and its time in microseconds (None for now)."""
 
 
 Stamp = tuple[int, str, bytes | None]
@@ -159,7 +159,7 @@ class Header:
     check: tuple[bytes, bytes] | None = None
     """Of a sealed generation: the bytes that its keyed check covers, and the check; None if it has none."""
     features: tuple[str, ...] = field(init=False)
-    """What the generation requires of its readers."""
+    """The features that the generation requires of its readers."""
     is_sealed: bool = field(init=False)
     """True if the records of this generation are sealed."""
     can_retract: bool = field(init=False)
@@ -247,7 +247,7 @@ def record_body(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Bytes of a transcript that are no record, or that a repair does not keep."""
+    """Bytes of a transcript that are not a record, or that a repair does not keep."""
 
     offset_bytes: int
     length_bytes: int
@@ -281,7 +281,7 @@ def retracts_member(named: Retracts) -> bytes:
 
 
 def retracts_of(seq: int, members: bytes | bytearray, start: int = 0) -> Retracts | None:
-    """What a record retracts; None if it is not a retraction.
+    """The range that a record retracts; None if it is not a retraction.
 
     Only one form is one: ``"retracts"`` directly follows the record's time, and no message follows it; it is empty, or
     two numbers of records before this one, the smaller one first. Any other member of that name is ignored.
@@ -349,7 +349,7 @@ def as_record(
 
 
 class RecordHead(NamedTuple):
-    """What the start of a record says. ``at`` has the form of a time; its day may not exist."""
+    """The facts at the start of a record. ``at`` has the form of a time; its day may not exist."""
 
     seq: int
     at: str

@@ -51,7 +51,7 @@ GAP = "transcript_store.gap"
 
 _BOM = b"\xef\xbb\xbf"
 _EDITED_BYTES = 256 * 2**20
-"""A line that is longer is no record that a person edited."""
+"""A longer line is not taken for a record that a person edited."""
 _REPLACED = frozenset({"seq", "at", "clock", "message", "extra", "batch", "hash"})
 
 
@@ -64,11 +64,11 @@ class Salvaged:
     record: Record | None
     """None if these bytes cannot be read. Its ``seq`` is the one that the line states, or the next."""
     damage: str | None
-    """Why it does not verify, in a sentence. None if it is as it was stored."""
+    """Why it does not verify, in a sentence. None if it does."""
 
 
 class RepairPlan(NamedTuple):
-    """What a repair keeps of a transcript."""
+    """The parts of a transcript that a repair keeps."""
 
     records: Callable[[], Iterator[Copied]]
     """Reads the kept records in order. A gap of ``salvage`` and ``accept-edits`` is a record that says so."""
@@ -78,7 +78,7 @@ class RepairPlan(NamedTuple):
     """How many records that verify are not kept."""
     gaps: tuple[Gap, ...]
     features: tuple[str, ...] = ()
-    """What the repaired transcript requires of its readers."""
+    """The features that the repaired transcript requires."""
 
 
 NOTHING = RepairPlan(lambda: iter(()), 0, 0, ())
@@ -133,13 +133,13 @@ def sealed_plan(read: Read, size: int, mode: Mode, generation: int, *, at: str) 
 
 
 def _features(read: Read, size: int) -> tuple[str, ...] | None:
-    """What the transcript requires of its readers; None if its header cannot be read."""
+    """The features that the transcript requires; None if its header cannot be read."""
     header = read_header(first_line(read, size))
     return None if isinstance(header, NotAHeader) else header[0].features
 
 
 def contents(read: Read, size: int, *, at: str) -> Iterator[Salvaged]:
-    """Everything after the header of a transcript, in order: what verifies, what is only readable, and what is neither.
+    """Everything after the header of a transcript, in order: lines that verify, that are only readable, and that are neither.
 
     ``at`` is the time for a record whose own is lost before any is known. No record is marked as retracted: its
     retraction follows it.
@@ -291,13 +291,13 @@ def _with_gaps(found: Iterator[tuple[ByteRange, Copied] | Gap], at: str, origina
     """The records, and for each gap one without a message that describes it."""
     for item in found:
         if isinstance(item, Gap):
-            told = {
+            gap_note = {
                 "offset": item.offset_bytes,
                 "bytes": item.length_bytes,
                 "reason": item.reason,
                 "original": original,
             }
-            yield Copied(b',"at":"%b","extra":%b' % (at.encode(), orjson.dumps({GAP: told})), None)
+            yield Copied(b',"at":"%b","extra":%b' % (at.encode(), orjson.dumps({GAP: gap_note})), None)
         else:
             at = _time_of(item[1]) or at
             yield item[1]

@@ -33,7 +33,7 @@ _HEADER = re.compile(rb'(?:\xef\xbb\xbf)?\{\s*"format"\s*:\s*"transcript-store"'
 
 
 class Whole(NamedTuple):
-    """What is known of a record that verifies, wherever it is."""
+    """The facts of a record that verifies, wherever it is."""
 
     seq: int
     batch: Batch
@@ -71,7 +71,7 @@ def parts(read: Read, size: int, begin: Position | None = None) -> Iterator[Dama
     A record is looked for where a line begins (space around it, that an editor put there, does not count), directly
     after a record, and where something on a line that is not one record starts like one. It is whole if its hash
     verifies against the hash at the end of the line before it, against that line's hash recomputed (the hash may be
-    what was damaged), or against the last record that was whole. A whole record that occurs a second time is yielded
+    the damaged bytes), or against the last intact record. An intact record that occurs a second time is yielded
     once.
     """
     if begin is not None:
@@ -263,7 +263,7 @@ class _Reader:
         return None
 
     def _end_part(self) -> Iterator[DamagedLine]:
-        """What is known of a part when it ends, and no record in it began with it."""
+        """The facts of a part at its end, if no record in it started with it."""
         if self._start is None:
             return
         start, end = self._start, self._end

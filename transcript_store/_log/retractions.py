@@ -4,8 +4,8 @@ A *retraction* is a record that names records before it, from a first number to 
 which form counts). Each message among those is retracted: readers of messages skip it, readers of records still see it.
 A record without a message cannot be retracted, nor can a retraction.
 
-T1  What is retracted is a function of the bytes up to a record. Nothing but an append changes it.
-T2  A retraction names records before it only. So a reader from the end meets it before what it names.
+T1  The retracted records are a function of the bytes up to a record. Nothing but an append changes it.
+T2  A retraction names records before it only. So a reader from the end meets it before the records that it names.
 T3  No copy retracts a message that its original did not.
 
 Nothing here does I/O.
@@ -93,7 +93,7 @@ class Renumbering:
         self._old, self._new = array("Q"), array("Q")
 
     def members_of(self, copy: Copied, seq: int) -> bytes:
-        """What follows the number of the copied record, whose number is now ``seq``."""
+        """The bytes after the number of the copied record, whose number is now ``seq``."""
         members, old = copy
         if old is None:
             return members  # a note of a repair: no record names it, and it has no message

@@ -29,7 +29,7 @@ Read = Callable[[int, int], bytearray]
 """Reads from an offset up to so many bytes; fewer only at the end of the file. The bytes may come from anywhere."""
 
 PIECE_BYTES = 1 << 18
-"""This fits into a processor's cache, so a chunk is hashed and decoded while it is there."""
+"""This fits into a processor's cache, so a chunk is hashed and decoded while it is cached."""
 
 NO_BATCH = Batch(0, 0)
 _MARK = b',"batch":[%d,%d]'

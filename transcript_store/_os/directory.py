@@ -74,6 +74,8 @@ class Folder:
                 with folder:
                     folder = folder.subfolder(name, create=True)
             device = files.handle_status(folder.handle).st_dev
+            # All parents are synced, also existing ones: another process may have created them, and died before its
+            # sync.
             while existing != os.path.dirname(existing):
                 existing = os.path.dirname(existing)
                 # We created no names in a parent that we may not read, nor in one that holds a mount point.
@@ -97,6 +99,7 @@ class Folder:
                 self.files.make_directory(self.handle, name)
             self.sync()
         status = self.files.status(self.handle, name)
+        # Never through a link: a planted link would lead writes elsewhere.
         if not stat.S_ISDIR(status.st_mode):
             raise NotOursError(status)
         return Folder(self.files, self.path_of(name), self.files.open_directory(name, self.handle))
@@ -234,6 +237,7 @@ class Folder:
         temporary, handle = self.write_temporary(chunks)
         try:
             self.files.close(handle)
+            # The temporary file is synced: a rename before the sync could leave an empty file after a power cut.
             self.files.rename(self.handle, temporary, name)
         except BaseException:
             self.discard(temporary)
@@ -264,7 +268,7 @@ class Folder:
                 raise
 
     def discard(self, name: str) -> None:
-        """Remove a file that is no longer needed, if the system allows it."""
+        """Remove an unneeded file, if the system allows it."""
         with suppress(OSError):
             self.files.unlink(self.handle, name)
 
@@ -274,6 +278,7 @@ class Folder:
             if not stat.S_ISDIR(self.files.status(self.handle, name).st_mode):
                 self.files.unlink(self.handle, name)
                 return
+            # Depth first; a few attempts, because a late process may add a file between the listing and the removal.
             for attempt in range(_ATTEMPTS):
                 with self.subfolder(name) as folder:
                     for entry in folder.names():
@@ -296,6 +301,7 @@ class Folder:
                 if name in subfolders:
                     with suppress(OSError), self.subfolder(name) as subfolder:
                         subfolder.sweep()
+                # Only our own pattern: everything else in the folder belongs to others.
                 elif name.startswith(".") and is_temporary(name):
                     self.discard(name)
 

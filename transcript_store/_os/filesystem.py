@@ -129,11 +129,11 @@ class PosixFileSystem:
     def make_directory(self, parent: int, name: str) -> None:
         os.mkdir(name, DIRECTORY_MODE, dir_fd=parent)
         if stat.S_IMODE(self.status(parent, name).st_mode) == DIRECTORY_MODE:
-            return  # the umask left it as it is
+            return  # the umask did not change it
         if sys.platform == "darwin":
             os.chmod(name, DIRECTORY_MODE, dir_fd=parent, follow_symlinks=False)
             return
-        # chmod(2) by name would follow a link that another process created meanwhile, and a umask may leave no right to
+        # chmod(2) by name would follow a link that another process created in between, and a umask may leave no right to
         # open it.
         handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=parent)
         try:

@@ -21,7 +21,7 @@ from transcript_store.hints import Hint
 POLL_SECONDS = 0.02
 _LONGEST_BYTES = 4096
 _HOLDER = {"pid", "host", "at"}
-"""What a writer writes about itself."""
+"""The members of a writer's signature."""
 _NO_NAME = ValueError, KeyError, TypeError, OverflowError
 """Errors of parsing the time in a line that is not a writer's name."""
 
@@ -53,7 +53,7 @@ class Lock:
     ) -> None:
         self.is_taken = False
         self.found = b""
-        """What the last holder left; empty if it left nothing, or if the file may not be ours."""
+        """The bytes that the last holder left; empty if there are none, or if the file may not be ours."""
         self.is_as_left = False
         """True if no other process had the lock since our last pause: the file is unchanged to the byte."""
         self._left: bytes | None = None
@@ -89,6 +89,8 @@ class Lock:
             ConversationLockedError: another writer has it; the error says what that writer wrote about itself.
             NotOursError: something other than a file has the lock's name.
         """
+        # The sum of the waits. The lock of a dead process is released by the kernel, so no lock is ever stolen by its
+        # age.
         waited_seconds = 0.0  # counted, not read off a clock that may jump
         while True:
             if self._handle < 0:
@@ -96,6 +98,8 @@ class Lock:
                     self._handle, _ = self._folder.open_file(self._name, to_append=True)
                 except FileNotFoundError:
                     try:
+                        # The file is never removed at a release: a process that waits on the old file and one that
+                        # creates a new one would both hold a lock.
                         self._handle = self._files.create(self._folder.handle, self._name)
                     except FileExistsError:
                         continue  # another process created it in between
@@ -154,6 +158,7 @@ class Lock:
         self._left = None
         # A call that changed nothing leaves the file as it was, to the byte. With our name in it, the writer whose name
         # is there now would not recognize its own file, and would have to load again (U1).
+        # Written before the unlock: afterwards the file belongs to the next holder.
         if self._is_ours and (self._is_signed or leaving != self.found):
             with suppress(OSError):  # then the next process finds nothing, or a part of it, or something still true
                 self.sign()
@@ -222,6 +227,8 @@ class Lock:
         with suppress(*_NO_NAME):
             if (later_us := parse_time(orjson.loads(self._name_found or b"")["at"]) + 1) > now_us:
                 at = format_time(later_us)
+        # Later than the name that is there, even if the clock was set back: two calls of one writer must differ, or a
+        # stale file could look unchanged.
         holder = {"pid": self._files.process_id(), "host": self._files.host_name(), "at": at}
         self._signature = orjson.dumps(holder) + b"\n"
         try:
@@ -288,6 +295,7 @@ class Lock:
                 f", opened at {opened_at}" if opened_at else ""
             )
         else:
+            # Containers share a host's file system, but not its process numbers: our own number proves nothing.
             if (pid, host) == us:  # we left that name, or it comes from another container
                 pid = host = None
             by = f"process {pid}" + (f" on {host}" if host else "") if pid else "another process"

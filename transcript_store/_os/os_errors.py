@@ -50,7 +50,7 @@ class refusals:  # noqa: N801  # a block, as contextlib.suppress
     Not a generator: a call of a shared writer has three such blocks, and a generator takes four times as long.
     """
 
-    __slots__ = ("_can_read_only", "_told")
+    __slots__ = ("_can_read_only", "_context")
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class refusals:  # noqa: N801  # a block, as contextlib.suppress
         *,
         can_read_only: bool = False,
     ) -> None:
-        self._told = path, doing, consequence, hint
+        self._context = path, doing, consequence, hint
         self._can_read_only = can_read_only
 
     def __enter__(self) -> None:
@@ -69,11 +69,11 @@ class refusals:  # noqa: N801  # a block, as contextlib.suppress
 
     def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
         if isinstance(error, OSError) and not isinstance(error, StorageError):
-            raise storage_error(error, *self._told, can_read_only=self._can_read_only) from error
+            raise storage_error(error, *self._context, can_read_only=self._can_read_only) from error
 
 
 class SyncFailedError(OSError):
-    """A sync was refused: what the disk holds is no longer known."""
+    """A sync was refused: the content of the disk is no longer known."""
 
 
 class NotOursError(OSError):

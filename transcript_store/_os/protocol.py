@@ -14,7 +14,7 @@ from typing import Protocol
 
 
 class FileStatus(Protocol):
-    """What ``status`` returns: the members of ``os.stat_result`` that the store uses."""
+    """The result of ``status``: the members of ``os.stat_result`` that the store uses."""
 
     @property
     def st_mode(self) -> int: ...
@@ -63,7 +63,7 @@ class FileSystem(Protocol):
         ...
 
     def list_directory(self, handle: int) -> list[str]:
-        """The names in an open directory as they are now, not as they were when it was opened."""
+        """The current names in an open directory, not those from when it was opened."""
         ...
 
     def status(self, parent: int, name: str) -> FileStatus:

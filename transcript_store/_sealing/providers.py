@@ -142,7 +142,7 @@ class Keyring:
 
         Raises:
             KeyProviderError: the provider raised, or returned no valid wrapped key, or it does not unwrap to this data
-                key.y.
+                key.
         """
         provider = self._current
         key_id = _id_of(provider, path)
@@ -150,8 +150,10 @@ class Keyring:
         if not isinstance(wrapped, bytes) or not 0 < len(wrapped) <= LONGEST_WRAPPED_BYTES or data_key in wrapped:
             raise _broken(path, key_id, "it returned no valid wrapped key")
         wrapped = bytes(wrapped)  # as a key file holds it, without what a subclass adds
+        # Checked before anything is sealed: with a provider that cannot unwrap, all later records would be lost.
         if not hmac.compare_digest(_unwrapped_by(provider, key_id, wrapped, path), data_key):
             raise _broken(path, key_id, "it does not unwrap what it wrapped to the same data key")
+        # key.json stores the id: under a changed one the key would not be found again.
         if _id_of(provider, path) != key_id:
             raise _broken(path, key_id, "its id changed while it wrapped a data key")
         return key_id, wrapped
@@ -177,6 +179,7 @@ class Keyring:
             KeyProviderError: as :meth:`unwrap`, or the provider returned another data key.
         """
         data_key, provider = self._unwrapped(key_id, wrapped, path)
+        # AES-GCM authenticates: a wrong key cannot unwrap.
         if isinstance(provider, RawKey):
             return data_key
         is_right = opens(data_key)

@@ -32,7 +32,7 @@ def snapshot_of(conversation: ConversationStore) -> Snapshot:
     parameters the Go library cannot read is kept; a warning with its name goes to the logger
     ``transcript_store.snapshots``.
 
-    A snapshot contains only what is on disk. Appends that were not synced are synced first. A reader
+    A snapshot contains only what is on disk. Unsynced appends are synced first. A reader
     (``read_only=True``) is refreshed, because it may have seen records that its writer failed to store.
 
     Raises:

@@ -158,6 +158,6 @@ def store_keys(encryption_key: Any, retired_keys: Any) -> StoreKeys:
     retired = [Key(key) for key in retired_keys]
     if encryption_key is None:
         if retired:
-            raise ValueError("retired_keys open what was sealed before; a store with them needs an encryption_key")
+            raise ValueError("retired_keys only open earlier snapshots; a store with them needs an encryption_key")
         return StoreKeys()
     return StoreKeys(Key(encryption_key), *retired)

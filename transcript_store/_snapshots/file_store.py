@@ -115,6 +115,7 @@ class SnapshotFiles(StoredFiles):
         Other snapshots may refer to the media. Plaintext files may be replaced. Without a key the whole store is
         checked.
         """
+        # Before anything is written: a forgotten key must not put plaintext beside sealed snapshots.
         self.refuse_to_save_in_the_clear()
         for each in (name, *map(media_file, media)):
             if self._is_of_others(each):
@@ -138,6 +139,7 @@ class SnapshotFiles(StoredFiles):
             for media_name, text in media.items():
                 self._keep_media(folder, media_name, text)
             folder.sync()
+        # Last, after the media are synced: a snapshot never refers to media that a power loss can take.
         self._put(self.folder, name, data)
 
     def _keep_media(self, folder: Folder, name: str, text: bytes) -> None:
@@ -159,7 +161,7 @@ class SnapshotFiles(StoredFiles):
     def _put(self, folder: Folder, name: str, plain: bytes) -> None:
         folder.replace_file(name, [self.keys().seal(self._files.random_bytes(NONCE_BYTES), plain)])
 
-    def _seal_anew(self, name: str) -> None:
+    def _seal_again(self, name: str) -> None:
         if self.keys().open_current(self._raw(name)) is not None:
             return
         plain, _ = self.opened(name)
@@ -179,6 +181,7 @@ class SnapshotFiles(StoredFiles):
             return removed
         for name in self.media_names():
             status = folder.status(name)
+            # Young media may belong to a save in another process that has not written its snapshot yet.
             if name not in used and status is not None and status.st_mtime_ns // 1000 <= written_before_us:
                 self._files.unlink(folder.handle, name)
                 removed.append(name)

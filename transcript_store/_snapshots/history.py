@@ -1,7 +1,7 @@
 """How does a transcript become a provider's native history, and back?
 
 A transcript holds the messages without the system prompt, unless another program logged one there. OpenAI's history
-starts with the prompt: it is added on the way out and removed on the way in. No other system message is changed.
+starts with the prompt: it is added on export and removed on import. No other system message is changed.
 
 Both directions work message by message, so that a long conversation takes little more memory than its snapshot. Nothing
 here does I/O.
@@ -77,12 +77,12 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _renamed(value: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    """A copy with other names, in the same order. A name stays if the other one is there too."""
+    """A copy with other names, in the same order. A name stays if the other one exists too."""
     return {(names[key] if key in names and names[key] not in value else key): member for key, member in value.items()}
 
 
 def _standard_base64(value: Any) -> Any:
-    """URL-safe base64 in the standard alphabet, padded; anything else as it is."""
+    """URL-safe base64 in the standard alphabet, padded; anything else unchanged."""
     if type(value) is not str or not _URL_SAFE.fullmatch(value):
         return value
     digits = value.rstrip("=").translate({ord("-"): "+", ord("_"): "/"})
@@ -177,7 +177,7 @@ class _Writer:
             self._end_piece()
 
     def counted(self, tokens: int) -> None:
-        """Note that what was written so far is this many tokens."""
+        """Note the number of tokens written so far."""
         self._end_piece()
         self._tokens, self._counted_pieces = tokens, len(self._pieces)
 
@@ -226,9 +226,9 @@ def encoded_in(snapshot: Snapshot) -> tuple[Iterator[EncodedMessage], str, dict[
     if family(snapshot.provider) != "openai" or (first := next(messages, None)) is None:
         return messages, prompt, None
     carrier = decode(first.text)
-    said = _prompt_in(carrier)
-    if said and prompt in ("", said):
-        return messages, said, carrier
+    carried = _prompt_in(carrier)
+    if carried and prompt in ("", carried):
+        return messages, carried, carrier
     return chain([first], messages), prompt, None
 
 
@@ -252,10 +252,10 @@ def begins_with_prompt(messages: Sequence[dict[str, Any]], prompt: str | None, a
     It is the prompt if it equals the current one, or that of ``at_start``, or if there was none at the start. It is an
     ordinary message if a prompt was removed when the transcript was restored, and so is every later system message.
     """
-    said = _prompt_in(messages[0]) if messages else None
-    if not said or "system_message" in (at_start.restored_from or {}):
+    carried = _prompt_in(messages[0]) if messages else None
+    if not carried or "system_message" in (at_start.restored_from or {}):
         return False
-    return not at_start.system_prompt or said in (prompt, at_start.system_prompt)
+    return not at_start.system_prompt or carried in (prompt, at_start.system_prompt)
 
 
 def _prompt_message(provider: str, prompt: str, carriers: Sequence[Any]) -> dict[str, Any] | None:

@@ -139,7 +139,7 @@ def _long_strings(text: bytes) -> Iterator[int]:
 
 
 def _string_at(text: bytes, start: int) -> bytes:
-    """What stands between the quotation marks of the string that begins here, with its escapes."""
+    """The text between the quotation marks of the string that starts here, with its escapes."""
     begin = start + 1
     raw = text[begin : text.index(b'"', begin)]
     if b"\\" in raw:

@@ -30,7 +30,7 @@ _TOKENS = re.compile(r"\d{1,18}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSummary:
-    """What a listing shows of a snapshot.
+    """The facts of a snapshot in a listing.
 
     ``approximate_tokens`` is the snapshot's ``metadata["transcript_store.approximate_tokens"]``, which ``snapshot_of``
     writes. Without that it is a quarter of the bytes of its messages as compact JSON, without media. ``size_bytes`` is
@@ -51,7 +51,7 @@ class SnapshotSummary:
     def of(cls, snapshot: Snapshot, *, size_bytes: int | None = None) -> SnapshotSummary:
         """The summary of a snapshot; no message is decoded.
 
-        ``size_bytes`` is what it takes where it is stored. By default it is the length of its JSON form as a
+        ``size_bytes`` is its stored size. By default it is the length of its JSON form as a
         ``FileStore`` writes it: with a reference of 81 bytes instead of each long base64 text.
         """
         if not isinstance(snapshot, Snapshot):

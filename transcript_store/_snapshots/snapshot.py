@@ -1,4 +1,4 @@
-"""What is a snapshot? A conversation as one portable value, with a JSON form.
+"""A snapshot: a conversation as one portable value, with a JSON form.
 
 The JSON form is that of the Go library go-tool-base (``pkg/chat``), byte for byte, in both directions: two spaces a
 level, these members in this order, an optional one only if it is not empty, no line feed at the end::
@@ -207,7 +207,7 @@ class Snapshot:
         """Read the JSON form. Unknown members are dropped, as the Go library does.
 
         Raises:
-            CorruptSnapshotError: this is not a snapshot; the error says what is wrong.
+            CorruptSnapshotError: this is not a snapshot; the error names the fault.
             UnsupportedVersionError: a later version of this library wrote it.
         """
         if not isinstance(data, bytes):
@@ -317,7 +317,7 @@ def _compact_messages(text: bytes, *, is_unicode: bool = False) -> bytes:
 
 
 def normal_time(text: Any) -> str:
-    """The time as Go writes it; raises ``InvalidMetadataError`` for what is not a time."""
+    """The time as Go writes it; raises ``InvalidMetadataError`` if it is not a time."""
     try:
         return times.normal(text)
     except ValueError:

@@ -39,7 +39,7 @@ from transcript_store.errors import (
 from transcript_store.hints import Hint
 
 # ---- findings ----
-# What is damaged in a snapshot store, or cannot be opened.
+# Files of a snapshot store that are damaged, or cannot be opened.
 
 Findings = list[Finding]
 
@@ -53,7 +53,7 @@ def note_damage(files: StoredFiles, findings: Findings) -> None:
         for name in sorted(files.media_names()):
             damage = _damage_of_media(files, name)
             if damage is not None and damage.kind == "missing":
-                continue  # it was collected meanwhile; a snapshot that still refers to it is found below
+                continue  # it was collected since; a snapshot that still refers to it is found below
             there.add(name)
             if damage is not None:
                 findings.append(damage)
@@ -67,7 +67,7 @@ def note_damage(files: StoredFiles, findings: Findings) -> None:
 
 
 def _damage_of_media(files: StoredFiles, name: str) -> Finding | None:
-    """What is wrong with media; None if it is whole."""
+    """The damage of media; None if it is intact."""
     found: Findings = []
     with _noted(found):
         files.media_text(name)
@@ -117,7 +117,7 @@ class KeptSnapshots:
 
     @property
     def has_key(self) -> bool:
-        """True if this object has a key: then it seals what it saves, and opens sealed files."""
+        """True if this object has a key: then it seals the files that it saves, and opens sealed ones."""
         return self.keys.can_seal
 
     def __repr__(self) -> str:

@@ -145,7 +145,7 @@ class StoredFiles:
         """
 
     @abstractmethod
-    def _seal_anew(self, name: str) -> None:
+    def _seal_again(self, name: str) -> None:
         """Seal a file with the current key, unless it is sealed with it, if it still exists at the end."""
 
     @abstractmethod
@@ -168,7 +168,7 @@ class StoredFiles:
 
     @abstractmethod
     def discard_note(self) -> None:
-        """Remove that note, if it is there."""
+        """Remove that note, if it exists."""
 
     def refuse_to_save(self, name: str, media: Iterable[str]) -> None:
         """Raise ``DecryptionError`` if this may not be saved, where that is known beforehand. Elsewhere ``save`` raises
@@ -222,13 +222,14 @@ class StoredFiles:
             with as_corrupt(self._path(id)):
                 messages = _media.move_in(snapshot.messages_json, get)
         except CorruptSnapshotError as error:
+            # Readers take no lock, so media may be collected between the two reads.
             if error.kind == "missing" and self._without_media(id) != snapshot:
                 return self.load(id)  # it was replaced, and its media collected, while it was read
             raise
         return with_messages(snapshot, messages) if texts else snapshot
 
     def summarize(self, id: str) -> SnapshotSummary:
-        """What a listing shows of a snapshot. Raises what :meth:`load` raises; no media is read."""
+        """The summary of a snapshot. Raises what :meth:`load` raises; no media is read."""
         data, size = self.opened(file_name(id))
         return read_summary(data, path=self._path(id), id=id, size_bytes=size)
 
@@ -244,6 +245,7 @@ class StoredFiles:
         except FileNotFoundError:
             reason = "a snapshot refers to this media, but it is missing"
             raise CorruptSnapshotError(path=self.path_of(media_file(name)), kind="missing", reason=reason) from None
+        # The name is the hash, so exchanged media are detected without a signature.
         if _media.media_hash(text) != name:
             reason = "its content does not have the hash in its name: it was changed, or put there by another program"
             raise CorruptSnapshotError(path=self.path_of(media_file(name)), kind="wrong-media", reason=reason)
@@ -266,7 +268,7 @@ class StoredFiles:
             try:
                 return keys.open(raw), len(raw)
             except NotOpenedError as error:
-                if keys is self.keys():  # otherwise a thread started a rotation meanwhile: these keys may open it
+                if keys is self.keys():  # otherwise another thread has started a rotation: these keys may open it
                     raise DecryptionError(path=self.path_of(name), reason=error.reason, hint=error.hint) from None
 
     def in_use(self) -> set[str] | None:
@@ -280,6 +282,7 @@ class StoredFiles:
             except (CorruptSnapshotError, DecryptionError, UnsupportedVersionError) as error:
                 what = "cannot be opened, so its media is unknown and none was removed"
                 self.logger.warning("%s: snapshot %s %s (%s)", self.path, id, what, type(error).__name__)
+                # Fail safe: with one unreadable snapshot, every medium may be in use.
                 return None
         return found
 
@@ -329,6 +332,7 @@ class StoredFiles:
     def is_being_sealed_with(self, key: Key) -> bool:
         """True if a plaintext store was being sealed with this key. Then a file that is not sealed yet is accepted."""
         try:
+            # Sealed with the key itself: a planted note could otherwise make a sealed store accept plaintext.
             return key.open(self._raw(SEALING)) == SEALING.encode()  # not just any sealed file that was copied there
         except (FileNotFoundError, CorruptSnapshotError):
             return False
@@ -338,10 +342,12 @@ class StoredFiles:
         sealed = 0
         failures: list[Failure] = []
         try:
+            # Media first: a snapshot that is sealed must not refer to plaintext media.
             sealed += sum(self._reseal(media_file(name), failures) for name in self.media_names())
         except CorruptSnapshotError as error:
             failures.append(error)
         sealed += sum(self._reseal(file_name(one), failures) for one in self.ids())
+        # The note stays while a file is plaintext, so that the next rotation continues.
         if not failures:
             self.discard_note()
         return sealed, failures
@@ -349,10 +355,10 @@ class StoredFiles:
     def _reseal(self, name: str, failures: list[Failure]) -> bool:
         """Seal a file with the current key, unless it is sealed with it; returns whether it is now."""
         try:
-            self._seal_anew(name)
+            self._seal_again(name)
             return True
         except FileNotFoundError:
-            return False  # it was deleted meanwhile
+            return False  # it was deleted since
         except (CorruptSnapshotError, DecryptionError) as error:
             failures.append(error)
             return False

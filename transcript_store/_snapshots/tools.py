@@ -23,7 +23,7 @@ from transcript_store.errors import InvalidMetadataError
 
 
 class _Go(Enum):
-    """What Go accepts as the value of a keyword, besides null."""
+    """The values that Go accepts for a keyword, besides null."""
 
     TEXT = "a text"
     FLAG = "true or false"

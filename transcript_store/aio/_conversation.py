@@ -49,7 +49,7 @@ class AsyncConversationStore:
     are made in a thread of the store's own, in the order in which they are called. Appends that wait for the disk at
     the same time share one write and one sync.
 
-    Cancellation: a call that has begun is made to its end, and then the cancellation is raised. So after a cancellation
+    Cancellation: a call that has started runs to completion; then the cancellation is raised. So after a cancellation
     an append is stored; if it was refused, its error is raised instead. That also holds for ``asyncio.wait_for``,
     ``asyncio.timeout`` and Ctrl-C, and for a task that is cancelled already when it calls. A load that waits for a lock
     is waited for as well.

@@ -6,7 +6,7 @@ that waits for a lock or for its disk keeps no other store waiting.
 What holds:
 
 * W1. Jobs run in the order in which they were queued, one at a time.
-* W2. A turn that is in the line is taken, whatever happens to the tasks that wait for it: they are cancelled, or their
+* W2. A queued job is run, whatever happens to the tasks that wait for it: they are cancelled, or their
   event loop ends.
 * W3. A waiting task continues when its job is done, and not before, also if it is cancelled. So nothing is stored
   after a task was given another answer.
@@ -44,7 +44,7 @@ Wake = Callable[[Callable[[], object]], object]
 
 
 def interruptions() -> tuple[type[BaseException], ...]:
-    """What ends the wait of a task: its cancellation, and Ctrl-C, which trio raises in its main task."""
+    """The exceptions that end a task's wait: its cancellation, and Ctrl-C, which trio raises in its main task."""
     return anyio.get_cancelled_exc_class(), KeyboardInterrupt
 
 
@@ -69,6 +69,7 @@ class Job(ABC):
         try:
             await self.done.wait()
         except self.interruptions:
+            # The call runs on in the thread. Returned earlier, a task could not know whether its message is stored.
             with anyio.CancelScope(shield=True):
                 while not self.done.is_set():
                     with suppress(*self.interruptions):  # Task.cancel() knows no shield, and may come again
@@ -100,7 +101,7 @@ class _CallJob(Job, Generic[T]):
 class Worker:
     """A line of turns, and a thread that takes them. The thread is started by the first turn, and waits between turns.
 
-    At the end of the interpreter the turns that are in the line are taken first.
+    At the end of the interpreter the queued jobs are run first.
     """
 
     def __init__(self) -> None:
@@ -109,7 +110,7 @@ class Worker:
     def _begin(self) -> None:
         self._process_id = os.getpid()
         self._mutex = threading.Lock()
-        """Held while the line is looked at or changed, and never for long."""
+        """Held while the queue is read or changed, never for long."""
         self._line: deque[Job] = deque()
         self._is_at_work = False
         """True if the thread is going to check the queue again."""
@@ -118,7 +119,7 @@ class Worker:
     async def call(self, function: Callable[[], T]) -> T:
         """Call a function in the thread, and return what it returns or raise what it raises.
 
-        If the caller is cancelled meanwhile, the function is called to its end. Then its error is raised, or if there is none
+        If the caller is cancelled, the function still runs to completion. Then its error is raised, or if there is none
         the cancellation.
         """
         call = _CallJob(function)
@@ -144,6 +145,7 @@ class Worker:
             # same event loop: `done` is an event of that loop.
             if self._line and self._line[-1].wake == wake and self._line[-1].takes(turn):
                 return self._line[-1]
+            # One submission for many jobs: the running loop takes whatever is queued.
             if not self._is_at_work:
                 self._thread = self._thread or ThreadPoolExecutor(1, "transcript_store")
                 self._thread.submit(self._work)
@@ -184,11 +186,11 @@ def _wake() -> Wake:
 # form the next. Each caller's messages stay together, in the order of the calls.
 
 _MOST_BYTES = 8 << 20
-"""So much is stored as one batch. A call that brings more is a batch of its own."""
+"""The most bytes of a batch. A larger call is a batch of its own."""
 
 
 class Records(NamedTuple):
-    """What one call appends: checked, encoded, and so copied, before the call waits for anything."""
+    """The records of one call: checked, encoded, and so copied, before the call waits for anything."""
 
     messages: Sequence[EncodedMessage | None]
     extras: Sequence[EncodedMessage | None]
@@ -230,7 +232,7 @@ class Member:
         self.records = records
         self.stored: tuple[AppendResult, ...] = ()
         self.error: BaseException | None = None
-        """What refused it; None if it is stored."""
+        """Its error; None if it is stored."""
 
 
 class AppendJob(Job):
@@ -258,13 +260,14 @@ class AppendJob(Job):
             if len(self._members) == 1 or is_of_all:
                 self._refuse(refusal)
             else:
+                # Nothing of the batch was stored, so each call is stored once.
                 self._store_each()
         except BaseException as error:  # no task's own error: for example no memory
             for member in self._members:
                 member.error = error
 
     def _store_each(self) -> None:
-        """Store each call by itself: what is refused of one does not refuse the others'."""
+        """Store each call separately: a refusal of one does not affect the others."""
         for member in self._members:
             try:
                 self._store([member])

@@ -37,10 +37,10 @@ def open_backend(url: str, *, create: bool = False) -> Backend:
     except ValueError:
         raise ValueError("this is not a backend's address: it cannot be parsed") from None
     if parts.scheme in _POSTGRES:
-        _require_an_end(parts, told := printable_address(url))
+        _require_an_end(parts, printable := printable_address(url))
         from transcript_store.backends._postgres import PostgresBackend
 
-        return PostgresBackend(url, create=create, name=_named(f"postgresql{told[len(parts.scheme) :]}"))
+        return PostgresBackend(url, create=create, name=_named(f"postgresql{printable[len(parts.scheme) :]}"))
     if parts.scheme in _OBJECTS:
         from transcript_store.backends._objects import ObjectStoreBackend
 
@@ -52,19 +52,19 @@ def open_backend(url: str, *, create: bool = False) -> Backend:
 def _named(address: str) -> str:
     """The name of a database, completed from the environment if the address has no host or no database."""
     scheme, _, rest = address.partition("://")
-    place, mark, options = rest.partition("?")
-    host, _, database = place.partition("/")
+    host_and_database, mark, options = rest.partition("?")
+    host, _, database = host_and_database.partition("/")
     host, database = host or os.environ.get("PGHOST", ""), database or os.environ.get("PGDATABASE", "")
     return f"{scheme}://{host}{'/' if database else ''}{database}{mark}{options}"
 
 
-def _require_an_end(parts: SplitResult, told: str) -> None:
+def _require_an_end(parts: SplitResult, printable: str) -> None:
     """Raise for an ambiguous address: libpq would try the user's name as a host, and time out after half a minute.
 
     It knows where a password ends that holds ``?`` or ``#``, so that is passed.
     """
-    if told.endswith("://…") and "@" not in parts.query + parts.fragment:
+    if printable.endswith("://…") and "@" not in parts.query + parts.fragment:
         raise ValueError(
-            "this is not a backend's address: the end of its password is ambiguous, or its port is no number; in a user and a password "
-            "each sign that is no letter or digit is written as %2F (for /), %40 (for @), %3A (for :) …"
+            "this is not a backend's address: the end of its password is ambiguous, or its port is not a number; in a user and a password "
+            "write each character but letters and digits as %2F (for /), %40 (for @), %3A (for :) …"
         )

@@ -116,7 +116,7 @@ class Backend(Protocol):
     def read(self, id: str, after: int = 0) -> list[SlotRange]:
         """Every slot after ``after`` with its content, in any order; packs may start before. Empty if there is none.
 
-        Everything acknowledged before the call is included. A slot put meanwhile may be missing, but then so is every
+        Everything acknowledged before the call is included. A slot put during the call may be missing, but then so is every
         later one.
         """
         ...
@@ -236,7 +236,7 @@ class ConversationTakenOverError(ConversationLockedError):
 
 
 class BackendError(StorageError):
-    """A backend did not do what it was asked to do.
+    """A backend did not complete a request.
 
     ``outcome`` is ``"not stored"``, or ``"unknown"``: no answer came in time, and the write may be stored now or later.
     The next call reads before it writes; then ``BackendConversation.outcome(error)`` returns the outcome. ``slot_hash``
@@ -280,7 +280,7 @@ class DivergedError(TranscriptStoreError):
     """The conversation in the folder ``path`` and its copy at ``backend`` have diverged. Nothing was changed on either side.
 
     ``head`` and ``generation`` say where the folder ends, ``backend_head`` and ``backend_generation`` where the copy does.
-    Open the copy to see what it has; ship the folder to another backend if both should stay.
+    Open the copy to see its records; ship the folder to another backend if both should stay.
     """
 
     path: str

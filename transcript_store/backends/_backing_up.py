@@ -1,4 +1,4 @@
-"""Conversations copied from where they are to where a backup is, and back: one that cannot go does not stop the others."""
+"""Back up and restore conversations: a failure of one does not stop the others."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ __all__ = ["backup_library", "restore_library"]
 
 _PAGE = 200
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
-"""What the system says where no other conversation can be written either."""
+"""Errors that prevent every other conversation too."""
 
 
 class _Histories(Protocol):
-    """Where conversations come from."""
+    """The source of the conversations."""
 
     name: str
 
@@ -57,7 +57,7 @@ class _FolderHistories:
         self.name, self._files, self._with_key = path, files, with_key
 
     def ids(self) -> list[str]:
-        with refusals(self.name, "look into the library"):
+        with refusals(self.name, "read the library"):
             try:
                 folder = Folder.open(self._files, self.name)
             except FileNotFoundError:
@@ -90,7 +90,7 @@ def _holds_one(library: Folder, name: str) -> bool:
         return True  # the error says why when it is opened
 
 
-class _PlaceHistories:
+class _BackendHistories:
     """The conversations on a backend."""
 
     def __init__(self, backend: Backend, waits: Sequence[float], files: FileSystem, *, with_key: bool) -> None:
@@ -121,7 +121,7 @@ class _PlaceHistories:
 
 
 Source = Backend | BackupFile | filesystem.AnyPath
-"""Where conversations are: a backend, a backup file that is open, or the path of a library or of a conversation."""
+"""A source or a target: a backend, an open backup file, or the path of a library or of a conversation."""
 
 
 def _histories(source: Source, waits: Sequence[float], files: FileSystem, *, with_key: bool) -> _Histories:
@@ -129,13 +129,14 @@ def _histories(source: Source, waits: Sequence[float], files: FileSystem, *, wit
         return source
     if isinstance(source, str | PathLike):
         return _FolderHistories(files, filesystem.absolute_path(source), with_key=with_key)
-    return _PlaceHistories(source, waits, files, with_key=with_key)
+    return _BackendHistories(source, waits, files, with_key=with_key)
 
 
 def _each(
     histories: _Histories, only: Collection[str] | None
 ) -> Generator[tuple[str, RemoteState] | tuple[str, TranscriptStoreError], None, None]:
-    """Every history, copies behind what they are copies of; or what went wrong with one."""
+    """Every history, copies after their originals; or the error of one."""
+    # A copy names its original, so the original has to be in the target before the copy is compared with it.
     later: list[str] = []
     for is_again in (False, True):
         for name in later if is_again else histories.ids():
@@ -151,7 +152,7 @@ def _each(
             except BackendError:
                 raise
             except ConversationNotFoundError:
-                continue  # deleted meanwhile
+                continue  # deleted in between
             except TranscriptStoreError as error:
                 yield name, error
 
@@ -165,27 +166,28 @@ def restore_library(
     waits_seconds: Sequence[float] = WAITS_SECONDS,
     file_system: FileSystem | None = None,
 ) -> Generator[Restored | NotShipped, None, None]:
-    """Bring conversations into a library, under their ids. What the library has already of one history grows; nothing of it goes.
+    """Restore conversations into a library, under their ids. A conversation that the library has gets the missing records; nothing of
+    it is removed.
 
-    What went on otherwise in the library is kept as both: what comes becomes a copy, whose ``forked_from`` says where the two part, and
-    the same copy whenever it comes. Labels of both are kept; of two values for one label that of the conversation which changed last.
-    So restored twice is once, and several libraries that went on apart come to the same histories in any order.
+    If the two histories diverge, both are kept: the incoming one becomes a copy, whose ``forked_from`` names the record where they
+    diverge, and it is the same copy in every restore. The labels of both are kept; of two values for one label, the later change wins.
+    So a second restore changes nothing, and several diverged libraries end with the same histories, in any order.
 
-    One that cannot be restored is a :class:`NotShipped`, and the others go on. Each folder that was written is verified. What was
-    deleted on a backend is passed over. Nothing is restored before the results are asked for: iterate over them, to the end. Killed
-    anywhere, each folder is a state that its conversation had, and the next call continues.
+    A conversation that cannot be restored is reported as :class:`NotShipped`, and the others continue. Each written folder is
+    verified. Conversations that were deleted on a backend are skipped. The work is done while you iterate over the results: iterate
+    to the end. If it is killed, each folder is a state that its conversation had, and the next call continues.
 
     Args:
         source: a backend, an open :class:`BackupFile`, or the path of a library or of a conversation.
-        directory: the library. It is made if it is missing.
+        directory: the library. It is created if it is missing.
         only: the ids to restore (of folders: their names); None for all.
-        with_key: of sealed conversations, bring their wrapped keys, if they are there. A key.json that is there stays.
+        with_key: restore the wrapped keys of sealed conversations, if the source has them. An existing key.json stays.
         waits_seconds: how long to wait between two attempts of a call without an answer.
         file_system: for tests.
 
     Raises:
-        BackendError: no answer came, or the backend refused. Call it again: what is there already is left as it is.
-        ConversationNotFoundError: the source is no directory.
+        BackendError: no answer came, or the backend refused. Call it again to continue.
+        ConversationNotFoundError: the source is not a directory.
         StorageError: the library cannot be written.
     """
     files = filesystem.REAL if file_system is None else file_system
@@ -209,8 +211,8 @@ def _into_folders(
     mirrors: bool,
     redact: SecretRedactor | None = None,
 ) -> Generator[Restored | NotShipped, None, None]:
-    with refusals(library, "make the library"), Folder.make(files, library):
-        sweep(files, library)  # of a run that was killed: a name that it gave is synced, too
+    with refusals(library, "create the library"), Folder.make(files, library):
+        sweep(files, library)  # the leftovers of a killed run; names that it gave are synced too
 
     is_full = False
 
@@ -219,8 +221,10 @@ def _into_folders(
         try:
             report = merge_history(files, library, standing, mirrors=mirrors)
         except StorageError as error:
+            # Only a full or read-only disk stops the run: another refusal may concern this one folder alone.
             is_full = error.errno in _FULL
             raise
+        # A new folder was verified before it got its name.
         if report.is_changed and not report.is_new:
             _require_whole(files, report.directory)
         return report
@@ -244,27 +248,25 @@ def backup_library(
     waits_seconds: Sequence[float] = WAITS_SECONDS,
     file_system: FileSystem | None = None,
 ) -> Generator[Restored | NotShipped, None, None]:
-    """Copy conversations to where a backup is: what it does not have of each goes behind what it has, and is verified.
+    """Copy conversations to a backup: new records are appended to it, and verified.
 
-    Each conversation is of one moment, and its writer may be at work. Nothing that the backup has is taken away, also if the library
-    has lost it. A library that was brought back to an earlier moment and went on otherwise: in a folder and in a file both are kept, on a
-    backend it is a :class:`NotShipped`. Killed anywhere, the next call continues.
-
-    Nothing is copied before the results are asked for: iterate over them, to the end.
+    Each conversation is copied in a consistent state, and may have a live writer. The backup never loses anything, even if the library
+    does. If a library was set back and then continued differently, a folder and a file keep both histories, and a backend reports
+    :class:`NotShipped`. If it is killed, the next call continues. The work is done while you iterate over the results: iterate to the end.
 
     Args:
-        source: as of :func:`restore_library`; for a backend as target it is a path.
+        source: as in :func:`restore_library`; for a backend as target it must be a path.
         target: the path of a folder, which becomes a library that any command reads; a :class:`BackupFile`, opened to write; or a backend.
         only: the ids to copy (of folders: their names); None for all.
-        with_key: of sealed conversations, copy their wrapped keys, each time as they are now. Without them the copy cannot be opened with
-            the backup alone; with them a key that is destroyed later stays in a backup file.
-        redact: copy without secrets. Each copy is a conversation of its own, and names the original and its head.
+        with_key: copy the wrapped keys of sealed conversations, each time in their current form. Without them the backup alone cannot
+            be opened; with them, a key that is destroyed later stays in a backup file.
+        redact: copy without secrets. Each copy is a separate conversation, and names the original and its head.
         waits_seconds: how long to wait between two attempts of a call without an answer.
         file_system: for tests.
 
     Raises:
         BackendError: no answer came, or the backend refused. Call it again.
-        ConversationNotFoundError: the source is no directory.
+        ConversationNotFoundError: the source is not a directory.
         StorageError: the backup cannot be written. Call it again.
         ValueError: the source or ``redact`` does not go with this target.
     """
@@ -274,13 +276,14 @@ def backup_library(
         yield from _into_file(histories, target, only, redact)
     elif isinstance(target, str | PathLike):
         path = filesystem.absolute_path(target)
-        is_of_folders = isinstance(histories, _FolderHistories)  # the name of another source is no path
+        # The real paths: a link to the library would pass a comparison of names.
+        is_of_folders = isinstance(histories, _FolderHistories)  # the name of another source is not a path
         if is_of_folders and filesystem.real_path(path) == filesystem.real_path(histories.name):
             raise ValueError(f"{path} is the library itself: name another folder for its backup")
         yield from _into_folders(histories, files, path, only, mirrors=True, redact=redact)
     elif not isinstance(histories, _FolderHistories) or redact is not None:
         raise ValueError(
-            "what goes to a backend comes from a folder, as it is: make the backup in a folder first, and ship that"
+            "a backend takes unchanged copies of a folder only: make the backup in a folder first, and ship that"
         )
     else:
         yield from _to_backend(histories, target, only, with_key, waits_seconds, files)
@@ -293,7 +296,7 @@ def _copied(
     put: Callable[[RemoteState], Restored],
     is_broken: Callable[[], bool],
 ) -> Generator[Restored | NotShipped, None, None]:
-    """Put each history where it goes; one that cannot go does not stop the others, unless nothing can go any more."""
+    """Copy each history; a failure of one does not stop the others, unless every other one would fail too."""
     with closing(_each(histories, only)) as each:
         for name, found in each:
             path = f"{histories.name}/{name}" if name else histories.name
@@ -324,6 +327,7 @@ def _into_file(
     yield from _copied(histories, only, redact, put, lambda: target.is_broken)
     target.finish()
     if is_changed:
+        # Read the file again after its sync: a backup that cannot be read is worse than none.
         target.check()
 
 
@@ -342,6 +346,8 @@ def _to_backend(
         try:
             with Shipper(path, backend, with_key=with_key, waits_seconds=waits, file_system=files) as shipper:
                 sent = shipper.send()
+            # Read back only what this run changed: reading a whole library again would cost as much as the first
+            # backup.
             if sent.sent_bytes:
                 slots = ClaimedLog(backend, sent.id, waits_seconds=waits, sleep=files.wait)
                 slots.load_patiently()  # each slot is verified

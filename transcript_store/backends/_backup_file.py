@@ -1,4 +1,4 @@
-"""Many conversations in one file, or in a stream: what is new goes behind what is there.
+"""Many conversations in one file or stream: new records are appended.
 
 ::
 
@@ -10,22 +10,21 @@
 =========  ===============================================  =======================================================
 kind       more members                                     content
 =========  ===============================================  =======================================================
-lines      ``conversation``, ``life``, ``generation``       whole lines of that generation's transcript, behind those before
-metadata   ``conversation``, ``life``[, ``folder``]         metadata.json; what the folder is called, if that is not the id
+lines      ``conversation``, ``life``, ``generation``       whole lines of that generation's transcript, after earlier ones
+metadata   ``conversation``, ``life``[, ``folder``]         metadata.json; the folder's name, if that is not the id
 key        ``conversation``, ``life``                       key.json of a sealed conversation
-end        ``conversations``                                none: a run that came to its end
+end        ``conversations``                                none: a run ended
 =========  ===============================================  =======================================================
 
-``hash`` is that of a line of a transcript (``_log/record``), over the frame and its content, chained to the frame before. What is sealed is
-bound to the file and to its number there (``_sealing/data_key``), so no frame can be left out, moved or brought from another file.
+``hash`` is the hash of a transcript line (``_log/record``), over the frame and its content, chained to the frame before. A sealed frame
+is bound to the file and to its number (``_sealing/data_key``), so no frame can be left out, moved or taken from another file.
+``life`` counts the histories of one conversation that do not continue each other: the backup never removes one.
 
-``life`` counts the histories of one conversation that are no continuations of each other: nothing that was backed up is taken away.
-
-F1  What a run wrote of a conversation counts with the metadata behind it. A file that ends in the middle of a frame was cut off there: the
-    next run cuts that away, and continues behind the lines in front of it.
-F2  A run that returned is on the medium, and its ``end`` is the last frame. A stream without one was cut.
-F3  What stands in front of an ``end`` was synced before that was written. So a frame that is not whole, with an ``end`` behind it, is
-    damage: nothing is written behind it. With none behind it, a run was cut off there, whatever else stands behind it.
+F1  The lines of a run count once the metadata after them is written. A file that ends within a frame was cut off there: the next run
+    cuts that frame, and continues after the lines before it.
+F2  When a run returns, it is on disk, and its ``end`` is the last frame. A stream without one was cut off.
+F3  All frames before an ``end`` were synced before it was written. So a bad frame with an ``end`` after it is damage: nothing is
+    written after it. Without one, a run was cut off there, whatever follows.
 """
 
 from __future__ import annotations
@@ -74,10 +73,10 @@ _DOING = "write the backup"
 
 @dataclass(slots=True)
 class _Lines:
-    """The lines of a generation: where their frames stand, and where it ends."""
+    """The lines of a generation: the positions of their frames, and its end."""
 
     parts: list[tuple[int, int, int]] = field(default_factory=list)
-    """Of each frame: the offset in the transcript behind it, its number, its offset in the file."""
+    """For each frame: the transcript offset after it, its number, its offset in the file."""
     end: Position = Position(0, 0, GENESIS)  # noqa: RUF009 (a tuple)
 
 
@@ -87,29 +86,29 @@ class _KeptHistory:
 
     lines: dict[int, _Lines] = field(default_factory=dict)
     ends: dict[int, Position] = field(default_factory=dict)
-    """F1: where each generation ended when its metadata came."""
+    """F1: the end of each generation when its metadata was written."""
     document: bytes = b""
     key: bytes | None = None
     folder: str = ""
 
 
 class _NotAFrameError(Exception):
-    """What stands in the file is no whole frame; the reason says why."""
+    """These bytes are not a whole frame; the reason says why."""
 
 
 class BackupFile:
-    """A file with conversations, opened to read or to add to it; in a ``with`` block it is closed at its end.
+    """A file with conversations, opened to read or to append; a ``with`` block closes it.
 
     Args:
-        path: the file. It is made if it is missing and is written to.
-        writes: open it to add to it: it is locked, and what a run that was killed left at its end is cut off.
-        encryption_key: seals a new file, and opens a sealed one. What is in it is sealed once more if it was sealed.
-        retired_keys: earlier keys, which open only.
+        path: the file. With ``writes`` it is created if it is missing.
+        writes: open it to append: it is locked, and the incomplete end of a killed run is cut off.
+        encryption_key: seals a new file, and opens a sealed one. Sealed conversations are sealed twice.
+        retired_keys: earlier keys, only to open.
         file_system: for tests.
 
     Raises:
-        ConversationLockedError: another process adds to it.
-        CorruptTranscriptError: it is no such file, or damaged. A file that is read gives what stands before the damage, and ``damage``
+        ConversationLockedError: another process is appending to it.
+        CorruptTranscriptError: it is not a backup file, or damaged. A reader gets everything before the damage, and ``damage``
             has this error.
         KeyNeededError, WrongKeyError: it is sealed; give its key.
         NotSealedError: a key was given, and the file is not sealed: choose another file.
@@ -151,11 +150,11 @@ class BackupFile:
         self._lives: dict[str, list[_KeptHistory]] = {}
         self._hash, self._frames, self._size = GENESIS, 0, 0
         self.is_complete = False
-        """Whether its last run came to its end."""
+        """True if its last run ended."""
         self.is_broken = False
-        """Whether the system refused a write: nothing more is added. The next run continues."""
+        """True if the system refused a write: nothing more is appended. The next run continues."""
         self.damage: CorruptTranscriptError | None = None
-        """What is wrong behind what could be read; None if nothing is."""
+        """The damage after the readable part; None if there is none."""
 
     @classmethod
     def to_stream(cls, stream: BinaryIO, **options: Any) -> Self:
@@ -202,7 +201,7 @@ class BackupFile:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file. What was added since the last :meth:`finish` may not be on the medium."""
+        """Close the file. Frames since the last :meth:`finish` may not be on disk."""
         handle, self._handle = self._handle, -1
         with suppress(OSError):
             if self._stream is not None and not self._writes:
@@ -221,7 +220,7 @@ class BackupFile:
 
     @contextmanager
     def opened(self, id: str) -> Iterator[list[RemoteState]]:
-        """The histories of a conversation: one, or more if it was backed up again after it had continued otherwise."""
+        """The histories of a conversation: more than one if it was backed up again after it had diverged."""
         yield [self._standing(id, life) for life in self._lives[id] if life.document]
 
     def _open(self, folder: str, writes: bool) -> None:
@@ -234,19 +233,20 @@ class BackupFile:
             self._handle = self._files.create(self._folder.handle, self._base)
             self._folder.sync()
             status = self._files.handle_status(self._handle)
+        # The lock before the size: another run may be appending.
         if writes and not self._files.try_lock(self._handle):
-            raise ConversationLockedError(path=self.name, reason="another process adds to this backup")
+            raise ConversationLockedError(path=self.name, reason="another process is appending to this backup")
         size = self._files.handle_status(self._handle).st_size if writes else status.st_size
         self._read_all(size)
         if not writes:
             return
         if self.damage is not None:
             raise self.damage
-        if self._size < size:  # F1; what is written next is synced with it
+        if self._size < size:  # F1: the cut is synced with the next write
             self._files.truncate(self._handle, self._size)
         if not self._size:
             self._start()
-            self._folder.sync(self._handle)  # before any frame: what has no first line is no backup
+            self._folder.sync(self._handle)  # before any frame: a file without its first line is not a backup
 
     def _read(self, offset: int, length: int) -> bytearray:
         return self._files.read(self._handle, offset, length)
@@ -257,9 +257,9 @@ class BackupFile:
         if line is None and b"\n" not in self._read(0, size) and _BEGINS.startswith(self._read(0, len(_BEGINS))[:size]):
             return  # empty, or cut off in its first line
         if not self._read(0, min(size, 1 << 16)).strip(b"\0") and size < 1 << 16:
-            return  # the power went before the first line was on the medium
+            return  # a power loss before the first line was on disk
         if line is None or not line.startswith(_BEGINS):
-            reason = "it is no backup of this library"
+            reason = "it is not a backup of transcript-store"
             raise CorruptTranscriptError(path=self.name, kind="foreign", reason=reason)
         self._take_first(line)
         try:
@@ -267,6 +267,7 @@ class BackupFile:
                 self._take_frame(size)
         except _NotAFrameError as error:
             number = self._frames + 1
+            # F3 distinguishes a killed run, whose end is cut, from damage, which is refused.
             if self._has_end_behind(size):
                 reason = f"frame {number}, at byte {self._size}: {error}"
                 self.damage = CorruptTranscriptError(path=self.name, kind="damaged-line", reason=reason)
@@ -309,7 +310,7 @@ class BackupFile:
         return found
 
     def _has_end_behind(self, size: int) -> bool:
-        """Whether the end of a run stands behind a frame that is not whole. (No line of a content begins so.)"""
+        """True if the end of a run follows a bad frame. (No line of a content starts like it.)"""
         begin = self._size
         while begin < size:
             if _END.search(self._read(begin, PIECE_BYTES + _LONGEST_END)):
@@ -325,17 +326,17 @@ class BackupFile:
     def _frame_at(
         self, offset: int, number: int, size: int, previous: bytes | None
     ) -> tuple[dict[str, Any], bytes, int]:
-        """A frame: its members, its content, and where it ends. With the hash of the one before it is verified."""
+        """A frame: its members, its content, and its end. It is verified with the hash of the one before."""
         line = self._line(offset)
         if line is None:
             raise _NotAFrameError("its line has no end")
         try:
             members = orjson.loads(line)
         except orjson.JSONDecodeError:
-            raise _NotAFrameError("its line is no JSON") from None
+            raise _NotAFrameError("its line is not JSON") from None
         length = members.get("bytes") if type(members) is dict else None
         if type(length) is not int or length < 0 or members.get("frame") != number:
-            raise _NotAFrameError("it is not the one that follows")
+            raise _NotAFrameError("its number is not the next one")
         begin = offset + len(line) + 1
         if begin + length > size:
             raise _NotAFrameError("it is cut off")
@@ -346,14 +347,14 @@ class BackupFile:
                 raise _NotAFrameError("its hash does not match its bytes")
             self._hash = found
         if self._data_key is not None:
-            plain = self._data_key.open(content[:-1], self._backend(number))
+            plain = self._data_key.open(content[:-1], self._associated_data(number))
             if plain is None:
                 raise _NotAFrameError("the key does not open it")
             line, _, content = plain.partition(b"\n")
             members = orjson.loads(line)
         return members, content, begin + length
 
-    def _backend(self, number: int) -> bytes:
+    def _associated_data(self, number: int) -> bytes:
         return b"transcript-store/1/backup/%b/%d" % (self._file_id.encode(), number)
 
     def _apply(self, members: dict[str, Any], content: bytes) -> None:
@@ -364,10 +365,11 @@ class BackupFile:
         if type(own_id) is not str or not is_id(own_id) or type(number) is not int:
             raise _NotAFrameError("it names no conversation")
         lives = self._lives.setdefault(own_id, [])
+        # A new history of the conversation; earlier ones can no longer grow.
         if number == len(lives):
             lives.append(_KeptHistory())
         elif number != len(lives) - 1:
-            raise _NotAFrameError("it is of a history that is over")
+            raise _NotAFrameError("its history has ended")
         life = lives[-1]
         if kind == "metadata":
             life.folder = _folder_name(members.get("folder"))
@@ -380,22 +382,20 @@ class BackupFile:
             lines.parts.append((end.offset_bytes, self._frames + 1, self._size))
             lines.end = end
         else:
-            raise _NotAFrameError("it is of no kind that this version knows")
+            raise _NotAFrameError("its kind is unknown to this version")
 
     def _standing(self, id: str, life: _KeptHistory) -> RemoteState:
         document = decode_document(life.document)
         number = max(life.ends, default=-1)
         if not isinstance(document, MetadataDocument) or document.members["id"] != id or number < 0:
-            raise CorruptTranscriptError(
-                path=f"{self.name}/{id}", kind="missing", reason="it has no metadata of its own"
-            )
+            raise CorruptTranscriptError(path=f"{self.name}/{id}", kind="missing", reason="its metadata is missing")
         transcripts = {
             each: RemoteTranscript(self._reads(life.lines[each]), end) for each, end in sorted(life.ends.items())
         }
         for each, transcript in transcripts.items():
             header = transcript.header(f"{self.name}/{id}")[0]
             if (header.conversation, header.generation) != (id, each):
-                reason = f"what stands there for generation {each} is generation {header.generation} of {header.conversation}"
+                reason = f"in the place of generation {each} is generation {header.generation} of {header.conversation}"
                 raise CorruptTranscriptError(path=f"{self.name}/{id}", kind="wrong-conversation", reason=reason)
         state = LogState(
             conversation=id,
@@ -410,7 +410,7 @@ class BackupFile:
         )
 
     def _reads(self, lines: _Lines) -> Read:
-        """How the lines of a generation are read: frame by frame."""
+        """Reads the lines of a generation, frame by frame."""
         kept: dict[int, bytes] = {}
 
         def read(offset: int, length: int) -> bytearray:
@@ -438,6 +438,7 @@ class BackupFile:
         line, _ = close_line(GENESIS, orjson.dumps({"format": FORMAT, "version": 1, "at": at, **more})[:-1])
         self._hash = self._file_id_of(line[:-1])
         if self._keys is not None:
+            # The file's own first hash is its id: frames of another file, even with the same key, do not open.
             self._data_key = DataKey(data_key, self._file_id)
         self._put(line)
 
@@ -445,28 +446,29 @@ class BackupFile:
         if self._stream is not None:
             self._stream.write(data)
         else:
-            with refusals(self.name, _DOING, "What was backed up before is there; make it again"):
+            with refusals(self.name, _DOING, "Everything backed up before is intact; run it again"):
                 assert self._folder is not None
                 try:
                     self._folder.write_all(self._handle, data)
                 except OSError:
-                    self.is_broken = True  # F3: nothing may stand behind a part of a frame
+                    self.is_broken = True  # F3: nothing may follow a partial frame
                     with suppress(OSError):
                         self._files.truncate(self._handle, self._size)
                     raise
         self._size += len(data)
 
     def add(self, incoming: RemoteState) -> Restored:
-        """Put behind what is there what it lacks of a conversation.
+        """Append the missing records of a conversation.
 
         Raises:
-            CorruptTranscriptError: what comes is damaged. What is whole before it may be there, and counts for nothing.
+            CorruptTranscriptError: the conversation is damaged. Lines before the damage may be in the file, but do not count.
             StorageError: the system refused; the next run continues.
         """
         own_id, before = incoming.state.conversation, self._frames
         lives = self._lives.setdefault(own_id, [])
         if lives and self._is_all_there(lives[-1], incoming):
             return self._report(incoming, is_new=False, added=0, is_changed=False)
+        # The source is synced first: a backup must not have a record that a power loss takes from the original.
         incoming = on_medium(incoming)
         is_new, added = not lives, 0
         if not lives or not self._grows(lives[-1], incoming):
@@ -476,6 +478,7 @@ class BackupFile:
         life = lives[-1]
         live = max(life.lines, default=0)
         for number in sorted(incoming.transcripts):
+            # Earlier generations are complete in the file, and never change.
             if number >= live:
                 added += self._add_lines(own_id, number, incoming.transcripts[number])
         if incoming.key is not None and incoming.key != life.key:
@@ -505,7 +508,7 @@ class BackupFile:
         return {"conversation": id, "life": len(self._lives[id]) - 1}
 
     def _is_all_there(self, life: _KeptHistory, incoming: RemoteState) -> bool:
-        """Whether the file ends in the same record, with the same metadata and key; nothing is read for that."""
+        """True if the file ends in the same record, with the same metadata and key; nothing is read for this."""
         live = max(life.lines, default=-1)
         ends = (life.ends.get(live), life.lines[live].end if life.lines else None)
         is_same_key = incoming.key is None or incoming.key == life.key
@@ -513,7 +516,7 @@ class BackupFile:
         return same and is_same_key and (incoming.document, incoming.folder) == (life.document, life.folder)
 
     def _grows(self, life: _KeptHistory, incoming: RemoteState) -> bool:
-        """Whether what comes continues a history in the file, which may end in the middle: a run may have been killed there."""
+        """True if the conversation continues a history in the file, which may end anywhere after a killed run."""
         number = max(life.lines, default=-1)
         if number < 0:
             return True
@@ -521,7 +524,7 @@ class BackupFile:
         return transcript is not None and transcript.holds(life.lines[number].end)
 
     def _has(self, life: _KeptHistory, incoming: RemoteState) -> bool:
-        """Whether all that comes is in the file already: a library that was brought back to an earlier moment."""
+        """True if the file already has the whole conversation: a library that was set back."""
         there = self._standing(incoming.state.conversation, life) if life.document else None
         return there is not None and compare(there, incoming, self.name).way in (Way.AHEAD, Way.SAME)
 
@@ -531,6 +534,7 @@ class BackupFile:
         part = bytearray()
         for piece in transcript.pieces(f"{self.name}/{id}", begin):
             part += piece
+            # Bounded frames: a reader verifies a frame as a whole, in memory.
             if len(part) >= PIECE_BYTES:
                 self._frame({"kind": "lines", **self._of(id), "generation": number}, bytes(part))
                 part.clear()
@@ -545,7 +549,9 @@ class BackupFile:
             body, stored = inner, content
         else:
             plain = orjson.dumps(inner) + b"\n" + content
-            stored = self._data_key.seal(self._files.random_bytes(NONCE_BYTES), plain, self._backend(number)) + b"\n"
+            stored = (
+                self._data_key.seal(self._files.random_bytes(NONCE_BYTES), plain, self._associated_data(number)) + b"\n"
+            )
             body = {"frame": number} | ({"kind": "end"} if members["kind"] == "end" else {})
         line = orjson.dumps({**body, "bytes": len(stored)})[:-1]
         found = chain_hash(self._hash, (line, stored))
@@ -556,21 +562,22 @@ class BackupFile:
         self._hash, self._frames, self._size = found, number, after
 
     def finish(self) -> None:
-        """End a run: what was added is on the medium, and a reader knows that nothing is missing."""
+        """End a run: the appended frames are on disk, and a reader sees that the file is complete."""
         end = {"kind": "end", "conversations": len(self._lives)}
         if self._stream is not None:
             self._frame(end, b"")
             self._stream.flush()
             return
-        with refusals(self.name, "sync the backup", "Whether it is on the disk is unknown; make it again"):
+        with refusals(self.name, "sync the backup", "Whether it is on the disk is unknown; run it again"):
             assert self._folder is not None
+            # Two syncs: the frames first, so that an `end` on disk proves them (F3).
             if not self.is_complete:
                 self._folder.sync(self._handle)  # F3
                 self._frame(end, b"")
             self._folder.sync(self._handle)
 
     def check(self) -> None:
-        """Read the file again, from its first byte; raise unless each frame is whole, and the last one is the one that was written."""
+        """Read the file again, from its first byte; raise unless each frame is whole, and the last one is ours."""
         if self._stream is not None:
             return
         with refusals(self.name, "verify the backup"):
@@ -582,14 +589,15 @@ class BackupFile:
         if read.damage is not None:
             raise read.damage
         if (read._size, read._hash) != (self._size, self._hash):
-            reason = "what was written is not what is there"
+            reason = "the file does not have the written bytes"
             raise CorruptTranscriptError(path=self.name, kind="rewritten", reason=reason)
 
 
 def _folder_name(found: object) -> str:
-    """The name of a folder, if it is one: what stands in a file is no path."""
+    """The name of a folder, if it is one: a text in a file is never a path."""
     if (
         not isinstance(found, str)
+        # A backup may come from another person: its names must not lead out of the library, nor hide in it.
         or found.startswith(".")
         or "/" in found
         or not found.isprintable()
@@ -600,13 +608,13 @@ def _folder_name(found: object) -> str:
 
 
 def _end_behind(before: Position, content: bytes) -> Position:
-    """Where a transcript ends behind whole lines."""
+    """The end of a transcript after whole lines."""
     if not content.endswith(b"\n"):
-        raise _NotAFrameError("its content is no whole lines")
+        raise _NotAFrameError("its content is not whole lines")
     begin = content.rfind(b"\n", 0, -1) + 1
     last = content[begin:-1]
     found = record_head(last)
     if found is None and not last.startswith(b'{"format":'):
-        raise _NotAFrameError("its last line is no record")
+        raise _NotAFrameError("its last line is not a record")
     head = last[-SUFFIX_BYTES:][len(b',"hash":"') : -len(b'"}')]
     return Position(found.seq if found else 0, before.offset_bytes + len(content), head)

@@ -48,7 +48,7 @@ _LOCAL = ("memory:", "file:")
 _CONNECTING = "kind: Connect,"
 """The client library's texts for a connection that could not be made."""
 
-_NOBODY_THERE = "no connection to the object store could be made: start the server, or use another endpoint"
+_UNREACHABLE = "no connection to the object store could be made: start the server, or use another endpoint"
 
 _process: int | None = None
 """B2: the process in which the client library was used first."""
@@ -77,7 +77,7 @@ class StoredObject(NamedTuple):
     data: bytes
     tag: str | None
     version: str | None
-    """What GCS compares instead of the tag."""
+    """The version that GCS compares instead of the tag."""
 
 
 class Bucket:
@@ -112,6 +112,7 @@ class Bucket:
         given = dict(options)
         client = {**TIMEOUTS, **given.pop("client_options", {})}
         endpoints = (url, *given.values(), *(os.environ.get(name) for name in _ENDPOINTS))
+        # A server on this machine has no network in between, so plain http shows nothing to others.
         if any(isinstance(value, str) and _is_loopback(value) for value in endpoints):
             client.setdefault(
                 "allow_http", True
@@ -189,6 +190,7 @@ class Bucket:
         """Remove objects. Missing ones are skipped."""
         wanted = [*keys]
 
+        # One request for all: a conversation may have thousands of objects.
         def all_of_them() -> bool:
             try:
                 self._api.delete(self._store, wanted)
@@ -225,18 +227,19 @@ class Bucket:
             self._first = None
             return found
         except (self._api.exceptions.BaseError, FileNotFoundError, ValueError, OSError) as error:
-            told = self._told(doing, error)
-        raise told  # outside of `except`, so that nothing keeps the original: B1
+            translated = self._translated(doing, error)
+        raise translated  # outside of `except`, so that nothing keeps the original: B1
 
-    def _told(self, doing: str, failed: Exception) -> BackendError | OutcomeUnknownError:
+    def _translated(self, doing: str, failed: Exception) -> BackendError | OutcomeUnknownError:
         """B3: a failure in our words."""
         text = str(failed)
         status = int(found[1]) if (found := _STATUS.search(text)) else None
         code = f" ({found[1]})" if (found := _CODE.search(text)) else ""
         answered = f"the object store answered {status}{code}" if status else "the object store did not answer"
         kind = type(failed).__name__
+        # No connection, and no repetition: so nothing was sent, and the outcome is certain.
         if _CONNECTING in text and not _REPEATED.search(text):
-            return BackendUnreachableError(_NOBODY_THERE, has_answered=self._first is None)
+            return BackendUnreachableError(_UNREACHABLE, has_answered=self._first is None)
         self._first = None
         if _REPEATED.search(text):  # what the client library had sent before may have been done
             return OutcomeUnknownError(answered)
@@ -248,6 +251,7 @@ class Bucket:
             )
         if isinstance(failed, FileNotFoundError):
             return self.refused(doing, f"there is no such bucket{code}")
+        # The server understood the request and rejects it: repeating it would get the same answer.
         if status is not None and (300 <= status < 500 or status in _UNFIT) and status not in _WAITS:
             return self.refused(doing, answered)
         return OutcomeUnknownError(answered)

@@ -1,4 +1,4 @@
-"""Can conversations rely on this backend? ``doctor`` tries what they need, and reads its settings."""
+"""``doctor`` for a backend: tests the properties that conversations rely on, and reads its settings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def examine(backend: Backend) -> Diagnosis:
         percentile; None if none could be tried.
 
     Raises:
-        BackendError: there is no answer, or the server rejects this user.
+        BackendError: the server does not answer, or rejects this user.
     """
     try:
         checks, times = backend.examined()
@@ -116,7 +116,7 @@ def _conditions(bucket: Bucket, key: str) -> Check:
         )
     there = bucket.get(key)
     if there is None:
-        return Check(name=name, result="failed", found="what was just written cannot be read")
+        return Check(name=name, result="failed", found="a value that was just written cannot be read")
     if not bucket.swap(key, b"3", there) or bucket.swap(key, b"4", there):
         return Check(
             name=name,
@@ -134,7 +134,7 @@ def _list(bucket: Bucket, folder: str, keys: list[str]) -> Check:
             result="failed",
             found=f"{missing} of {len(keys)} objects that were just written are not listed",
         )
-    return Check(name="lists", result="ok", found="what was just written is listed")
+    return Check(name="lists", result="ok", found="new objects are listed at once")
 
 
 def _removal(bucket: Bucket, folder: str) -> Check:
@@ -145,7 +145,7 @@ def _removal(bucket: Bucket, folder: str) -> Check:
             result="note",
             found="this user may not remove objects: deleted conversations are emptied, and their names stay",
         )
-    return Check(name="removal", result="ok", found="what is removed is not listed any more")
+    return Check(name="removal", result="ok", found="removed objects are no longer listed")
 
 
 # ---- postgres checks ----
@@ -215,10 +215,10 @@ def _of_settings(
     yield Check(
         name="primary",
         result="failed" if is_standby else "ok",
-        found="it is a standby, which takes no writes: connect to the primary" if is_standby else "it takes writes",
+        found="it is a standby, which accepts no writes: connect to the primary" if is_standby else "it accepts writes",
     )
     is_off = synchronous == "off"
-    why = ": the server forgets what it acknowledged; each write is refused until ALTER ROLE … SET synchronous_commit = on"
+    why = ": the server may lose acknowledged writes; each write is refused until ALTER ROLE … SET synchronous_commit = on"
     yield Check(
         name="synchronous_commit",
         result="failed" if is_off else "ok",
@@ -226,14 +226,14 @@ def _of_settings(
         promises=POWER if is_off else (),
     )
     is_off = fsync == "off"
-    why = ": a power cut of the server takes what it acknowledged, and may damage the database"
+    why = ": a power cut of the server loses acknowledged writes, and may damage the database"
     yield Check(
         name="fsync", result="failed" if is_off else "ok", found=fsync + why * is_off, promises=POWER if is_off else ()
     )
     if full_pages == "off":
         yield Check(name="full_page_writes", result="note", found="off: a page that a power cut tears cannot be mended")
     if standbys and not names:
-        found = f"{many(standbys, 'standby')}, asynchronous: one that is promoted may lack what was acknowledged"
+        found = f"{many(standbys, 'standby')}, asynchronous: after a promotion, acknowledged writes may be missing"
         yield Check(name="standbys", result="note", found=found)
 
 

@@ -92,7 +92,7 @@ class _RefusedError(Exception):
 
 
 class ClaimedLog:
-    """The slots of one conversation, as far as they were read, and the right to write the next one, if it was claimed."""
+    """The slots of one conversation that were read, and the right to write the next one, if it was claimed."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class ClaimedLog:
         """The token of the last confirmed claim made here (D4)."""
         self._unsure: list[tuple[int, bytes]] = []
         """D2: slot and bytes of the write in doubt."""
-        self._said = ""
+        self._last_reason = ""
         """The reason for the last failed attempt to write, as far as known."""
         self._outcomes: dict[str, bool] = {}
         """For the resolved writes: the hash of the slot, and whether it is stored."""
@@ -183,6 +183,8 @@ class ClaimedLog:
         acknowledged data.
         """
         before = self.state
+        # From the last known slot, not after it: if that one is missing or has other bytes, the backend lost
+        # acknowledged data.
         state, taken = self._verified_twice(lambda: self._read(before, max(before.slot - 1, 0)))
         self._accept(state, taken)
         if state.is_deleted:
@@ -191,6 +193,7 @@ class ClaimedLog:
 
     def _read(self, state: LogState, after: int) -> tuple[LogState, list[Slot]]:
         pieces = self.backend.read(self.id, after)
+        # Never lowered: a listing that raced with a pack may show only the single slots.
         self._packed_to = max([self._packed_to, *(piece.last for piece in pieces if piece.is_pack)])
         slots = flattened(pieces, after)
         if is_expunged(state, slots):
@@ -260,6 +263,7 @@ class ClaimedLog:
         self.require_claim()
         data = make(self.state)
         answer = self._put(data, doing)
+        # Only a claim can follow our slots (C2), so the state read by _put() names the new holder.
         if answer is WriteOutcome.BEATEN:
             self.require_claim()
             raise AssertionError("D6: what follows our own slots is ours, or a claim")
@@ -286,6 +290,7 @@ class ClaimedLog:
         # D4. On an object store a stalled claimer can put into a name that was packed and deleted since: put-if-absent
         # succeeds, but readers take the slot from the pack. A pack that covers our slot means that the claim was never
         # seen.
+        # A void claim is harmless: no reader applies it. The caller loads, and claims the next slot.
         if not self.is_confirmed():
             return False
         self._confirmed = token
@@ -322,22 +327,28 @@ class ClaimedLog:
         nothing about earlier attempts. If no attempt reached it, nothing is stored.
         """
         slot, previous = self.state.slot + 1, self.state.hash
+        # Registered before the first attempt: an interruption (Ctrl-C) after the request must leave a write in doubt,
+        # not a forgotten one.
         self._unsure.append((slot, data))  # D2
-        self._said = ""
+        self._last_reason = ""
         answer, was_sent, waited = WriteOutcome.SILENT, False, 0.0
         for wait in (*self._waits, None):
             try:
                 answer = self._attempt(slot, data, previous)
             except _RefusedError as refused:
+                # A refusal counts only if no earlier attempt may have reached the server: that one could still be
+                # stored.
                 if not was_sent and refused.nothing_was_put:
                     self._unsure.remove((slot, data))
                     raise refused.error from None
                 raise self.unknown(data, doing, refused.error.strerror or "") from None
             except BackendUnreachableError as error:
+                # No connection was made by any attempt, so the outcome is known: nothing is stored, and the caller
+                # may repeat the call.
                 if not was_sent and (wait is None or is_in_vain(error, waited)):
                     self._unsure.remove((slot, data))
                     raise BackendError(path=self.path, doing=doing, reason=str(error), outcome="not stored") from None
-                self._said = str(error)
+                self._last_reason = str(error)
             else:
                 was_sent = True
                 if answer in (WriteOutcome.STORED, WriteOutcome.BEATEN):
@@ -350,6 +361,8 @@ class ClaimedLog:
 
     def _attempt(self, slot: int, data: bytes, previous: bytes) -> WriteOutcome:
         try:
+            # The backend's conditional write is the commit. It succeeds once for each slot, whatever the network
+            # repeats.
             if self.backend.put(self.id, slot, data, previous):
                 state, taken = taken_in(self.state, data)
                 self._accept(state, [taken])
@@ -357,14 +370,14 @@ class ClaimedLog:
         except BackendUnreachableError:
             raise  # this attempt put nothing; the next one resolves those before it
         except OutcomeUnknownError as error:
-            self._said = str(error)
+            self._last_reason = str(error)
         except BackendError as error:
             raise _RefusedError(error, nothing_was_put=True) from None
         # D3: neither "the slot is taken" nor a missing answer says what the slot contains.
         try:
             news = self.look()
         except OutcomeUnknownError as error:
-            self._said = str(error)
+            self._last_reason = str(error)
             return WriteOutcome.SILENT
         except BackendError as error:
             raise _RefusedError(error, nothing_was_put=False) from None
@@ -374,9 +387,9 @@ class ClaimedLog:
 
     def unknown(self, data: bytes, doing: str, reason: str = "") -> BackendError:
         """The error for a write in doubt; :meth:`outcome` returns its outcome later."""
-        said = reason or self._said or "no answer came in time"
+        why = reason or self._last_reason or "no answer came in time"
         return BackendError(
-            path=self.path, doing=doing, reason=said, outcome="unknown", slot_hash=slot_hash(data).decode()
+            path=self.path, doing=doing, reason=why, outcome="unknown", slot_hash=slot_hash(data).decode()
         )
 
     @contextmanager
@@ -398,7 +411,7 @@ class ClaimedLog:
 
     def expunge_patiently(self, keep: int) -> None:
         """Remove every slot below the one that deleted it, repeated until the backend answers."""
-        self._patiently(lambda: self.backend.expunge(self.id, keep), "remove what is deleted")
+        self._patiently(lambda: self.backend.expunge(self.id, keep), "remove deleted records")
 
     def pack_patiently(self, *, tidy: bool) -> int:
         """:meth:`pack`, repeated until the backend answers: a repetition has the same result."""

@@ -1,4 +1,4 @@
-"""What is a conversation on a backend? The calls of one in a folder."""
+"""A conversation on a backend: the same calls as one in a folder."""
 
 from __future__ import annotations
 

@@ -20,16 +20,16 @@ from transcript_store.backends._slots import LogState
 
 
 class Moment(NamedTuple):
-    """What metadata.json says beside the transcript that was read with it."""
+    """The contents of metadata.json, read with its transcript."""
 
     found: MetadataDocument
-    """As it stands in the file."""
+    """The bytes of the file."""
     agreed: MetadataDocument
     """As it holds: a replace that was cut off before it wrote metadata.json has the metadata in its header."""
 
 
 def read_at_one_moment(reader: Reader) -> Moment:
-    """Bring a reader up to what is on the disk: transcript and metadata of one moment, both synced."""
+    """Refresh a reader to a consistent state of transcript and metadata, both synced."""
     if reader.state is State.NEW:
         reader.load()
     while True:
@@ -43,7 +43,7 @@ def read_at_one_moment(reader: Reader) -> Moment:
 
 @contextmanager
 def standing_in(files: FileSystem, path: str, *, with_key: bool = True) -> Iterator[RemoteState]:
-    """What is in a folder, to be compared within the block, and ``synced`` to be copied (S4). Nothing is locked; its writer may be at work.
+    """The contents of a folder, to be compared within the block, and ``synced`` to be copied (S4). Nothing is locked; it may have a writer.
 
     Two syncs of directories take most of the time of a backup in which nothing is new.
     """
@@ -66,7 +66,7 @@ def standing_in(files: FileSystem, path: str, *, with_key: bool = True) -> Itera
 
 
 def standing_of_folder(storage: Storage, moment: Moment | None = None, key: bytes | None = None) -> RemoteState:
-    """What an open folder has. Its lines are read when they are asked for, so the storage stays open as long."""
+    """The contents of an open folder. Its lines are read on demand, so the storage stays open that long."""
     header, end = storage.log.header, storage.log.end
     members = storage.members if moment is None else moment.agreed.members
     state = LogState(
@@ -80,7 +80,7 @@ def standing_of_folder(storage: Storage, moment: Moment | None = None, key: byte
     )
     if moment is None or (moment.found is moment.agreed and moment.found.check is None):
         document = encoded_document(members, Mark(header.generation, end))
-    else:  # a check is over the mark that stands there
+    else:  # a check covers the mark that is already there
         document = encoded_document(moment.found.members, moment.found.mark, moment.found.check)
     return RemoteState(state, _Transcripts(storage), frozenset({timeless(members)}), document, key)
 

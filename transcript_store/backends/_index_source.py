@@ -66,10 +66,10 @@ class BackendIndexSource:
         """
         first = self._ends("")
         if first is not None:
-            return self._told(first), True
+            return self._pages_from(first), True
         return (self._asked(known), True) if refresh else (self._left(known), False)
 
-    def _told(self, page: list[tuple[str, int]]) -> Iterator[list[tuple[str, str]]]:
+    def _pages_from(self, page: list[tuple[str, int]]) -> Iterator[list[tuple[str, str]]]:
         while page:
             yield [(each, str(slot)) for each, slot in page]
             page = self._ends(page[-1][0]) or []

@@ -66,7 +66,7 @@ class KeyCell:
         Raises ``BackendError`` without an answer: then either of them may be stored, unless no attempt reached the
         backend.
         """
-        was_sent, waited, said = False, 0.0, ""
+        was_sent, waited, last_reason = False, 0.0, ""
         for wait in (*self._waits, None):
             try:
                 if self._backend.put_key(self.id, data, known):
@@ -75,9 +75,9 @@ class KeyCell:
             except BackendUnreachableError as error:
                 if not was_sent and (wait is None or is_in_vain(error, waited)):
                     raise BackendError(path=self.path, doing=doing, reason=str(error), outcome="not stored") from None
-                said = str(error)
+                last_reason = str(error)
             except OutcomeUnknownError as error:
-                was_sent, said = True, str(error)
+                was_sent, last_reason = True, str(error)
             except BackendError as error:
                 if not was_sent:
                     raise
@@ -88,6 +88,7 @@ class KeyCell:
             except (OutcomeUnknownError, BackendError):
                 pass
             else:
+                # Our own bytes: the answer of an earlier attempt was lost, and nothing has to be repeated.
                 if found == data:
                     return True
                 if found != known:
@@ -95,14 +96,18 @@ class KeyCell:
             if wait is not None:
                 waited += wait
                 self._sleep(wait)
-        raise BackendError(path=self.path, doing=doing, reason=said or "no answer came in time", outcome="unknown")
+        raise BackendError(
+            path=self.path, doing=doing, reason=last_reason or "no answer came in time", outcome="unknown"
+        )
 
     def begin(self, keys: Keyring, files: FileSystem, opens: Opens, ahead: Sealing | None = None) -> Sealing:
         """Y1: the stored data key: the existing one, or else ``ahead`` or a fresh one, which this call stored."""
         if (found := self.read()) is None:
             new = ahead or Sealing.new(keys, self.id, files, self.path)
+            # Y1: before slot 1, so that a sealed slot never exists without its key.
             if self.replace(new.key_file, None, "put the key beside the conversation"):
                 return new
+            # Another create was faster. Its data key is used, and ours was never used to seal anything.
             found = self.read() or b""
         return ahead if ahead is not None and ahead.key_file == found else self._unwrapped(keys, found, files, opens)
 
@@ -137,6 +142,7 @@ class KeyCell:
                 return error.shredded_at
             except (CorruptKeyFileError, UnsupportedVersionError):
                 pass  # any value there may hold the key
+            # Only the value that was judged is replaced; a rotation in between repeats the loop.
             if self.replace(encode_shredded(self.id, at), found, "destroy the key"):
                 return at
 
@@ -173,6 +179,7 @@ def _rotate(cell: KeyCell, opens: Opens, keys: Keyring) -> bool | None:
             return False
         data_key = keys.unwrap_to_seal(found.key_id, found.wrapped, cell.path, opens)
         new = encode_key_file(WrappedKey(cell.id, *keys.wrap(data_key, cell.path)))
+        # A shred in between wins: then the loop reads the destroyed key, and raises.
         if cell.replace(new, data, "wrap the key again"):
             return True
     return None

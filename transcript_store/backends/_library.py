@@ -1,4 +1,4 @@
-"""What is a library on a backend? The class that ``ConversationLibrary(backend)`` creates."""
+"""A library on a backend: the class that ``ConversationLibrary(backend)`` creates."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class BackendLibrary(ConversationLibrary):
         return _Slots(files, str(directory.name), keys, self._slots)
 
     @property
-    def shelf(self) -> BackendIndexSource:
+    def index_source(self) -> BackendIndexSource:
         """The library as an index reads it (``transcript_store.search``); each index has its own, and closes it."""
 
         def reader(id: str) -> BackendReader:
@@ -263,6 +263,7 @@ class BackendLibrary(ConversationLibrary):
         def is_due_and_saved() -> bool:
             labels = writer.slots.state.members.get("labels") or {}  # those of the list may be of an earlier moment
             _, touched_at = said_and_touched(writer.files, writer.path, writer.updated_at)
+            # Checked again under the claim: the listing is older, and the conversation may have been used since.
             if touched_at >= (rule.before or "") or not rule.labels.items() <= labels.items():
                 return False
             if snapshots is not None:
@@ -288,6 +289,7 @@ class BackendLibrary(ConversationLibrary):
         with self.store(id, read_only=True, **keys) as reader:
             reader.load()
             snapshot = snapshot_to_keep(reader)
+            # The snapshot must have every record that is about to be deleted.
             if reader.head != writer.slots.state.end.head.decode():
                 raise ConversationLockedError(path=writer.path, reason="another process is writing to it")
         return save(snapshots, snapshot)

@@ -1,16 +1,16 @@
-"""A conversation merged into a library in which it may have continued, in the same way or otherwise.
+"""Merge a conversation into a library in which it may have continued, equally or differently.
 
 Invariants, which the tests name:
 
-M1  Nothing that a library has is taken away: a folder only grows, and its labels only get more. What stands under an id stays that history.
-M2  What is more of one history makes the folder grow. Where two histories part, the other one becomes a copy: a conversation whose id is
-    made of the original's and of the first line in which they differ, so the same copy has the same id wherever it is made.
-    What is sealed cannot be written again without its key: it keeps its id, in a folder of another name (``ID-<8 hex>``).
-M3  A copy says of what it is one (``forked_from``), and its lines are those of the original but for id and hashes. So it is the original
-    again when it is merged elsewhere, and no history is there twice.
-M4  Merged twice is merged once: where nothing is new, nothing is written. A key.json that is missing is new, one that differs is not.
+M1  A library never loses anything: a folder only grows, and gets labels. The history of an id stays its history.
+M2  More records of one history are appended to the folder. If two histories diverge, the other one becomes a copy: a conversation whose
+    id is derived from the original's and the first differing line, so the same copy has the same id everywhere.
+    A sealed history cannot be rewritten without its key: it keeps its id, in a folder with another name (``ID-<8 hex>``).
+M3  A copy names its original (``forked_from``), and has its lines except for id and hashes. So it becomes the original again when it is
+    merged elsewhere, and no history is stored twice.
+M4  A second merge changes nothing: without new records, nothing is written. A missing key.json is new, a different one is not.
 
-Every write is that of a restore (S5, S6: ``_restoring``): asked once more with the lock, and one commit a generation.
+Every write is that of a restore (S5, S6: ``_restoring``): checked again under the lock, and one commit for each generation.
 """
 
 from __future__ import annotations
@@ -44,36 +44,36 @@ _FORK = "forked_from"
 _NEXT = "next"
 """In ``forked_from`` of a copy: the hash of the original's first line that the library's own history did not have."""
 _OF_THE_LATER = ("model", "system_prompt", "tools")
-"""Metadata of which the later change counts. Labels are joined; all else belongs to the transcript that goes further."""
+"""Metadata of which the later change wins. Labels are joined; everything else belongs to the longer transcript."""
 
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class Way(Enum):
-    """How a history that comes stands to the one that is there."""
+    """The relation of an incoming history to the existing one."""
 
     SAME = "both end in the same record"
-    BEHIND = "what is there is a beginning of what comes"
-    AHEAD = "what comes is a beginning of what is there"
-    APART = "each has a record that the other does not have"
+    BEHIND = "the existing one is a prefix of the incoming one"
+    AHEAD = "the incoming one is a prefix of the existing one"
+    APART = "each has a record that the other lacks"
 
 
 class Comparison(NamedTuple):
-    """How two histories stand to each other, and where they part."""
+    """The relation of two histories, and where they diverge."""
 
     way: Way
     origin: dict[str, Any] | None = None
-    """``forked_from`` of a copy of the one that comes, if they part."""
+    """``forked_from`` of a copy of the incoming one, if they diverge."""
 
 
 # ---- compare -----------------------------------------------------------------------------------------------------------
 
 
 def compare(there: RemoteState, incoming: RemoteState, path: str) -> Comparison:
-    """How what comes stands to what is there: one hash tells, which vouches for all lines before it.
+    """The relation of two histories: one hash decides, since it covers all lines before it.
 
-    Raises ``ConversationExistsError`` if there is no telling, because the generation that comes was deleted there.
+    Raises ``ConversationExistsError`` if it is unknown, because the incoming generation was deleted there.
     """
     live, theirs = there.state.generation, incoming.state.generation
     number = min(live, theirs)
@@ -81,9 +81,7 @@ def compare(there: RemoteState, incoming: RemoteState, path: str) -> Comparison:
         end = _stated_end(there, number, path)
         if end == consistency.End(incoming.state.end.seq, incoming.state.end.head.decode()):
             return Comparison(Way.AHEAD)
-        reason = (
-            f"generation {number} was deleted here, so what comes may or may not be a part of it; restore it elsewhere"
-        )
+        reason = f"generation {number} was deleted here, so it is unknown whether the incoming one is part of it; restore it elsewhere"
         raise ConversationExistsError(path=path, reason=reason)
     ours = there.transcripts[number]
     if number not in incoming.transcripts:
@@ -91,6 +89,7 @@ def compare(there: RemoteState, incoming: RemoteState, path: str) -> Comparison:
             return Comparison(Way.BEHIND)
         return Comparison(Way.APART, _parting(there, incoming, path))
     other = incoming.transcripts[number]
+    # A generation that has a successor can no longer grow, so only a live end may lie within the other history.
     is_behind = live == number and other.holds(ours.end)
     is_ahead = theirs == number and ours.holds(other.end)
     if is_behind or is_ahead:
@@ -99,14 +98,14 @@ def compare(there: RemoteState, incoming: RemoteState, path: str) -> Comparison:
 
 
 def _parting(there: RemoteState, incoming: RemoteState, path: str) -> dict[str, Any]:
-    """Where two histories part that do: the first line of what comes that is not there, in the first generation that differs."""
+    """Where two histories diverge: the first incoming line that is missing, in the first differing generation."""
     number = 0
     for number in sorted({*there.transcripts} & {*incoming.transcripts}):
         ours, other = there.transcripts[number], incoming.transcripts[number]
         if other.holds(ours.end) and ours.holds(other.end):
             continue
         if ours.holds(other.end):
-            break  # what ended it, or came in its place, is the difference
+            break  # the difference is what ended or replaced it
         if other.holds(ours.end):
             return _apart(incoming, number, ours.end, _line_at(other, ours.end.offset_bytes))
         offset, before = _first_difference(ours, other)
@@ -118,14 +117,14 @@ def _parting(there: RemoteState, incoming: RemoteState, path: str) -> dict[str, 
 
 
 def _stated_end(standing: RemoteState, number: int, path: str) -> consistency.End | None:
-    """Where a generation ended that was deleted, as the next one says."""
+    """The end of a deleted generation, from the next one's header."""
     following = standing.transcripts.get(number + 1)
     header = None if following is None else following.header(path)[0]
     return consistency.end_of(number, standing.state.conversation, header, standing.state.members)
 
 
 def _apart(incoming: RemoteState, number: int, common: Position, line: bytes) -> dict[str, Any]:
-    """``forked_from`` of a copy. It follows from the first line that differs alone, so it is the same whatever a library has."""
+    """``forked_from`` of a copy. It depends only on the first differing line, so it is the same in every library."""
     seq, head = common.seq, common.head.decode()
     if line.startswith(FORMAT):
         replaces = orjson.loads(line).get("replaces") or {}
@@ -148,7 +147,7 @@ def _line_at(transcript: RemoteTranscript, offset: int) -> bytes:
 
 
 def _first_difference(ours: RemoteTranscript, other: RemoteTranscript) -> tuple[int, Position]:
-    """Where the first line begins that differs, and the position before it. One of the two is a part of neither."""
+    """The start of the first differing line, and the position before it."""
     at, last_feed = 0, -1
     tail = b""
     while True:
@@ -173,12 +172,12 @@ def _first_difference(ours: RemoteTranscript, other: RemoteTranscript) -> tuple[
 
 
 def copy_id(original: str, word: str) -> str:
-    """The id of a copy of a conversation; ``word`` tells it from other copies."""
+    """The id of a copy of a conversation; ``word`` distinguishes it from other copies."""
     return str(uuid5(UUID(original), f"transcript-store/1/copy/{word}"))
 
 
 def copy_of(incoming: RemoteState, origin: Mapping[str, Any], path: str) -> RemoteState:
-    """M2, M3: a history as a conversation of its own. A ``forked_from`` that it had is kept within the new one."""
+    """M2, M3: a history as a separate conversation. Its former ``forked_from`` is kept within the new one."""
 
     def change(members: dict[str, Any]) -> dict[str, Any]:
         before = {_FORK: members[_FORK]} if members.get(_FORK) else {}
@@ -188,7 +187,7 @@ def copy_of(incoming: RemoteState, origin: Mapping[str, Any], path: str) -> Remo
 
 
 def is_copy(incoming: RemoteState) -> bool:
-    """Whether a merge made it, beside the history that it parted from."""
+    """True if a merge made this copy, beside the history from which it diverged."""
     origin = incoming.state.members.get(_FORK)
     if incoming.state.is_sealed or type(origin) is not dict:
         return False
@@ -199,14 +198,14 @@ def is_copy(incoming: RemoteState) -> bool:
 
 
 def _is_there(files: FileSystem, library: str, copy: RemoteState) -> bool:
-    """Whether the library has what a copy is one of: alone it stays what it is."""
+    """True if the library has the original of a copy: without it the copy stays a copy."""
     path = f"{library}/{copy.state.members[_FORK]['conversation']}"
     with refusals(path, _DOING, "Nothing was written there"):
         return occupant(files, path) is not None
 
 
 def original_history(incoming: RemoteState, path: str) -> RemoteState:
-    """M3: what comes, as the history that it was before it became a copy, if it is one."""
+    """M3: the incoming conversation, as the original if it is a copy of one."""
     while is_copy(incoming):
         origin = incoming.state.members[_FORK]
         before = origin.get(_FORK)
@@ -221,7 +220,7 @@ def original_history(incoming: RemoteState, path: str) -> RemoteState:
 
 
 class _LinesInMemory:
-    """A transcript in memory, made line by line."""
+    """A transcript in memory, built line by line."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -239,18 +238,18 @@ class _LinesInMemory:
 def rewritten(
     standing: RemoteState, id: str, change: Change, path: str, records: Callable[[bytes], bytes] | None = None
 ) -> RemoteState:
-    """A history under another id, with other metadata: each line as it was, but for the first of each generation and for the hashes.
+    """A history under another id, with other metadata: each line unchanged, except the first of each generation, and the hashes.
 
-    ``change`` gives the metadata for what was there; ``records`` the body of a record's line for what it was. The same comes of the same
-    lines, and of more lines more.
+    ``change`` returns the new metadata for the old, ``records`` the new body of a record's line. The result is deterministic, and a
+    longer history gives a longer result.
     """
     old = standing.state.conversation
     made: dict[int, _LinesInMemory] = {}
 
     def moved(members: dict[str, Any]) -> dict[str, Any]:
         found = {**change(members), "id": id}
-        if type(said := found.get(REPLACED)) is list:
-            found[REPLACED] = [_moved_end(entry, old, id, made) for entry in said]
+        if type(earlier_metadata := found.get(REPLACED)) is list:
+            found[REPLACED] = [_moved_end(entry, old, id, made) for entry in earlier_metadata]
         return found
 
     for number in sorted(standing.transcripts):
@@ -261,6 +260,7 @@ def rewritten(
         if type(replaces := members.get("replaces")) is dict and replaces.get("generation") in made:
             members["replaces"] = {**replaces, "head": made[replaces["generation"]].end.head.decode()}
         copy.add(0, orjson.dumps(members)[:-1])
+        # Without the first piece, which is the header: it was rewritten above.
         for piece in islice(transcript.pieces(path), 1, None):
             for seq, line in enumerate(piece.split(b"\n")[:-1], copy.end.seq + 1):
                 body = line[:-SUFFIX_BYTES]
@@ -275,7 +275,7 @@ def rewritten(
 
 
 def _moved_end(entry: Any, old: str, id: str, made: Mapping[int, _LinesInMemory]) -> Any:
-    """What the metadata says of where a generation ended whose successor was deleted, of the copy."""
+    """The copy's metadata about generations whose successor was deleted."""
     if type(entry) is not dict or entry.get("conversation") != old or entry.get("generation") not in made:
         return entry
     return {**entry, "conversation": id, "head": made[entry["generation"]].end.head.decode()}
@@ -285,7 +285,7 @@ def _moved_end(entry: Any, old: str, id: str, made: Mapping[int, _LinesInMemory]
 
 
 def merge_history(files: FileSystem, library: str, incoming: RemoteState, *, mirrors: bool = False) -> Restored:
-    """Bring a conversation into a library: M1 to M4. On return all of it is there, and survives a power loss.
+    """Merge a conversation into a library: M1 to M4. On return all of it is stored, and survives a power loss.
 
     If this raises, or is killed, each folder is a state that its conversation had; call it again.
 
@@ -293,16 +293,17 @@ def merge_history(files: FileSystem, library: str, incoming: RemoteState, *, mir
         files: the machine.
         library: the path of the library.
         incoming: the conversation.
-        mirrors: the library is a copy that has no other writer: metadata that is not older, and key.json, are taken as they come.
+        mirrors: the library is a copy without other writers: metadata that is not older, and key.json, are adopted unchanged.
 
     Raises:
-        ConversationExistsError: two histories may part, and that cannot be seen: the generation was deleted. Nothing was written.
+        ConversationExistsError: the histories cannot be compared: the generation was deleted. Nothing was written.
         ConversationLockedError: the folder lacks something, and has a writer.
-        CorruptTranscriptError: the folder is damaged, or what comes is.
+        CorruptTranscriptError: the folder or the incoming conversation is damaged.
         StorageError: the system refused.
     """
     copied_from = beside = None
     if not mirrors and is_copy(incoming) and _is_there(files, library, incoming):
+        # The original may have got further here, so the copy has to be compared as the history that it came from.
         incoming = original_history(on_medium(incoming), library)
     while True:
         own_id = incoming.state.conversation
@@ -325,7 +326,9 @@ def merge_history(files: FileSystem, library: str, incoming: RemoteState, *, mir
             reader.load()
             there = standing_of_folder(reader)
             if there.state.conversation != own_id:
-                raise ConversationExistsError(path=path, reason=f"it is there, and is {there.state.conversation}")
+                raise ConversationExistsError(
+                    path=path, reason=f"the path is taken by conversation {there.state.conversation}"
+                )
             found = compare(there, incoming, path)
             if found.origin is None:
                 has_news = _document(there, incoming, found.way, path, mirrors) is not None or _takes_key(
@@ -333,12 +336,14 @@ def merge_history(files: FileSystem, library: str, incoming: RemoteState, *, mir
                 )
                 if not has_news:
                     return _report(files, path, there, copied_from)
+        # Synced only now: most conversations have nothing new, and a sync of each would slow a second restore.
         if incoming.synced is not None:
             incoming = on_medium(incoming)
             continue
         if found.origin is not None:
             copied_from = copied_from or own_id
             if incoming.state.is_sealed:
+                # Sealed lines are bound to their id, so they cannot get another one: the same id in another folder.
                 beside = f"{path}-{found.origin[_NEXT][:8]}"
             else:
                 incoming = copy_of(incoming, found.origin, path)
@@ -348,14 +353,14 @@ def merge_history(files: FileSystem, library: str, incoming: RemoteState, *, mir
 
 
 def on_medium(incoming: RemoteState) -> RemoteState:
-    """What comes, to be written: all of it is synced where it comes from."""
+    """The incoming conversation, to be written: its source is synced."""
     if incoming.synced is None:
         return incoming
     return incoming.synced()._replace(folder=incoming.folder)
 
 
 def _path_of(files: FileSystem, library: str, incoming: RemoteState) -> str:
-    """Where it is, or is to be: in the folder of its id; in that of the name that it had, if that is free, or is this conversation."""
+    """Its folder: that of its id, or of its former name if that is free or has this conversation."""
     by_id = f"{library}/{incoming.state.conversation}"
     if not incoming.folder or occupant(files, by_id) is not None:
         return by_id
@@ -375,12 +380,14 @@ def _ends(standing: RemoteState) -> str:
 
 
 def _grow(files: FileSystem, path: str, incoming: RemoteState, mirrors: bool) -> tuple[RemoteState, int] | None:
-    """Write what is new into a folder, under its lock; None if by now the two histories part."""
-    writer = Writer(files, path, StorageOptions(max_line_bytes=0))  # no key is needed: what is sealed is taken as it is
+    """Write the new records into a folder, under its lock; None if the histories have diverged by now."""
+    writer = Writer(
+        files, path, StorageOptions(max_line_bytes=0)
+    )  # no key is needed: sealed records are copied unchanged
     with writer.let_go_at_the_end():
         writer.load()
         there = standing_of_folder(writer)
-        with refusals(path, _DOING, "It is as it was"):
+        with refusals(path, _DOING, "It is unchanged"):
             found = compare(there, incoming, path)
             if found.origin is not None:
                 return None
@@ -408,13 +415,15 @@ def _takes_key(folder: Folder, incoming: RemoteState, mirrors: bool) -> bool:
 
 
 def _document(there: RemoteState, incoming: RemoteState, way: Way, path: str, mirrors: bool) -> bytes | None:
-    """metadata.json of the two together; None if nothing is new."""
+    """The merged metadata.json; None if nothing is new."""
     ours, theirs = there.state.members, incoming.state.members
     is_later = str(theirs["updated_at"]) >= str(ours["updated_at"])
-    if there.state.is_sealed or incoming.state.is_sealed:  # what is sealed is taken whole, or not at all
+    if (
+        there.state.is_sealed or incoming.state.is_sealed
+    ):  # sealed metadata cannot be merged: it is adopted completely, or not at all
         if way is Way.BEHIND:
-            if not (is_later or mirrors or timeless(ours) in incoming.said):
-                reason = f"it is sealed, it lacks what comes ({_ends(incoming)}), and its metadata was changed here"
+            if not (is_later or mirrors or timeless(ours) in incoming.earlier_metadata):
+                reason = f"it is sealed, it lacks new records ({_ends(incoming)}), and its metadata was changed here"
                 raise ConversationExistsError(path=path, reason=reason)
             return incoming.document
         has_news = way is Way.SAME and is_later and timeless(ours) != timeless(theirs)
@@ -428,7 +437,7 @@ def _document(there: RemoteState, incoming: RemoteState, way: Way, path: str, mi
 
 
 def joined_members(ours: dict[str, Any], theirs: dict[str, Any], further: dict[str, Any]) -> dict[str, Any]:
-    """The metadata of two copies of one history: every label of both; where both have another value, that of the one that changed last."""
+    """The merged metadata of two copies of one history: every label of both; of two values, the later change wins."""
     earlier, later = sorted((ours, theirs), key=lambda members: (str(members["updated_at"]), orjson.dumps(members)))
     labels = {**(earlier.get("labels") or {}), **(later.get("labels") or {})}
     found = {**further, **{name: later[name] for name in _OF_THE_LATER if name in later}}

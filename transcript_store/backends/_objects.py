@@ -3,8 +3,8 @@
 ::
 
     <root>/c/<id>/s/<slot, 12 digits>       one slot                             put if absent
-    <root>/c/<id>/p/<last>-<first>          slots joined, 12 digits each         put if absent: the same bytes, whoever
-        writes it
+    <root>/c/<id>/p/<last>-<first>          slots joined, 12 digits each         put if absent: the same bytes from any
+        writer
     <root>/k/<id>                           the key file, if it is sealed        put if the one before it is the one
         that was read
     <root>/m/<id>                           the summary: JSON; empty if expunged put if the one before it is the one
@@ -155,7 +155,7 @@ class ObjectStoreBackend(PackingBackend):
         return self._bucket.create(_slot_key(id, slot), data)
 
     def read(self, id: str, after: int = 0) -> list[SlotRange]:
-        """List packs, then the slots behind them, then get what was listed. Slots that vanish meanwhile were packed:
+        """List packs, then the slots behind them, then get what was listed. Slots that vanish in between were packed:
         then this starts again.
 
         Of slots removed between the two listings the last one still exists, as a pack's last one is never removed (D5).
@@ -182,7 +182,7 @@ class ObjectStoreBackend(PackingBackend):
         return SlotRange(first, last, found.data, is_pack) if found and same_tag(listed.tag, found.tag) else None
 
     def conversations(self, *, after: str = "", limit: int = 1000) -> list[str]:
-        """The ids that have a slot. A conversation of more objects than a page has costs a request of its own."""
+        """The ids that have a slot. A conversation of more objects than a page has costs another request."""
         found: list[str] = []
         begin: str | None = f"c/{after}/{_LAST}" if after else ""
         while begin is not None and len(found) < limit:
@@ -252,11 +252,13 @@ class ObjectStoreBackend(PackingBackend):
             self._mark(
                 summary.id, summary.updated_at[:10]
             )  # first: a summary without the day's object would be in no listing
+            # Compare-and-swap: of two writers the one with the later slot wins, and expunge() wins over both.
             if self._bucket.create(key, data) if there is None else self._bucket.swap(key, data, there):
                 return
 
     def _mark(self, id: str, day: str) -> None:
         if self._marked.get(id) != day:
+            # Created once and never removed but by expunge(): a conversation is listed under the day of its summary.
             self._bucket.create(f"d/{day}/{id}", b"")
             self._marked[id] = day
             if len(self._marked) > _REMEMBERED:
@@ -314,6 +316,7 @@ class ObjectStoreBackend(PackingBackend):
         name = f"k/{id}"
         if known is None:
             return self._bucket.create(name, data)
+        # Read again for the version that swap() compares.
         there = self._bucket.get(name)
         return there is not None and there.data == known and self._bucket.swap(name, data, there)
 
@@ -331,6 +334,7 @@ class ObjectStoreBackend(PackingBackend):
         firsts = [(listed.key, _PACK.fullmatch(listed.key), _SLOT.fullmatch(listed.key)) for listed in full]
         below = [key for key, pack, slot in firsts if (pack and int(pack[2]) < keep) or (slot and int(slot[1]) < keep)]
         keys = [f"k/{id}"] if self.key(id) else []
+        # Emptied, not deleted: a stalled writer's put-if-absent must fail.
         self._bucket.at_once(lambda key: self._bucket.replace(key, b""), [*keys, *below])
 
     # ---- names -----------------------------------------------------------------------------------------------------------
@@ -359,6 +363,8 @@ class ObjectStoreBackend(PackingBackend):
         for _ in range(_ROUNDS):
             key = f"probe/{secrets.token_hex(16)}"
             if self._bucket.create(key, b"1"):  # otherwise its state is unknown: another name is used
+                # Some S3-compatible servers accept `If-None-Match` and ignore it: then two writers could both store
+                # one slot.
                 is_kept = not self._bucket.create(key, b"2")
                 with suppress(
                     BackendError, OutcomeUnknownError

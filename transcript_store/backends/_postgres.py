@@ -300,7 +300,7 @@ class PostgresBackend(Backend):
         if self._rows("SHOW synchronous_commit", None, doing) == [("off",)]:
             raise self._refusal(
                 doing,
-                "synchronous_commit is off, so the server would forget what it acknowledged: set it to on, for example with "
+                "synchronous_commit is off, so the server may lose acknowledged writes: set it to on, for example with "
                 "ALTER ROLE … SET synchronous_commit = on",
             )
 
@@ -382,7 +382,7 @@ class PostgresBackend(Backend):
         return False
 
     def expunge(self, id: str, keep: int) -> None:
-        """Remove the slots below ``keep``, the key and the summary, in one transaction. Nothing happens if ``keep`` is not there."""
+        """Remove the slots below ``keep``, the key and the summary, in one transaction. Nothing happens if ``keep`` does not exist."""
         self._run(_EXPUNGE, {"id": id, "keep": keep}, "expunge a conversation")
 
     @property
@@ -484,7 +484,7 @@ _PUT_FIRST_VALUE = f"""{_HELD}
 _PUT_VALUE = f"""{_HELD}
     UPDATE ts_snapshot SET version = gen_random_uuid(), put_at = now(), data = %(data)s::bytea
      WHERE name = %(name)s::text AND version = %(known)s::uuid AND {_IS_HELD}
-"""  # noqa: S608 (its parts stand above)
+"""  # noqa: S608 (its parts are constants above)
 _GET = "SELECT data, version::text FROM ts_snapshot WHERE name = %s::text"
 _REMOVE = "DELETE FROM ts_snapshot WHERE name = %s::text AND version = %s::uuid"
 _LIST = """

@@ -28,7 +28,7 @@ _WHERE = {
     "service": "PGSERVICE",
     "options": "PGOPTIONS",
 }
-"""What says where a database is, and the variable that says so otherwise."""
+"""The settings that name a database, each with its environment variable."""
 
 _NOT_REACHED = {
     "refused": "no server listens at the address of the connection string: start the server, or use another address",
@@ -46,11 +46,11 @@ _AGAIN = frozenset({"08", "53", "57", "58", "40"})
 _LOCKED = "55P03"
 
 _REFUSED = {
-    "42P01": "there are no tables of transcript_store in this database: a command that writes there makes them "
+    "42P01": "there are no tables of transcript_store in this database: a command that writes there creates them "
     "(`ship`, `record`, `import --into`), and so does PostgresBackend(…, create=True)",
     "42501": "the user has too few rights: it needs SELECT, INSERT, UPDATE and DELETE on the tables, and CREATE on the schema to make them",
-    "25006": "the server takes no writes, as a standby does: connect to the primary, for example with target_session_attrs=read-write",
-    "3F000": "there is no schema to make tables in: give one with options=-csearch_path=…",
+    "25006": "the server accepts no writes (it is a standby): connect to the primary, for example with target_session_attrs=read-write",
+    "3F000": "there is no schema for the tables: give one with options=-csearch_path=…",
 }
 """The meaning of permanent errors, and the hints."""
 
@@ -58,7 +58,7 @@ _NOT_LET_IN = {
     "password": "the server refuses the user or the password of the connection string: give the right one",
     "authentication": "the server refuses the user of the connection string: give the right one",
     "pg_hba.conf": "the server accepts no connection from here with these settings (pg_hba.conf): add a line for it, or connect by TLS",
-    "does not exist": "the database or the user of the connection string is not there: create it, or give another one",
+    "does not exist": "the database or the user of the connection string does not exist: create it, or give another one",
     "not permitted": "the user of the connection string may not log in: give another one",
     "permission denied": "the user of the connection string may not connect to this database: grant it CONNECT",
     "certificate": "the TLS certificate is not accepted: give sslrootcert, or sslcert and sslkey",
@@ -142,7 +142,7 @@ class Connections:
         self._has_answered = False
 
     def run(self, act: Callable[[Connection], T], doing: str) -> T:
-        """What ``act`` returns.
+        """The result of ``act``.
 
         Raises:
             OutcomeUnknownError: it is in doubt, or the server did not accept it now.

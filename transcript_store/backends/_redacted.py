@@ -1,4 +1,4 @@
-"""A copy of a conversation without its secrets: a conversation of its own, which names the original."""
+"""A copy of a conversation without its secrets: a separate conversation, which names the original."""
 
 from __future__ import annotations
 
@@ -57,5 +57,5 @@ def redacted_copy(standing: RemoteState, redact: SecretRedactor, path: str) -> R
     members = {**change(standing.state.members, end.seq, end.head.decode()), "id": made.state.conversation}
     document = encoded_document(members, Mark(made.state.generation, made.state.end))
     return made._replace(
-        state=made.state._replace(members=members), said=frozenset({timeless(members)}), document=document
+        state=made.state._replace(members=members), earlier_metadata=frozenset({timeless(members)}), document=document
     )

@@ -1,4 +1,4 @@
-"""How does a conversation on a backend become a folder? The folder gets its name when it is whole and on disk.
+"""How does a conversation on a backend become a folder? The folder gets its name when it is complete and on disk.
 
 It is written in a staging area (``_conversation/staging``), under a name that no process looks for. So its own name has
 nothing, or all of it, whatever is interrupted; the next run removes the leftovers of a killed one. An existing folder
@@ -60,13 +60,13 @@ __all__ = ["Restored", "restore"]
 
 
 class RemoteTranscript(NamedTuple):
-    """One generation as it is kept elsewhere: how its bytes are read, and where it ends."""
+    """One generation of the source: how to read its bytes, and its end."""
 
     read: Read
     end: Position
 
     def pieces(self, path: str, begin: Position = START) -> Iterator[bytes]:
-        """What stands behind a position in pieces of whole lines, the first line alone; all of it is verified.
+        """The lines after a position in pieces of whole lines, the first line alone; all of them are verified.
 
         Raises ``CorruptTranscriptError`` of this path if a line is not whole.
         """
@@ -77,43 +77,43 @@ class RemoteTranscript(NamedTuple):
         for piece in walk:
             yield bytes(piece.data)
         if walk.end != self.end:
-            reason = f"the lines behind record {walk.end.seq} are not those that were kept"
+            reason = f"the lines after record {walk.end.seq} have changed"
             raise CorruptTranscriptError(path=path, kind="damaged-line", reason=reason)
 
     def header(self, path: str) -> tuple[Header, Position]:
-        """What the first line says, and where it ends; raises ``CorruptTranscriptError`` if it is none."""
+        """The header and its end; raises ``CorruptTranscriptError`` if the first line is not one."""
         found = read_header(first_line(self.read, self.end.offset_bytes))
         if isinstance(found, NotAHeader):
             raise CorruptTranscriptError(path=path, kind=found.kind, reason=found.reason)
         return found
 
     def holds(self, position: Position) -> bool:
-        """Whether the lines lead through this position: its hash covers every byte before."""
+        """True if the lines lead through this position: its hash covers every byte before."""
         suffix = HASH_MEMBER + position.head + b'"}\n'
         begin = position.offset_bytes - len(suffix)
         return position.offset_bytes <= self.end.offset_bytes and self.read(begin, len(suffix)) == suffix
 
 
 class RemoteState(NamedTuple):
-    """What is kept elsewhere, to be a folder."""
+    """A conversation of the source, to become a folder."""
 
     state: LogState
     transcripts: Mapping[int, RemoteTranscript]
     """By generation, in their order."""
-    said: frozenset[bytes]
+    earlier_metadata: frozenset[bytes]
     """The metadata of each time, without the time of its last change."""
     document: bytes
     """metadata.json."""
     key: bytes | None = None
     """key.json of a sealed conversation, if it comes along."""
     folder: str = ""
-    """What its folder is called, if that is not its id."""
+    """The name of its folder, if that is not its id."""
     synced: Callable[[], RemoteState] | None = None
     """Gives the same, synced: to be asked for before anything of this is written. None if it is synced."""
 
     @classmethod
     def of(cls, slots: Sequence[Slot], key: bytes | None = None) -> RemoteState:
-        """What all slots of a conversation come to."""
+        """The state after all slots of a conversation."""
         lines: dict[int, tuple[bytearray, Position]] = {}
         for slot in slots:
             if slot.kind in ("generation", "append"):
@@ -121,8 +121,8 @@ class RemoteState(NamedTuple):
                 held += slot_lines(slot.data)
                 lines[slot.after.generation] = held, slot.after.end
         transcripts = {number: RemoteTranscript(partial(_part, held), end) for number, (held, end) in lines.items()}
-        state, said = slots[-1].after, frozenset(timeless(slot.after.members) for slot in slots)
-        return cls(state, transcripts, said, slot_metadata(state), key)
+        state, earlier_metadata = slots[-1].after, frozenset(timeless(slot.after.members) for slot in slots)
+        return cls(state, transcripts, earlier_metadata, slot_metadata(state), key)
 
     def is_all_in(self, folder: Storage) -> bool:
         """True if a folder has the backend's transcript."""
@@ -142,15 +142,15 @@ class RemoteState(NamedTuple):
         """S5: why a folder is not an earlier state of the backend's conversation; None if it is."""
         log, state = folder.log, self.state
         if log.header.conversation != state.conversation:
-            return f"it is there, and is the conversation {log.header.conversation}"
-        ends = f"it is there, and ends in {log.end.head.decode()} (generation {log.header.generation})"
+            return f"the existing one is the conversation {log.header.conversation}"
+        ends = f"the existing one ends in {log.end.head.decode()} (generation {log.header.generation})"
         there = f"on the backend it ends in {state.end.head.decode()} (generation {state.generation})"
         known = self.transcripts.get(log.header.generation)
         if known is None:
-            return f"{ends}, which the place does not have; {there}"
+            return f"{ends}, which the backend lacks; {there}"
         if not known.holds(log.end):
-            return f"{ends}, and is no beginning of what is on the place; {there}"
-        if timeless(folder.members) not in self.said or str(folder.members["updated_at"]) > max(
+            return f"{ends}, and is not a prefix of the backend's conversation; {there}"
+        if timeless(folder.members) not in self.earlier_metadata or str(folder.members["updated_at"]) > max(
             state.at, str(state.members["updated_at"]), log.updated_at
         ):
             return f"{ends}, and its metadata was changed here; {there}"
@@ -194,10 +194,10 @@ def catch_up(files: FileSystem, path: str, standing: RemoteState, key: bytes | N
 
 
 class Kept(Image):
-    """A transcript as it is kept elsewhere, to the byte."""
+    """A transcript of the source, byte for byte."""
 
     def __init__(self, transcript: RemoteTranscript, path: str) -> None:
-        never = (0, "", None)  # nothing is written behind it before it is loaded anew
+        never = (0, "", None)  # nothing is written after it before it is loaded again
         line = transcript.read(0, transcript.header(path)[1].offset_bytes)
         super().__init__(bytes(line), never, never, (), cache_bytes=0)
         self._transcript, self._path = transcript, path
@@ -210,7 +210,7 @@ class Kept(Image):
 
 _OCCUPIED = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY})
 _DOING = "restore the conversation"
-_IS_WHOLE = "It is there, and whole"
+_IS_WHOLE = "It exists, and is complete"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,11 +229,11 @@ class Restored:
     added_records: int
     """How many records the folder did not have, of all generations."""
     key_is_missing: bool
-    """Whether the conversation is sealed, and there is no key.json beside it."""
+    """True if the conversation is sealed, and has no key.json."""
     copy_of: str | None = None
-    """If it went on otherwise in the library: the id under which it is known elsewhere. It stands beside that as a copy."""
+    """If it diverged in the library: the id of the original, beside which it is stored as a copy."""
     is_changed: bool = True
-    """Whether anything was written."""
+    """True if anything was written."""
 
 
 def restore(
@@ -258,9 +258,9 @@ def restore(
     Args:
         backend: where the conversation is.
         id: of the conversation.
-        directory: the folder to make. Its parents are made if they are missing.
-        with_key: of a sealed conversation, put its wrapped key beside it, if it is on the backend. Otherwise put key.json there yourself.
-            A key.json that is there stays as it is; a missing one is put there, under the lock of its folder.
+        directory: the new folder. Missing parents are created.
+        with_key: also restore the wrapped key of a sealed conversation, if the backend has it. Otherwise add key.json yourself.
+            An existing key.json stays; a missing one is put there, under the lock of its folder.
         waits_seconds: how long to wait between two attempts of a call without an answer.
         file_system: for tests.
 
@@ -272,11 +272,12 @@ def restore(
         CorruptTranscriptError: the conversation on the backend is damaged.
         UnsupportedVersionError: a later version of this library wrote it.
         BackendError: the backend refused, or did not answer. Call it again.
-        StorageError: the folder cannot be written, or cannot be synced; ``consequence`` says whether it is there.
+        StorageError: the folder cannot be written, or cannot be synced; ``consequence`` says whether it exists.
     """
     files = filesystem.REAL if file_system is None else file_system
     path = filesystem.absolute_path(directory)
     slots = ClaimedLog(backend, checked_id(id), waits_seconds=waits_seconds, sleep=files.wait)
+    # All slots are verified before anything is written.
     slots.load_patiently()
     state, key = slots.state, slots.key.read() if with_key and slots.state.is_sealed else None
     standing, added = RemoteState.of(slots.fresh, key), 0
@@ -322,6 +323,7 @@ def _is_behind(files: FileSystem, path: str, standing: RemoteState, reason: str 
     """True if the folder at a path lacks something; raises if it is not an earlier state of the conversation, with
     ``reason``.
     """
+    # The folder is only inspected here: any error means that it is not an earlier state.
     with suppress(Exception):  # whatever is wrong with it, it is not touched
         reader = Reader(files, path, StorageOptions(max_line_bytes=0))
         with reader.let_go_at_the_end():
@@ -330,8 +332,8 @@ def _is_behind(files: FileSystem, path: str, standing: RemoteState, reason: str 
             if reason is None:
                 return standing.has_news_for(reader)
             if standing.is_all_in(reader):
-                return False  # what was changed here beside the transcript stays
-    raise ConversationExistsError(path=path, reason=reason or "something is there")
+                return False  # metadata that was changed here stays
+    raise ConversationExistsError(path=path, reason=reason or "the name is taken")
 
 
 class StagedFolder:
@@ -379,15 +381,17 @@ class StagedFolder:
                 parent.discard(self._note)
 
     def _give_name(self, parent: Folder, note: Lock) -> None:
+        # Checked directly before the rename: without the note another process may have swept the staged folder.
         if not note.is_held():
             what = "the staging note was removed while this process held it, so another process may have removed the folder"
             raise ConversationLockedError(path=parent.path, reason=what, hint=Hint.CREATE_THE_REST)
         try:
+            # The commit. It fails if the name is taken, so nothing is ever replaced.
             self._files.rename(parent.handle, self._staged, self._name)
         except OSError as error:
             if error.errno not in _OCCUPIED:
                 raise
-            raise ConversationExistsError(path=parent.path_of(self._name), reason="something is there") from None
+            raise ConversationExistsError(path=parent.path_of(self._name), reason="the name is taken") from None
         self._holds = f"{_IS_WHOLE}, and a power loss may take it away"
 
 
@@ -411,6 +415,7 @@ def _write(folder: Folder, standing: RemoteState, path: str) -> None:
     if standing.key is not None:
         _write_file(folder, KEY, [standing.key])
     _write_file(folder, METADATA, [standing.document])
+    # The transcript last: a staged folder without it can only be a leftover.
     _write_file(folder, TRANSCRIPT, live.pieces(path))
     folder.sync()
 
@@ -461,7 +466,7 @@ def _begin_another(folder: Folder, verified: int, lines: Sequence[bytes]) -> Non
         folder.files.link(folder.handle, TRANSCRIPT, archive.handle, name)
         archive.sync()
     folder.replace_file(TRANSCRIPT, lines)
-    folder.discard(METADATA)  # it is of the earlier one, and the header has what was true when this one began
+    folder.discard(METADATA)  # it belongs to the earlier generation; the header has the metadata of this one's start
 
 
 def _split(pieces: Sequence[SlotRange]) -> Iterator[tuple[int, bytes]]:
@@ -473,6 +478,7 @@ def _split(pieces: Sequence[SlotRange]) -> Iterator[tuple[int, bytes]]:
         except NotASlotError:
             held = [(piece.first, piece.data)]
         for number, data in held:
+            # Packs come first in the order, so a pack wins over a single slot that a stalled writer left.
             found.setdefault(number, data)
     yield from found.items()
 

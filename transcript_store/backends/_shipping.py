@@ -38,7 +38,7 @@ from transcript_store.backends._backend import Backend, DivergedError
 from transcript_store.backends._claims import WAITS_SECONDS, ClaimedLog
 from transcript_store.backends._from_folders import read_at_one_moment
 from transcript_store.backends._slots import LogState, encoded
-from transcript_store.backends._storage import require_nobody_at_work
+from transcript_store.backends._storage import require_no_active_writer
 from transcript_store.backends._summary import keep_summary
 from transcript_store.errors import ConversationShreddedError, TranscriptStoreError
 
@@ -68,14 +68,14 @@ class Shipped:
     sent_bytes: int
     """How many bytes of transcripts that was, with their first lines."""
     left_records: int
-    """How many records of the folder the copy lacks: those appended meanwhile; with ``dry_run`` those to send."""
+    """How many records of the folder the copy lacks: those appended during the run; with ``dry_run`` those to send."""
     left_bytes: int
     key_is_missing: bool
     """True if the conversation is sealed and the backend lacks its wrapped key."""
 
 
 class Shipper:
-    """Sends one conversation again and again, and reads only what is new: what ``transcript-store ship --follow`` is made of.
+    """Sends one conversation repeatedly, and reads only the new records. ``transcript-store ship --follow`` uses it.
 
     Between two calls of :meth:`send` it holds the claim, if it wrote anything. :meth:`close` releases that; a ``with`` block calls it.
     Arguments and errors are those of :func:`ship`.
@@ -125,6 +125,7 @@ class Shipper:
     def send(self) -> Shipped:
         """Send what the backend lacks; as :func:`ship`."""
         self._sent_records = self._sent_bytes = 0
+        # Read before the folder: a change during the send must look like a change to the next round.
         looks, self._sent_looks = self._looks(), None
         with refusals(self._reader.path, _DOING):
             self._read_folder()
@@ -132,6 +133,7 @@ class Shipper:
                 try:
                     self._send()
                     break
+                # The folder's generation was replaced while it was sent: start again from the new state.
                 except _MovedError:
                     continue
             with suppress(TranscriptStoreError):
@@ -211,6 +213,7 @@ class Shipper:
             return there
         if state.generation in there:
             with self._reader.archived(state.generation) as log:
+                # One hash decides: it covers everything that the copy has of this generation.
                 if not log.holds(state.end):
                     raise self._diverged(state, f"it has other records up to record {state.end.seq}")
         elif not self._ended_at(state, there):
@@ -230,6 +233,7 @@ class Shipper:
     def _require_same_metadata(self, state: LogState) -> None:
         if self._metadata_is_of_others and _dumped(state.members) != _dumped(self._members):
             at = str(state.members.get("updated_at"))
+            # Metadata changed on the copy by another writer: overwriting it would lose that change.
             if self._was_shipped_to or at > self._reader.updated_at:
                 raise self._diverged(state, f"its metadata was changed there at {at}")
 
@@ -274,6 +278,7 @@ class Shipper:
         with suppress(ConversationShreddedError):  # which is sent too: so it is destroyed there
             decode_key_file(data, folder.path_of(KEY), self._claimed.id)
         while (found := cell.read()) != data:
+            # A backup of the folder may have an older key file: it must not bring a destroyed key back.
             if found is not None and _is_shredded(found, cell.path, self._claimed.id):
                 return
             cell.replace(data, found, "put the key beside the conversation")
@@ -286,6 +291,7 @@ class Shipper:
             walk = Walk(log.read, self._claimed.state.end, stop.offset_bytes)
             for piece in walk:
                 self._write("append", bytes(piece.data), piece.end)
+            # Damage in the folder is never shipped.
             if walk.end != stop:
                 raise log.why_not(stop)
             if stop != log.end:
@@ -355,7 +361,7 @@ class Shipper:
             """S1, S3: the copy is unchanged since the comparison, and no writer is active there."""
             claim = state.claim
             if not (self._take_over or self._claimed.is_ours or (claim and claim.holder.get(SHIPS) is True)):
-                require_nobody_at_work(state, self._files.now_us(), self._claimed.path)
+                require_no_active_writer(state, self._files.now_us(), self._claimed.path)
             self._take_note()
             if self._expected != self._position or state.is_deleted:
                 raise _MovedError
@@ -416,7 +422,7 @@ def ship(
     the metadata.
 
     On return the transcripts there are those of the folder, byte for byte, except for the ``left_records`` that were
-    appended meanwhile. The folder's writer may be active, and nothing is locked. The next run continues after a killed
+    appended during it. The folder's writer may be active, and nothing is locked. The next run continues after a killed
     or failed one: nothing is stored twice. A generation that was deleted in the folder stays on the backend.
     quarantine/ is not sent.
 
@@ -426,7 +432,7 @@ def ship(
         take_over: take over from a writer that is active on the backend.
         with_key: of a sealed conversation, send key.json too, and later its rotation or its end (``shred()``). Without
             it the copy can be read only with a key.json from elsewhere; where that is destroyed, so is the copy.
-        dry_run: send nothing, and report what is left.
+        dry_run: send nothing, and report the number of records still to send.
         waits_seconds: how long to wait between two attempts of an unanswered call.
         file_system: for tests.
 
@@ -435,7 +441,7 @@ def ship(
             or compare both.
         ConversationLockedError: another writer, not only a shipper, is active on the backend. Nothing was sent. Wait, or
             ``take_over``.
-        ConversationTakenOverError: another one claimed it meanwhile. What was sent before is there.
+        ConversationTakenOverError: another session claimed it. The records sent before that are stored.
         ConversationNotFoundError: there is no conversation in the folder; or it was deleted on the backend.
         CorruptTranscriptError, CorruptMetadataError: the folder or the copy is damaged. Whole records before the damage
             may have been sent.

@@ -132,7 +132,7 @@ def ship_library(
     Args:
         directory: the library.
         backend: where to.
-        dry_run: send nothing, and say what is left.
+        dry_run: send nothing, and report the number of records still to send.
         options: ``take_over``, ``with_key``, ``waits_seconds``, ``file_system``, as of :func:`ship`.
 
     Raises:

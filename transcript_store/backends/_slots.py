@@ -1,4 +1,4 @@
-"""What is a slot, and what is the state after a log of slots? Nothing here does I/O.
+"""Slots, and the state after a log of slots. Nothing here does I/O.
 
 ::
 

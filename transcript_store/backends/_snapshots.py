@@ -149,7 +149,7 @@ class ValueFiles(StoredFiles):
             try:
                 self._save(keys, name, {**{media_file(each): text for each, text in media.items()}, name: data})
             except DecryptionError:
-                if keys is self.keys():  # otherwise a thread began a rotation meanwhile: these keys may open it
+                if keys is self.keys():  # otherwise another thread has begun a rotation: these keys may open it
                     raise
             else:
                 return
@@ -205,7 +205,7 @@ class ValueFiles(StoredFiles):
     def _mark(self) -> bytes:
         return mark(self._machine.random_bytes(MARK_BYTES))
 
-    def _seal_anew(self, name: str) -> None:
+    def _seal_again(self, name: str) -> None:
         is_there = False
 
         def attempt(write: _Write) -> bool:

@@ -1,4 +1,4 @@
-"""How is a conversation on a backend read and written? As in a folder: the backend decides, and a mirror holds what was
+"""Reads and writes a conversation on a backend as in a folder: the backend decides, and a mirror holds what was
 fetched.
 
 A storage of the core reads and writes a folder, here one in the mirror. Invariants, which the tests name:
@@ -56,11 +56,11 @@ from transcript_store.errors import (
 from transcript_store.hints import Hint
 
 _DATA = frozenset({"generation", "append", "metadata"})
-"""The kinds of slots that change what is read."""
+"""The kinds of slots that change what a reader sees."""
 
 
 class MirroredLog(Storage):
-    """What a reader and a writer share: the slots, and the mirror that they are applied to."""
+    """The base of a reader and a writer: the slots, and the mirror to which they are applied."""
 
     def __init__(self, slots: ClaimedLog, machine: FileSystem, options: StorageOptions, **more: Any) -> None:
         self.slots = slots
@@ -106,7 +106,7 @@ class MirroredLog(Storage):
         return self.fill()
 
     def fill(self) -> bool:
-        """Apply the new slots to the mirror; True if that changed what is read."""
+        """Apply the new slots to the mirror; True if that changed what a reader sees."""
         slots = self.slots.fresh
         has_news = any(slot.kind in _DATA for slot in slots)
         if has_news:
@@ -196,6 +196,7 @@ class BackendWriter(MirroredLog, Writer):
 
     def seal(self, keys: Keyring, *, keep_plain: bool) -> None:
         super().seal(keys, keep_plain=keep_plain)
+        # The earlier list summary has the plaintext title.
         self._summarize()  # title and labels are no longer plaintext
 
     def delete(self, agreed: Callable[[], bool] = lambda: True) -> bool:
@@ -215,6 +216,8 @@ class BackendWriter(MirroredLog, Writer):
                     self._release()
             if not is_agreed:
                 return False
+            # This slot is the commit of the delete. The contents are removed after it, and a killed delete is
+            # continued by the next one.
             self.slots.write(lambda state: encoded(state, "deleted", self._at(state)), "delete the conversation")
             self.slots.deleted_in = self.slots.state.slot
         finally:
@@ -240,8 +243,10 @@ class BackendWriter(MirroredLog, Writer):
         except (CorruptTranscriptError, CorruptMetadataError) as error:
             logger.warning("%s: its key is destroyed, and it was not claimed: %s", self.path, error)
         if not self.slots.state.is_sealed and key.read() is None:
-            reason = "it was never sealed, so there is no key to destroy"
+            reason = "it was never sealed, so it has no key to destroy"
             raise NotSealedError(path=self.path, reason=reason, hint=None)
+        # The key is replaced by compare-and-swap, after the claim: a writer that held it gets an error with its next
+        # write.
         at = key.shred(format_time(self.files.now_us()))
         self.close()
         return Shredding(id=self.slots.id, shredded_at=at, still_readable=readable)
@@ -279,6 +284,7 @@ class BackendWriter(MirroredLog, Writer):
         waited = 0.0
         while True:
             try:
+                # may() runs for each attempt: between two attempts another writer may have claimed.
                 self._claim(self._is_polite)
                 return
             except ConversationLockedError:
@@ -291,7 +297,7 @@ class BackendWriter(MirroredLog, Writer):
     def _is_polite(self, state: LogState) -> None:
         """Raise if an active writer would be displaced."""
         if not (self.options.take_over or self.slots.is_ours):
-            require_nobody_at_work(state, self.files.now_us(), self.path)
+            require_no_active_writer(state, self.files.now_us(), self.path)
 
     @property
     def _holder(self) -> dict[str, Any]:
@@ -334,6 +340,7 @@ class BackendWriter(MirroredLog, Writer):
                 self._claim(lambda _: self.slots.require_claim())
             else:
                 self._claim_in_time()
+            # Slots that came before our claim are applied first, so that the call starts from the current state (G3).
             if self.fill():
                 self.state = State.CHANGING
         super()._ensure_writable()
@@ -342,6 +349,7 @@ class BackendWriter(MirroredLog, Writer):
         """Before a read: resolve a write in doubt, if the backend answers now. The records read before stay readable."""
         if self.state is State.READY and self.log.is_current:
             return
+        # A read must not wait half a minute for a backend that is down: the verified records are still true.
         with suppress(BackendError, ConversationLockedError), self.slots.trying_once():
             self.slots.require_claim()
             self.look()
@@ -380,6 +388,7 @@ class BackendWriter(MirroredLog, Writer):
             self._summarize()
 
     def _before_commit(self, image: Image, handle: int) -> None:
+        # Called directly before the mirror's rename: the slot is the commit, and the mirror follows (G1).
         lines = bytes(self.files.read(handle, 0, image.end.offset_bytes))
 
         header, _ = read_header(lines)  # type: ignore[misc]  # it was written here
@@ -438,6 +447,7 @@ class BackendWriter(MirroredLog, Writer):
         except ConversationTakenOverError:
             raise  # nothing of it is stored, and everything is unchanged
         except BaseException:
+            # In doubt: the slot may be stored.
             self.state = State.CHANGING  # the next call reads first
             raise
         self.is_filled = False
@@ -454,6 +464,7 @@ class BackendWriter(MirroredLog, Writer):
                     # The backend has it, but the local disk refused. So the next call fetches everything.
                     raise self.slots.unknown(self.slots.fresh[0].data, doing, str(error.strerror)) from error
             raise
+        # Only at the end of the block: until then the slot counts as not applied (G2).
         del self.slots.fresh[0]
         self.is_filled = True
 
@@ -466,7 +477,7 @@ class BackendWriter(MirroredLog, Writer):
 
     def delete_generation(self, number: int) -> None:
         if number == self.log.header.generation:
-            super().delete_generation(number)  # which says why not
+            super().delete_generation(number)  # raises the right error
         raise UnsupportedByBackendError(path=self.path, doing="delete an earlier generation", hint=Hint.FORK_AND_DELETE)
 
     # ---- end -------------------------------------------------------------------------------------------------------------
@@ -490,6 +501,7 @@ class BackendWriter(MirroredLog, Writer):
                 self.slots.write(self._made_release, "release the conversation")
             self._summarize()
         except (ConversationTakenOverError, ConversationNotFoundError):
+            # A release is a courtesy: without it the next writer waits for the idle time.
             pass  # another writer has it, or no one
         except TranscriptStoreError as error:
             logger.warning("%s: closed without releasing the claim: %s", self.path, error)
@@ -508,11 +520,12 @@ def holder_shown(holder: dict[str, Any]) -> str:
     return safe(f"{str(name)[:80]!r}, {by}," if name else by)
 
 
-def require_nobody_at_work(state: LogState, now_us: int, path: str) -> None:
+def require_no_active_writer(state: LogState, now_us: int, path: str) -> None:
     """Raise ``ConversationLockedError`` if a conversation was neither released nor idle, and its writer is not a shared
     writer.
     """
     claim = state.claim
+    # A shared writer claims for each call, and expects to be displaced.
     if claim is None or state.is_released or claim.holder.get("turns"):
         return
     if now_us - parse_time(state.at) < IDLE_SECONDS * 1_000_000:

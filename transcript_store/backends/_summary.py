@@ -69,7 +69,7 @@ def listing_row(summary: StoredSummary, path: str) -> ConversationSummary:
         facts = {name: _text(metadata.get(name)) for name in ("provider", "model", "created_at")}
         counts = {name: _count(found.get(of)) for name, of in _COUNTS.items()}
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
-        damage = "its summary is not one; open it to see what it is"
+        damage = "its summary is invalid; open it to see its state"
         return ConversationSummary(id=summary.id, directory=path, updated_at=summary.updated_at, damage=damage)
     return ConversationSummary(
         id=summary.id,

@@ -65,7 +65,7 @@ _PIECES = "[redacted:pieces]"
 
 
 class Requests:
-    """The requests of one client, each made of its history as it is then."""
+    """The requests of one client, each with its current history."""
 
     def __init__(
         self, *, config: ChatConfig, wire: WireFormat, connection: Connection, history: History, facts: Facts
@@ -79,9 +79,9 @@ class Requests:
         """The tokens of the replies so far."""
 
     def reply(self, tools: Iterable[Tool], *, stream: bool, schema: JSON | None) -> Generator[StreamEvent, None, Reply]:
-        """Ask for one reply. On return it is whole and on record. A reply that ended early is recorded, and the error raised.
+        """Ask for one reply. On return it is complete and on record. A reply that ended early is recorded, and the error raised.
 
-        So is it recorded if the provider refuses what was asked: then later requests leave that out.
+        A refusal of the question is recorded too: then later requests leave the question out.
         """
         body = self._wire.request(self._request(tools, schema), stream=stream)
         try:
@@ -92,6 +92,8 @@ class Requests:
                 self._keep(reply)
         except Exception as error:
             if (refusal := self._connection.refusal(error)) is not None:
+                # Recorded, so that a question that the provider rejects (too long, say) does not make every later
+                # request fail.
                 self._history.refuse(refusal)
             raise
         if reply.incomplete:
@@ -101,6 +103,7 @@ class Requests:
     def _request(self, tools: Iterable[Tool], schema: JSON | None) -> Request:
         prompt = self._facts.system_prompt
         record = self._history.for_request(prompt)
+        # A copy of the list: the caller's function may change it, and the record must stay.
         chosen = record if self._config.select_messages is None else self._config.select_messages(list(record))
         return Request(
             model=self._facts.model,
@@ -112,7 +115,7 @@ class Requests:
         )
 
     def _streamed_reply(self, body: JSON) -> Generator[StreamEvent, None, Reply]:
-        """Receive a streamed reply. On return it is on record. If an error follows the first event, what came is on record too."""
+        """Receive a streamed reply. On return it is on record. After an error in the stream, the received part is on record."""
         assembly = self._wire.assembly()
         came: list[JSON] = []
         with closing(self._connection.stream(self._facts.model, body)) as events:
@@ -124,6 +127,7 @@ class Requests:
                     if text := assembly.add(event):
                         yield TextDelta(text=text)
             except BaseException as error:
+                # Nothing was received, so the question is simply unanswered, and retry() asks it again.
                 if not came:
                     raise  # the request failed or was given up: there is nothing to record
                 reply = _understood(lambda _: assembly.reply(), came)
@@ -131,10 +135,10 @@ class Requests:
                     reply = replace(reply, incomplete=f"the stream was cut ({type(error).__name__})")
                 self._keep(reply)
                 if not isinstance(error, Exception):
-                    raise  # Ctrl-C, or the caller closed the iterator: it did not ask for an answer any more
+                    raise  # Ctrl-C, or the caller closed the iterator and wants no answer
                 if reply.incomplete:
                     raise IncompleteResponseError(reason=reply.incomplete, text=reply.text) from error
-                return reply  # the stop reason had come, so the reply is whole
+                return reply  # the stop reason was received, so the reply is complete
         reply = _understood(lambda _: assembly.reply(), came)
         self._keep(reply)
         return reply
@@ -150,6 +154,7 @@ class Requests:
                 else:
                     self._history.note(extra)
                 break
+            # The next candidate is smaller: the reply was paid for, so something of it is always recorded.
             except InvalidMessageError as error:
                 refused = error
         else:
@@ -178,7 +183,7 @@ class Requests:
         redacts = self._history.redacts
         # Events that were not understood are in pieces, and a secret that is cut in two has no form.
         yield _PIECES if redacts and isinstance(raw, list) else raw
-        # The message repeats most of it, and both together may be too long. The ends have what is not in the message.
+        # The message repeats most of it, and both together may be too long. Its ends have the rest.
         text, eighth = json.dumps(raw), self._history.max_bytes // 8
         ends = text if len(text) <= 2 * eighth else f"{text[:eighth]} … {text[-eighth:]}"
         yield _PIECES if redacts else ends
@@ -274,7 +279,7 @@ class ResumableChatClient:
         allowed), later requests leave it out: see :attr:`is_refused`.
 
         Raises:
-            IncompleteResponseError: the reply ended early. What came of it is on record; ``retry()`` asks again.
+            IncompleteResponseError: the reply ended early. The received part is on record; ``retry()`` asks again.
             MaxStepsError: the model still called tools after ``max_steps`` requests. All of it is on record;
                 ``retry()`` continues.
             ValueError: the prompt is empty, or white space alone.
@@ -320,7 +325,7 @@ class ResumableChatClient:
         """Run one turn as :meth:`chat` does, and yield ``TextDelta``, ``ToolCallStarted``, ``ToolCallEnded`` and ``TurnEnded``.
 
         Nothing is sent or recorded before the first event is asked for. A reply is recorded when it ends, not with each
-        ``TextDelta``. If it ends early, what came is recorded as an incomplete reply. It ends early if the caller leaves the
+        ``TextDelta``. If it ends early, the received part is recorded as an incomplete reply. It ends early if the caller leaves the
         loop (``break``, an error, Ctrl-C), or closes the iterator, the client or the conversation. If the process is killed
         while a reply is streamed, the text of that reply is lost.
 
@@ -349,7 +354,7 @@ class ResumableChatClient:
         next generation, and the archive keeps the rest.
 
         Returns:
-            How many messages were taken back.
+            How many messages were retracted.
 
         Raises:
             ValueError: there is nothing to take back; ``is_answered`` is True.
@@ -372,7 +377,7 @@ class ResumableChatClient:
 
     @property
     def is_answered(self) -> bool:
-        """True if the last answer is on record, or nothing was said yet. If False, ``retry()`` continues the turn.
+        """True if the last answer is on record, or there is no message yet. If False, ``retry()`` continues the turn.
 
         It may be asked at any time, in any thread. While a turn runs it is False, until its answer is on record.
         """
@@ -425,12 +430,12 @@ class ResumableChatClient:
             metadata: texts of your own, by name; they are added to the snapshot's metadata.
 
         Raises:
-            ValueError: a name in ``metadata`` begins with ``transcript_store.``, which is reserved.
+            ValueError: a name in ``metadata`` starts with ``transcript_store.``, which is reserved.
             TranscriptStoreError: as :func:`snapshot_of`.
         """
         given = dict(metadata or {})
         if ours := [name for name in given if name.startswith(OURS)]:
-            raise ValueError(f"metadata keys that begin with {OURS!r} are not a caller's: {ours}")
+            raise ValueError(f"metadata keys that start with {OURS!r} are reserved: {ours}")
         if self._conversation is not None:
             snapshot = snapshot_of(self._conversation)
             return replace(snapshot, metadata={**snapshot.metadata, **given})

@@ -83,7 +83,7 @@ class Tool:
 
 
 def _outcome_of(result: Awaitable[Any]) -> Any:
-    """Await what a handler returned: here, or if an event loop runs in this thread (a notebook's), in another one."""
+    """Await a handler's result: here, or in another thread if this one runs an event loop (a notebook's)."""
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 
@@ -119,7 +119,7 @@ class ChatConfig:
         max_steps: the greatest number of requests in one turn. The tools that a reply calls are run before the next request.
         max_tokens: the greatest number of tokens in one reply. None means the provider's limit (Claude: 8192).
         timeout_seconds: how many seconds the server may be silent; with ``claude-local``, how long a turn may take.
-        initial_history: native messages that a new conversation begins with, without a system prompt.
+        initial_history: native messages that a new conversation starts with, without a system prompt.
         select_messages: called before each request with all messages of the conversation, which it must not change. It returns
             those that the request carries, for example the newest that fit a small context. The record stays whole. Calls
             without results and results without calls are repaired in the request, whatever it returns.
@@ -170,7 +170,7 @@ class Facts:
     """The settings of a client's conversation. They are kept in its ``metadata.json``; without a conversation, in memory.
 
     A setting that the configuration gives replaces the one on record, and is written there. A setting that it leaves None is
-    taken from the record. The provider is written too, although it can only be another of the same family: whoever resumes
+    taken from the record. The provider is written too, although it can only be another of the same family: a process that resumes
     the conversation without naming a provider must reach the server that was used last.
 
     Raises:
@@ -250,7 +250,7 @@ class Facts:
         self._given.update(changed)
         self._values.update(changed)
         if changed and self._conversation is not None and self._conversation.redacts:
-            self._values = self._on_record(self._conversation)  # a request has what is on record, and nothing more
+            self._values = self._on_record(self._conversation)  # a request has exactly the recorded settings
 
     def _on_record(self, conversation: ConversationStore) -> dict[str, Any]:
         metadata = conversation.get_metadata()
@@ -338,7 +338,7 @@ def _fault(url: str, allow_insecure: bool) -> str | None:
     if parts.scheme == "http" and not allow_insecure:
         return _NOT_HTTPS
     if parts.scheme not in ("http", "https"):
-        return "it is no https URL: its scheme must be https"
+        return "it is not an https URL: its scheme must be https"
     if not authority or authority.startswith(":"):
         return "it has no host"
     host = _host(authority)

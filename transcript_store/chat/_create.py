@@ -110,7 +110,7 @@ PROVIDERS: Mapping[str, ProviderInfo] = {
 def create_client(
     config: ChatConfig, *, conversation: ConversationStore | None = None, allow_insecure_base_url: bool = False
 ) -> ChatClient:
-    """Make a chat client. With a ``conversation`` it continues what is on record there, and records every step.
+    """Create a chat client. With a ``conversation`` it continues the recorded messages, and records every step.
 
     The store is loaded, or initialized, if it is not yet. The caller closes it. On return the model, the system prompt and the
     ``initial_history`` of the configuration are on record. Nothing has been sent.
@@ -249,5 +249,5 @@ def _attach(
         raise ProviderMismatchError(recorded_provider=metadata.provider, provider=config.provider)
     if initial_history:
         if conversation.get_messages(last=1):
-            raise ValueError("initial_history was given beside a conversation that has messages")
+            raise ValueError("initial_history cannot be combined with a conversation that has messages")
         conversation.append_messages(initial_history)

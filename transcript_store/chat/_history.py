@@ -43,7 +43,7 @@ from transcript_store.messages import PROMPT_ROLES, decode_message, encode_messa
 _log = logging.getLogger("transcript_store.chat")
 
 _REFUSALS = (InvalidMessageError, RedactionError)
-"""Errors of a record that cannot hold what it is given. Nothing was written, and something else may be."""
+"""Errors of a record that cannot hold its contents. Nothing was written; other contents can be stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class History:
 
     @property
     def redacts(self) -> bool:
-        """True if what is recorded may be less than what was given."""
+        """True if redaction may remove parts of records."""
         return self._conversation is not None and self._conversation.redacts
 
     @property
@@ -95,7 +95,7 @@ class History:
 
     @property
     def is_answered(self) -> bool:
-        """True if nothing awaits a reply: there is no message, or the last one is a whole reply that calls no tool."""
+        """True if nothing awaits a reply: there is no message, or the last one is a complete reply without a tool call."""
         last = next(reversed(self._messages), None)
         if last is None or not self._wire.is_reply(last):
             return last is None or last.get("role") in PROMPT_ROLES
@@ -129,7 +129,7 @@ class History:
         return [message for place, message in enumerate(messages, before) if place not in left_out]
 
     def without_prompt(self, prompt: str | None) -> list[Message]:
-        """The messages without the system prompt, which the log of another program may begin with.
+        """The messages without a system prompt, with which the log of another program may start.
 
         If the provider's history can hold system messages, only a first message that is the prompt is left out
         (``begins_with_prompt``). Otherwise all leading system messages are.
@@ -198,7 +198,7 @@ class History:
             self.note({"refused": refusal})
 
     def drop(self) -> int:
-        """Take back what was said since the last answer. On return that is durable. Returns how many messages that were.
+        """Retract the messages since the last answer, durably. Return how many.
 
         In a conversation that cannot take messages back, the records before them become its next generation.
         """
@@ -213,6 +213,7 @@ class History:
             conversation.retract(count)
         except FeatureNotEnabledError:
             records = [record for record in conversation.get_records() if record.message is not None]
+            # An older conversation, without the feature `retract`: the archive keeps the removed messages.
             conversation.keep_records(range(1, records[-count].seq))
         self.refresh()
         return count
@@ -242,9 +243,9 @@ class History:
         return result
 
     def append_results(self, message: Message, extra: JSON | None = None) -> Message:
-        """Add a results message, and return it as it was added. On return it is durable.
+        """Add a results message durably, and return it as it was stored.
 
-        The tools have run, so this must not fail because of what they gave. While the record refuses the message (sealed or
+        The tools have run, so their results must not make this fail. While the record refuses the message (sealed or
         redacted it may be longer than it looks), one of its results is replaced by one that says so.
         """
         while True:
@@ -252,6 +253,7 @@ class History:
                 self.append(message, extra)
             except _REFUSALS as error:
                 is_too_long = isinstance(error, InvalidMessageError) and _can_be_json(message)
+                # One result at a time: the others may fit, and the model should get as many as possible.
                 if (less := without_one(self._wire, message, is_too_long=is_too_long)) is None:
                     raise
                 _tell(error)
@@ -262,6 +264,7 @@ class History:
     def settle(self) -> None:
         """Add the results that the last reply's calls still need (:func:`owed`), so that the next message may follow."""
         self.refresh()
+        # Providers reject a request in which a call has no result.
         debt = self._owed()
         for message in debt.messages:
             lost = [result.id or result.name for result in self._wire.results(message)]
@@ -286,7 +289,7 @@ class History:
         if self._conversation is None:
             self._entries.append(entry)
         if message is not None and self._wire.is_reply(message):
-            self._tail = [entry]  # before the message: another thread may ask whether it is an answer
+            self._tail = [entry]  # before the message: another thread may check whether it is an answer
         else:
             self._tail.append(entry)
         if message is not None:
@@ -297,6 +300,7 @@ class History:
             elif is_refused:
                 self._left_out.add(place)
             else:
+                # An answer shows that the provider accepts them now.
                 if self.is_refused:  # it was asked again, and is answered
                     self._left_out.difference_update(self._unanswered)
                 self._unanswered = []
@@ -313,6 +317,7 @@ class History:
         If it does not (a tool appended something in between), read the transcript again and return None.
         """
         appended = append()
+        # The store reports the head before our record: if it is ours, no other code appended in between.
         if self._seen is not None and appended.previous_head == self._seen.head:
             stored = self._as_stored(entry, appended.seq)
             if stored is not None:
@@ -329,8 +334,8 @@ class History:
 
     def _owed(self) -> Owed:
         journaled = dict(noted for entry in self._tail if (noted := _result_noted(entry.extra)) is not None)
-        said = [entry.message for entry in self._tail if entry.message is not None]
-        return owed(self._wire, said, journaled, cut_short=self._tail_is_cut_short)
+        unanswered = [entry.message for entry in self._tail if entry.message is not None]
+        return owed(self._wire, unanswered, journaled, cut_short=self._tail_is_cut_short)
 
 
 def _can_be_json(message: Message) -> bool:

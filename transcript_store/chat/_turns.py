@@ -1,4 +1,4 @@
-"""Whose turn is it? One turn at a time on a conversation, among all its clients.
+"""One turn at a time on a conversation, among all its clients.
 
 The turns belong to the conversation, not to a client. Starting a turn gives every call without a result one. So a
 second client would report a tool that the first one is running as interrupted.
@@ -33,7 +33,7 @@ class _CurrentTurn(NamedTuple):
 
     client: object
     thread: threading.Thread
-    """Which began it."""
+    """The client that started it."""
     process_id: int
 
 
@@ -42,7 +42,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._held: dict[None, _CurrentTurn] = {}
-        """The turn that is under way. One call of the dictionary begins it, and one ends it, so Ctrl-C cannot come in between."""
+        """The current turn. One call of the dictionary starts it, and one ends it, so Ctrl-C cannot interrupt either."""
         self._streams: weakref.WeakSet[Steps] = weakref.WeakSet()
         """Weak, so that a stream is finalized, and its partial reply recorded, as soon as the caller drops it."""
 
@@ -68,7 +68,7 @@ class Turns:
                 del self._held[None]
 
     def read(self, client: object, steps: Steps) -> Events:
-        """The events of a turn that runs while they are read. It begins when the first one is asked for."""
+        """The events of a turn, which runs while they are read, from the first one on."""
         stream = self._while_read(client, steps)
         self._streams.add(stream)
         return events(stream)
@@ -149,7 +149,7 @@ def turns_of(conversation: ConversationStore | None) -> Turns:
 # that the *record* needs before its next message, and :func:`from_request_start` finds the message that a request may
 # start with.
 
-INTERRUPTED = "The tool was interrupted before its result was recorded. Its outcome is unknown: it may have run, in part or whole."
+INTERRUPTED = "The tool was interrupted before its result was recorded. Its outcome is unknown: it may have run, partly or completely."
 NEVER_RUN = "The tool was not run: the reply that called it was cut short."
 LEFT_OUT = "The result of this call is not in this conversation."
 UNRECORDED = (

@@ -1,6 +1,6 @@
 """The command ``transcript-store``: each of its commands calls the library and prints the result.
 
-Exit codes: 0 success; 1 damage was found or something failed; 2 misuse; 130 Ctrl-C; 141 nobody reads the output any more.
+Exit codes: 0 success; 1 damage was found or something failed; 2 misuse; 130 Ctrl-C; 141 the reader of the output has gone.
 An error is one line on standard error, without a traceback.
 """
 
@@ -39,60 +39,60 @@ _EPILOG = """\
 A conversation is a directory; DIR is its path. A library is a directory of conversations.
 
 examples:
-  transcript-store chat                            talk to a model; the same again goes on with it
+  transcript-store chat                            talk to a model; run it again to continue
   agent | transcript-store record chats/today      log what an agent prints, one JSON message a line
-  transcript-store show chats/today --last 5       read the end of it
-  transcript-store view chats/today --open         the same as a page, in the browser
-  transcript-store serve chats                     look at all of them, in the browser
-  transcript-store list chats                      which conversations are there?
-  transcript-store search "socket timeout" chats   where was that said?
-  transcript-store import                          what other programs keep here, into a library
-  transcript-store verify chats/today              is every line whole?
-  transcript-store repair chats/today              if not: what can be kept?
-  transcript-store demo                            kill a writer again and again, and see what is left
+  transcript-store show chats/today --last 5       print its last messages
+  transcript-store view chats/today --open         open it as a page in the browser
+  transcript-store serve chats                     browse all of them
+  transcript-store list chats                      list the conversations
+  transcript-store search "socket timeout" chats   find messages
+  transcript-store import                          import other programs' sessions
+  transcript-store verify chats/today              check every line
+  transcript-store repair chats/today              if it is damaged: what can be kept?
+  transcript-store demo                            kill a writer repeatedly, and count what was lost
 
-exit codes: 0 well; 1 damage found, or failed; 2 misuse; 130 Ctrl-C; 141 the output was closed
+exit codes: 0 success; 1 damage found, or failure; 2 misuse; 130 Ctrl-C; 141 the output was closed
 
 `transcript-store COMMAND --help` says more.
 """
 _COMMANDS = {
-    "chat": ("chat.command", "talk to a model; the conversation goes on the next time, whatever happens"),
+    "chat": ("chat.command", "talk to a model; the next run continues the conversation"),
     "record": ("record", "append messages from standard input, and acknowledge each"),
     "show": ("show", "print a conversation: messages, tool calls and results, times and sizes"),
-    "list": ("listing", "list the conversations in a directory, the one that changed last first"),
+    "list": ("listing", "list the conversations of a library, latest change first"),
     "search": ("search", "find messages in libraries"),
     "usage": ("usage", "sum tokens and cost by day, model, program, project, session"),
-    "index": ("index", "bring the index of a library up to date, build it anew, or throw it away"),
-    "import": ("import_", "bring other programs' histories into a library, and keep up with them"),
-    "keep": ("keep", "keep a library up with the programs of this machine, as a service"),
-    "mcp": ("mcp", "let an agent search and read a library, by the Model Context Protocol"),
-    "view": ("view", "write a conversation as one HTML page, to be looked at in a browser"),
-    "serve": ("serve", "show a library in the browser, with what is appended as it comes"),
-    "export": ("export", "hand a conversation on: as a file, or as a session of another program"),
-    "backup": ("backup", "copy a library to a folder, a file, a database, a bucket or a pipe; again, what is new"),
-    "restore": ("restore", "bring a backup back, or merge it into a library that went on"),
-    "session": ("session", "repair, put back and relink the sessions of other programs"),
-    "ship": ("ship", "send conversations to a database or a bucket as a copy, and keep up with them"),
+    "index": ("index", "update, rebuild or remove the index of a library"),
+    "import": ("import_", "import other programs' sessions into a library, and follow them"),
+    "keep": ("keep", "keep a library up to date with this machine's programs, as a service"),
+    "mcp": ("mcp", "let an agent search and read a library (Model Context Protocol)"),
+    "view": ("view", "write a conversation as one HTML page"),
+    "serve": ("serve", "show a library in the browser, and follow what is appended"),
+    "export": ("export", "export a conversation as a file, or as another program's session"),
+    "backup": ("backup", "copy a library to a folder, file, database, bucket or pipe; again: only new records"),
+    "restore": ("restore", "restore a backup, or merge it into a library"),
+    "session": ("session", "repair, restore and relink other programs' sessions"),
+    "ship": ("ship", "copy conversations to a database or a bucket, and keep the copy up to date"),
     "bisect": ("bisect", "find the first message after which a command fails"),
     "fork": ("fork", "copy a conversation, or its beginning, into a new one"),
     "rename": ("rename", "give a conversation a title"),
     "delete": ("delete", "delete a conversation, its archive and its quarantine"),
-    "prune": ("prune", "remove what a library need not keep any longer, after saying what that is"),
-    "generations": ("generations", "list what a conversation was before each replace"),
-    "secrets": ("secrets", "say which conversations hold secrets; with --forget, remove them"),
+    "prune": ("prune", "list expired conversations and generations, and remove them"),
+    "generations": ("generations", "list the archived generations of a conversation"),
+    "secrets": ("secrets", "list conversations that hold secrets; with --forget, remove the secrets"),
     "verify": ("verify", "check every line, the archive and the metadata; change nothing"),
-    "repair": ("repair", "say what of a damaged conversation can be kept; with --apply, make it whole"),
-    "head": ("head", "print the head: a fingerprint of the whole transcript"),
-    "snapshot": ("snapshot", "store conversations as snapshots, list, show and restore them; keys"),
-    "seal": ("seal", "seal a conversation with a key: what it says cannot be read without"),
-    "unseal": ("unseal", "make a sealed conversation plain again"),
-    "shred": ("shred", "destroy the key of a sealed conversation: nobody can read it again"),
-    "rotate-key": ("rotate_key", "give the sealed conversations of a library another key"),
+    "repair": ("repair", "show what a repair would keep; with --apply, repair"),
+    "head": ("head", "print the head: the hash of the whole transcript"),
+    "snapshot": ("snapshot", "save, list, show and restore snapshots of conversations; manage their keys"),
+    "seal": ("seal", "encrypt a conversation with a key"),
+    "unseal": ("unseal", "decrypt a sealed conversation"),
+    "shred": ("shred", "destroy the key of a sealed conversation: it can never be read again"),
+    "rotate-key": ("rotate_key", "change the key of a library's sealed conversations"),
     "new-key": ("new_key", "write a new key for sealed conversations to a file"),
-    "writers": ("writers", "say who has which conversations of a library open to write"),
-    "programs": ("programs", "list whose sessions import reads, what is lost, and when a program deletes them"),
-    "doctor": ("doctor", "try what conversations need of a directory, and say which promises hold there"),
-    "demo": ("demo.command", "kill a writer with SIGKILL again and again, and count what was lost"),
+    "writers": ("writers", "list the writers of a library's conversations"),
+    "programs": ("programs", "list the programs that import reads, what is lost, and when they delete sessions"),
+    "doctor": ("doctor", "test a directory, and report which promises hold there"),
+    "demo": ("demo.command", "kill a writer with SIGKILL repeatedly, and count what was lost"),
 }
 """The commands by name: the module of each and its line in the help. A module is imported only if its command is used."""
 
@@ -120,7 +120,7 @@ _OTHER_NAMES = {
     "-E": ("--regex",),
     "-r": ("--regex",),
 }
-"""What options of these names are called here, by what they do elsewhere; of those that a command has the first."""
+"""Our options by the names that other programs give them; the first that the command has is suggested."""
 
 
 _OTHER_COMMANDS = {
@@ -152,19 +152,19 @@ _OTHER_COMMANDS = {
     "usage": ("cost", "costs", "tokens", "spend", "ccusage"),
     "session": ("sessions", "rescue", "relink", "moved"),
 }
-"""What people type for a command of ours, by what it is called elsewhere."""
+"""What people type for each of our commands, because other programs call it so."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse, with errors made safe for a terminal: they repeat arguments, and an argument may hold control characters."""
+    """argparse with errors that are safe on a terminal: they repeat arguments, which may hold control characters."""
 
     _given: Sequence[str] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """What a command does not know is its own error: argparse would leave it to ``main()``, whose usage has no options."""
+        """Report unknown arguments with the command's own usage: that of ``main()`` has no options."""
         self._given = args or ()
         known, unknown = super().parse_known_args(self._with_values(self._given), namespace)
-        if hasattr(known, "words"):  # words behind an option: argparse takes only those that stand together
+        if hasattr(known, "words"):  # words after an option: argparse takes only adjacent ones
             known.words += [word for word in unknown if not word.startswith("-")]
             unknown = [word for word in unknown if word.startswith("-")]
         if unknown:
@@ -184,7 +184,7 @@ class _Parser(argparse.ArgumentParser):
         return joined
 
     def print_help(self, file: Any = None) -> None:
-        """Print the help, except to whoever named a folder ``-home-ada``: Python 3.13 takes that for ``-h`` and no more."""
+        """Print the help, unless ``-h`` was the start of a folder's name such as ``-home-ada``, which Python 3.13 splits."""
         if names := self._names_like_options():
             self.error(f"unrecognized arguments: {names[0]}")
         super().print_help(file)
@@ -192,25 +192,25 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if message.startswith("the following arguments are required") and (mistyped := self._unknown_option()):
             message = f"unrecognized arguments: {mistyped}"  # argparse would not look at it
-        if names := self._names_like_options():  # it was taken for an option, -home-ada for -h
-            message += f"; a name that begins with a dash is written ./{names[0]}"
+        if names := self._names_like_options():  # it was parsed as an option, -home-ada as -h
+            message += f"; write a name that starts with a dash as ./{names[0]}"
         if meant := _meant(message) or self._option_meant(message):
             if unknown := re.match("argument COMMAND: invalid choice: ('[^']*')", message):
-                message = f"there is no command {unknown[1]}"  # without thirty names, of which one is meant
+                message = f"there is no command {unknown[1]}"  # argparse would list all thirty
             message += f"; did you mean {meant}?"
         elif not names and re.search("unrecognized arguments: -[^-]", message):
-            message += "; what begins with a minus and is no option stands behind --"
-        said = f"{self.prog}: error: {terminal.one_line(terminal.without_credentials(message))} (`{self.prog} --help` says more)"
+            message += "; write an argument that starts with a minus after --"
+        quoted = f"{self.prog}: error: {terminal.one_line(terminal.without_credentials(message))} (`{self.prog} --help` says more)"
         width = terminal.status_columns() if terminal.has_status() else None
-        self.exit(2, self.format_usage() + "\n".join(terminal.sentence_lines(said, width)) + "\n")
+        self.exit(2, self.format_usage() + "\n".join(terminal.sentence_lines(quoted, width)) + "\n")
 
     def _option_meant(self, message: str) -> str | None:
-        """The option of this command that does what one that it does not have does elsewhere, or that was nearly written."""
-        if (said := re.search(r"unrecognized arguments: (--?[\w-]+)", message)) is None:
+        """The option of this command that an unknown one probably means: another program's name for it, or a typing mistake."""
+        if (quoted := re.search(r"unrecognized arguments: (--?[\w-]+)", message)) is None:
             return None
-        ours = list(self._option_string_actions)  # argparse has no other way to ask for them
-        others = [name for name in _OTHER_NAMES.get(said[1], ()) if name in ours]
-        return next(iter(others or _nearest(said[1], ours)), None)
+        ours = list(self._option_string_actions)  # argparse has no public access to them
+        others = [name for name in _OTHER_NAMES.get(quoted[1], ()) if name in ours]
+        return next(iter(others or _nearest(quoted[1], ours)), None)
 
     def _unknown_option(self) -> str | None:
         """The first long option that was given and that this command does not have."""
@@ -223,13 +223,13 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _meant(message: str) -> str | None:
-    """Which of argparse's choices a mistyped one nearly is. (From Python 3.12 on its sentence has them without quotes.)"""
-    said = re.search(r"(?:invalid choice: |there is no \w+ )'([^']*)'(?: \(choose from |; there are )([^()]*)", message)
-    if said is None:
+    """The choice that a mistyped one resembles. (From Python 3.12 on, argparse's sentence has no quotes.)"""
+    quoted = re.search(r"(?:invalid choice: |there is no \w+ )'([^']*)'(?: \(choose from |; there are )([^()]*)", message)
+    if quoted is None:
         return None
-    choices = [choice.strip(" '") for choice in said[2].split(",")]
-    elsewhere = (ours for ours, theirs in _OTHER_COMMANDS.items() if said[1] in theirs and ours in choices)
-    return next(elsewhere, None) or next(iter(_nearest(said[1], choices)), None)
+    choices = [choice.strip(" '") for choice in quoted[2].split(",")]
+    elsewhere = (ours for ours, theirs in _OTHER_COMMANDS.items() if quoted[1] in theirs and ours in choices)
+    return next(elsewhere, None) or next(iter(_nearest(quoted[1], choices)), None)
 
 
 def _nearest(word: str, choices: list[str]) -> list[str]:
@@ -259,13 +259,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Standard output itself may have failed (a full disk). Python would flush it again at exit, and fail again.
         terminal.give_up_output()
         where = f"{error.filename}: " if error.filename else ""
-        terminal.complain(f"cannot go on: {where}{error.strerror or error}")
+        terminal.complain(f"cannot continue: {where}{error.strerror or error}")
         return 1
 
 
 @contextmanager
 def _seldom_collected() -> Iterator[None]:
-    """A start makes a hundred thousand objects that all stay: to look for garbage among them forty times was a tenth of its time."""
+    """A start creates a hundred thousand objects that all stay: forty garbage collections were a tenth of its time."""
     before = gc.get_threshold()
     gc.set_threshold(_OBJECTS_BEFORE_A_COLLECTION, *before[1:])
     try:
@@ -334,7 +334,7 @@ def _find(arguments: argparse.Namespace) -> None:
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """The parser for a command line.
 
-    Only the commands that stand among its words get their arguments: the others need not be imported.
+    Only the commands among its words get their arguments: the others need not be imported.
     """
     parser = _Parser(prog=terminal.PROGRAM, description=_DESCRIPTION, epilog=_EPILOG, formatter_class=HelpFormatter)
     parser.add_argument("--version", action="version", version=f"{terminal.PROGRAM} {__version__}")
@@ -342,7 +342,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(prog=terminal.PROGRAM, metavar="COMMAND", required=True, dest="command")
     for name in (
         words[:1] if words and words[0] in _COMMANDS else _COMMANDS
-    ):  # a list of all is for a help, and for a mistake
+    ):  # the full list is only needed for help and for mistakes
         home, what = _COMMANDS[name]
         command = commands.add_parser(name, help=what, formatter_class=HelpFormatter)
         if name in words:

@@ -1,4 +1,4 @@
-"""``transcript-store backup``: copy a library to a folder, a file, a database, a bucket or a pipe, and again what is new."""
+"""``transcript-store backup``: copy a library to a folder, file, database, bucket or pipe; again: only new records."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from transcript_store.backends import BackupFile
 
 DESCRIPTION = f"""\
-Copy the conversations of LIBRARY to TARGET: every generation, the metadata, and the wrapped keys of those that are sealed.
-Made again to the same target it adds what is new. Agents may write meanwhile: each conversation is copied as it was at one
-moment, from the disk. What was written is read again and verified. Killed anywhere, run it again: it continues.
+Copy the conversations of LIBRARY to TARGET: every generation, the metadata, and the wrapped keys of sealed ones.
+A second backup to the same target adds only new records. Agents may keep writing: each conversation is copied in a consistent
+state, from the disk. Everything written is read back and verified. If it is killed, run it again: it continues.
 
-TARGET is a folder, which becomes a library that every command reads; one file (a name that ends as files do, such as
+TARGET is a folder, which becomes a library that every command reads; one file (a name with a suffix, such as
 chats.backup); the address of a database or a bucket, as for `ship`; or `-`, a stream on standard output.
 
-With a key the backup is sealed: a file or a stream as a whole; in a folder the file {IN_A_FOLDER}. (What is sealed
-in the library is copied sealed in any case.) On a database or a bucket conversations stand as they are in the library.
+With a key the backup is sealed: the whole file or stream, or the file {IN_A_FOLDER} in a folder. (Sealed
+conversations are copied sealed in any case.) On a database or a bucket, conversations are stored as they are in the library.
 
-A backup takes nothing away: what the library has lost, or went on with otherwise, stays in it. `restore` brings it back.
+A backup never removes anything: it keeps what the library has lost or replaced. `restore` brings it back.
 """
 EPILOG = """\
-exit code: 0 if all of it is in the backup, 1 if a conversation is not
+exit code: 0 if the backup has everything, 1 if a conversation is missing
 
 examples:
-  transcript-store backup chats /mnt/chats                 a folder; later what is new
+  transcript-store backup chats /mnt/chats                 a folder; later only new records
   transcript-store backup chats c.backup --key-file k.key  one sealed file
   transcript-store backup chats s3://bucket/copies
   transcript-store backup chats - | ssh host transcript-store restore - chats
@@ -51,12 +51,12 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("library", metavar="LIBRARY", type=path, help="a directory, a conversation, or an address")
     parser.add_argument("target", metavar="TARGET", type=path, help="a folder, a file, an address, or -")
     parser.add_argument(
-        "--filter", "--query", metavar="QUERY", help="only those that a query leaves, as `search` has it"
+        "--filter", "--query", metavar="QUERY", help="only conversations that match a query (see search)"
     )
     add_filters(parser)
     parser.add_argument("--redact", action="store_true", help="copy without secrets; each copy names its original")
     parser.add_argument(
-        "--without-keys", action="store_true", help="leave the wrapped keys of sealed conversations out"
+        "--without-keys", action="store_true", help="do not copy the wrapped keys of sealed conversations"
     )
     add_keys(parser, of="the key of the backup", what="the key that seals it")
     add_status_file(parser)
@@ -64,7 +64,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Copy what is new."""
+    """Copy new records."""
     status = StatusFile(
         arguments.status_file,
         "backup",
@@ -84,7 +84,7 @@ def _backup(arguments: Namespace, status: StatusFile) -> int:
         raise ConversationNotFoundError(path=name, reason="there is no such directory")
     if not is_backend_address(name) and is_file(name):
         raise Misuse(
-            f"{printable_name(name)}: name a library; `restore` brings a backup into one, from which another can be made"
+            f"{printable_name(name)}: name a library; `restore` this backup into one first"
         )
     options: dict[str, Any] = {"with_key": not arguments.without_keys}
     if arguments.redact:
@@ -105,9 +105,7 @@ def _backup(arguments: Namespace, status: StatusFile) -> int:
                     with working.paused():
                         tally.add(report)
         except ValueError as error:
-            if type(error) is ValueError:
-                raise Misuse(str(error)) from None
-            raise
+            raise Misuse(str(error)) from None
     status.end_round(failing=tally.failed, records=tally.records)
     code = tally.end("copied, and verified")
     if not tally.total and chosen is None:
@@ -116,7 +114,7 @@ def _backup(arguments: Namespace, status: StatusFile) -> int:
 
 
 def _target(arguments: Namespace, keys: CommandKeys, stack: ExitStack) -> tuple[Any, str]:
-    """Where the backup goes, and what that is called."""
+    """The target of the backup, and its name for messages."""
     from transcript_store.backends import BackupFile
 
     name, sealed = arguments.target, "the sealed file" if keys else "the file"
@@ -127,13 +125,9 @@ def _target(arguments: Namespace, keys: CommandKeys, stack: ExitStack) -> tuple[
         return made, "a sealed stream" if keys else "a stream"
     if is_backend_address(name):
         if taken_apart(name).what is not None:
-            raise Misuse(
-                f"{printable_name(name)}: name the place alone; a conversation has there the id that it has here"
-            )
+            raise Misuse(f"{printable_name(name)}: name the backend alone; conversations keep their ids there")
         if arguments.key_file:
-            raise Misuse(
-                f"{printable_name(name)}: conversations stand there as they are in the library: `seal` them first"
-            )
+            raise Misuse(f"{printable_name(name)}: conversations are copied as they are: `seal` them first")
         return backend_at(name, creates=True), one_line(printable_name(name))
     if not is_file(name):
         if not keys:
@@ -143,7 +137,7 @@ def _target(arguments: Namespace, keys: CommandKeys, stack: ExitStack) -> tuple[
 
 
 def _chosen(name: str, query: str) -> frozenset[str]:
-    """The conversations that a query leaves, by id and by the name of the folder."""
+    """The conversations that match a query, by id and by folder name."""
     from transcript_store.search import SearchIndex
 
     found: set[str] = set()

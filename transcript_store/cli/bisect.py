@@ -18,15 +18,15 @@ from transcript_store.cli._shared.names import fork_of, printable_name
 from transcript_store.cli._shared.terminal import Misuse, complain, for_shell, many, one_line, say, say_json
 
 DESCRIPTION = f"""\
-Find the first message after which COMMAND fails. COMMAND is run over beginnings of the conversation, in about log n runs and as
-many to check the result. Each beginning is a conversation in a temporary folder, with the records up to a message: its path is
-the last argument of COMMAND, and stands in the environment as TRANSCRIPT_STORE_CONVERSATION. It can be read, written to, sent to
-a model. The original is only read, once; it may have a live writer.
+Find the first message after which COMMAND fails. COMMAND runs on prefixes of the conversation: about log n runs, and as many
+to check the result. Each prefix is a conversation in a temporary folder, with the records up to a message. Its path is the last
+argument of COMMAND, and the environment variable TRANSCRIPT_STORE_CONVERSATION. COMMAND may read it, write to it, send it to a
+model. The original is read once and not changed; it may have a live writer.
 
-COMMAND answers by its exit code, as for `git bisect run`: 0 well, 125 cannot be tested (another message is tried), 1 to 127 it
-fails; from 128, or killed by a signal, the search stops. What it prints goes to standard error.
+The exit code of COMMAND is the answer, as for `git bisect run`: 0 passes, 125 cannot be tested (another message is tried), 1 to
+127 fails. From 128, or if a signal kills it, the search stops. Its output goes to standard error.
 
-If it fails after one message and does well after a later one, the answers are not monotone: there is no first one, and this is said.
+If it fails after one message and passes after a later one, the answers are not monotone: this is reported, and no message.
 
 {NAMES}"""
 EPILOG = """\
@@ -42,31 +42,31 @@ _SKIP, _LEAST_STOP = 125, 128
 
 Answer = Literal["passes", "fails", "skipped"]
 Ask = Callable[[int], Answer]
-"""Says how it is after so many messages."""
+"""Tests the conversation after that many messages."""
 
 
 class StoppedError(Exception):
-    """The command ended in a way that is no answer."""
+    """The command ended with something that is not an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class BisectResult:
-    """What a search found out. Numbers are counts of messages, from 0."""
+    """The result of a search. Numbers are counts of messages, from 0."""
 
     passes: int | None
-    """After the most messages, of those before ``fails``, it passes; None if it fails after none."""
+    """The largest count before ``fails`` after which it passes; None if it fails without any message."""
     fails: int | None
-    """After so many messages it fails; None if it passes after all of them."""
+    """The count after which it fails; None if it passes with all messages."""
     answers: dict[int, Answer] = field(default_factory=dict)
 
     @property
     def is_first(self) -> bool:
-        """Whether ``fails`` is the first, if the answers are monotone: nothing is between it and ``passes``."""
+        """True if ``fails`` is the first, provided that the answers are monotone: it follows ``passes`` directly."""
         return self.passes is not None and self.fails is not None and self.fails == self.passes + 1
 
     @property
     def against(self) -> int | None:
-        """After so many messages the answer is the other one than monotone answers have; None if they are monotone."""
+        """A count with an answer that contradicts monotone answers; None if they are monotone."""
         if self.passes is None or self.fails is None:
             return None
         for count, answer in sorted(self.answers.items()):
@@ -76,7 +76,7 @@ class BisectResult:
 
 
 def search(count: int, ask: Ask) -> BisectResult:
-    """Search among 0 to ``count`` messages: about log n questions for a place where it turns, and as many to check."""
+    """Search among 0 to ``count`` messages: about log n runs to find a change, and as many to check."""
     answers: dict[int, Answer] = {}
 
     def asked(number: int) -> Answer:
@@ -100,14 +100,14 @@ def search(count: int, ask: Ask) -> BisectResult:
 
 
 def _next(passes: int, fails: int, asked: Callable[[int], Answer]) -> int | None:
-    """A number between the two that can be tested, as near to the middle as there is one; None if there is none."""
+    """The testable number nearest to the middle of the two; None if there is none."""
     middle = (passes + fails) // 2
     between = sorted(range(passes + 1, fails), key=lambda number: abs(number - middle))
     return next((number for number in between if asked(number) != "skipped"), None)
 
 
 def _spread(count: int, answers: dict[int, Answer]) -> Iterator[int]:
-    """As many numbers as a search takes, each in the middle of the largest stretch of which nothing is known."""
+    """As many numbers as a search takes, each in the middle of the largest untested range."""
     known = sorted(answers)
     for _ in range(count.bit_length()):
         begin, end = max(pairwise(known), key=lambda pair: pair[1] - pair[0])
@@ -120,13 +120,15 @@ def _spread(count: int, answers: dict[int, Answer]) -> Iterator[int]:
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     add_conversation(parser, in_one_word=True, on_backends=True)
-    parser.add_argument("check", metavar="COMMAND", nargs="+", help="what to run, behind `--`, with its arguments")
-    add_keys(parser, what="the key; the beginnings are sealed too, and COMMAND finds the key in its environment")
+    parser.add_argument(
+        "check", metavar="COMMAND", nargs="+", help="the command to run, with its arguments, after `--`"
+    )
+    add_keys(parser, what="the key; the prefixes are sealed too, and COMMAND gets the key in its environment")
     add_json(parser, "one JSON object")
 
 
 def run(arguments: Namespace) -> int:
-    """Search, and say what was found."""
+    """Search, and print the result."""
     keys = command_keys(arguments)
     with tempfile.TemporaryDirectory(prefix="transcript-store-bisect-") as folder:
         library = ConversationLibrary(os.path.join(folder, "whole"), **keys.options)
@@ -138,7 +140,7 @@ def run(arguments: Namespace) -> int:
         def ask(count: int) -> Answer:
             answer = _answer(arguments.check, whole, seqs[count], os.path.join(folder, "beginning"), keys)
             if not arguments.json:
-                say(f"after {_place(seqs[count])}: {answer}", now=True)
+                say(f"after {_message_name(seqs[count])}: {answer}", now=True)
             return answer
 
         try:
@@ -159,7 +161,7 @@ def _answer(check: Sequence[str], whole: str, seq: int, folder: str, keys: Comma
     beginning = beginnings.fork_from(whole, through_seq=seq)
     directory = os.path.join(folder, beginning)
     try:
-        done = subprocess.run(  # noqa: S603 (the user's own command, and no shell)
+        done = subprocess.run(  # noqa: S603 (the user's own command, without a shell)
             [*check, directory],
             stdin=subprocess.DEVNULL,
             stdout=2,
@@ -172,11 +174,11 @@ def _answer(check: Sequence[str], whole: str, seq: int, folder: str, keys: Comma
         beginnings.delete_folder(beginning)
     if not 0 <= done.returncode < _LEAST_STOP:
         how = f"was killed by signal {-done.returncode}" if done.returncode < 0 else f"ended with {done.returncode}"
-        raise StoppedError(f"after {_place(seq)} the command {how}, which is no answer")
+        raise StoppedError(f"after {_message_name(seq)} the command {how}, which is not an answer")
     return "passes" if done.returncode == 0 else "skipped" if done.returncode == _SKIP else "fails"
 
 
-def _place(seq: int) -> str:
+def _message_name(seq: int) -> str:
     return f"#{seq}" if seq else "no message"
 
 
@@ -184,17 +186,17 @@ def _say(found: BisectResult, seqs: Sequence[int], directory: str) -> None:
     runs = f"({many(len(found.answers), 'run')}, {many(len(seqs) - 1, 'message')})"
     if found.fails is None:
         why = "cannot be tested" if "skipped" in found.answers.values() else "passes"
-        say(f"with all messages it {why}: there is nothing to search for {runs}")
+        say(f"with all messages it {why}: nothing to search for {runs}")
         return
     if found.passes is None:
-        say(f"it fails without any message: no message is the reason {runs}")
+        say(f"it fails without any message: no message causes it {runs}")
         return
     first, last = seqs[found.passes + 1], seqs[found.fails]
     if found.against is not None:
         odd = seqs[found.against]
         say(
-            f"the answers are not monotone: after {_place(odd)} it {found.answers[found.against]}, so there is no first message "
-            f"after which it fails; between {_place(seqs[found.passes])} and #{last} it turns from well to failing {runs}"
+            f"the answers are not monotone: after {_message_name(odd)} it {found.answers[found.against]}, so there is no first message "
+            f"after which it fails; between {_message_name(seqs[found.passes])} and #{last} it changes from passing to failing {runs}"
         )
     elif found.is_first:
         say(f"#{last} is the first message after which it fails {runs}")

@@ -12,11 +12,11 @@ from transcript_store.cli._shared.names import described, is_backend_address, li
 from transcript_store.cli._shared.terminal import Misuse, complain, confirmed, is_at_a_terminal, one_line, say, say_json
 
 DESCRIPTION = f"""\
-Delete a conversation, with its archive and its quarantine. All of it goes, or, if another process is writing to it or the
-disk refuses, nothing. There is no way back but a backup. On a terminal it asks first.
+Delete a conversation, with its archive and its quarantine: all of it, or nothing if another process is writing to it or the
+disk refuses. Only a backup brings it back. On a terminal it asks first.
 
-An imported conversation does not come back with the next import, except with `import --again`. (In a library on a database or in a
-bucket it does: nothing there remembers what was deleted.)
+An imported conversation does not return with the next import, except with `import --again`. (On a database or a bucket it does:
+no list of deleted conversations is kept there.)
 
 {NAMES}"""
 EPILOG = """\
@@ -30,17 +30,17 @@ examples:
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     add_conversation(parser, on_backends=True)
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be deleted")
+    parser.add_argument("--dry-run", action="store_true", help="list what would be deleted, and stop")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
-    add_keys(parser, what="not needed to delete; it is looked at, and no more")
+    add_keys(parser, what="not needed to delete; only checked")
     add_json(parser, "one JSON object with the name of the folder that was deleted")
 
 
 def run(arguments: Namespace) -> int:
-    """Ask, delete the conversation, and say which it was."""
+    """Ask, delete the conversation, and print its name."""
     options = command_keys(arguments).options
     if arguments.json and is_at_a_terminal() and not (arguments.yes or arguments.dry_run):
-        raise Misuse("--json asks nothing: give --yes or --dry-run with it")
+        raise Misuse("--json cannot ask: add --yes or --dry-run")
     summary = summary_at(arguments.directory)
     name = os.path.basename(arguments.directory)
     what = one_line(name) if summary is None else described(summary, **options)

@@ -1,4 +1,4 @@
-"""``transcript-store doctor``: try a directory, and say which promises hold there."""
+"""``transcript-store doctor``: test a directory, and report which promises hold there."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from transcript_store.keeping import RetentionOutlook
 
 DESCRIPTION = """\
-Try what conversations need of the directory DIR: file system, syncs, locks, renames, cache, space, clock; and say which of
-the promises of docs/durability.md hold there. It works in a folder of its own inside DIR and removes it.
-Of a backend (its address): settings, rights, the version of the tables, how long a commit takes, the clock; of a bucket
-conditional writes, lists and removal. What is written for that is removed again.
-Of a library in a directory also: which sessions the programs of this machine will delete, by their own settings, and which of them
-the library does not have.
-It cannot prove a disk honest: only a power cut shows whether a sync reached the medium.
+Test what conversations need in the directory DIR: file system, syncs, locks, renames, cache, space, clock. Report which of the
+promises in docs/durability.md hold there. It works in a temporary folder inside DIR and removes it.
+For a backend (its address), test settings, rights, the version of the tables, the time of a commit and the clock; for a bucket
+also conditional writes, lists and removal. It removes what it wrote.
+For a library in a directory, list also the sessions that this machine's programs will delete by their own settings, and those
+that the library does not have.
+It cannot prove that a disk is honest: only a power cut shows whether a sync reached it.
 """
 EPILOG = """\
-exit code: 0 if nothing stands against a promise, 1 if anything does
+exit code: 0 if no problem was found, 1 if a promise does not hold
 
 examples:
   transcript-store doctor chats
@@ -51,9 +51,9 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Run every check, and print what was found. The exit code is 1 if a check is ``failed``."""
+    """Run every check, and print the results. The exit code is 1 if a check is ``failed``."""
     is_backend = is_backend_address(arguments.directory)
-    with Working("trying what conversations need of it"):
+    with Working("testing"):
         found = examined(arguments.directory) if is_backend else doctor(arguments.directory)
     outlooks = [] if is_backend else _outlooks(found.directory)
     if arguments.json:
@@ -74,20 +74,18 @@ def run(arguments: Namespace) -> int:
         say(f"  {there}")
     say()
     if is_backend:
-        say(
-            "nothing found that stands against a promise" if found.is_ok else "conversations are not safe here as it is"
-        )
+        say("no problem found" if found.is_ok else "conversations are not safe here")
         return 0 if found.is_ok else 1
     if found.checks[-1].name == "writing":
-        say("no conversation can be kept here")
+        say("conversations cannot be stored here")
     elif found.failed_promises:
         say(f"does not hold here: {', '.join(found.failed_promises)} (docs/durability.md)")
     else:
-        say("nothing found that stands against a promise")
-    say_wrapped("not tried: whether the disk keeps what it says it keeps; only a power cut shows that")
+        say("no problem found")
+    say_wrapped("not tested: whether the disk keeps what it has confirmed; only a power cut shows that")
     return 0 if found.is_ok else 1
 
 
 def _outlooks(directory: str) -> list[RetentionOutlook]:
-    """What programs will delete, if this is a library: any other directory has nothing to do with it."""
+    """The sessions that programs will delete, if this is a library."""
     return outlooks_of(directory) if none_in(directory) is None else []

@@ -1,4 +1,4 @@
-"""``transcript-store export``: hand a conversation on, as a file or as a new session of another program."""
+"""``transcript-store export``: export a conversation as a file, or as a new session of another program."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import nullcontext
 
-from transcript_store import TranscriptStoreError
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_through, path, whole_number
 from transcript_store.cli._shared.keys import add_keys, command_keys
 from transcript_store.cli._shared.names import conversation_at
@@ -32,9 +31,9 @@ from transcript_store.formats import Loss
 
 DESCRIPTION = f"""\
 Write a conversation in another form: `original`, the bytes that it was imported from; `jsonl`, a line a record;
-`markdown`, to read; `html`, the page of `view`; or the name of a program, which then finds it as a new session of its own.
-What the other side cannot hold is said before anything is written. Nothing that is there is changed. On a terminal it asks before it
-writes into a program's own folder. The session keeps the conversation's times, and `import` leaves it alone until something is added.
+`markdown`, to read; `html`, the page of `view`; or the name of a program, which then lists it as a new session.
+It reports what the form cannot hold before it writes. Existing files are never changed. On a terminal it asks before it writes
+into a program's own folder. The session keeps the conversation's times; `import` skips it until the program adds to it.
 
 {NAMES}"""
 EPILOG = """\
@@ -48,7 +47,7 @@ examples:
 
 _TEXTS = ("original", "jsonl", "markdown", "html")
 PROGRAMS = ("claude-code", "codex", "gemini-cli", "pi", "opencode", "kilo", "copilot")
-"""The writers' names, for the help: to ask the formats for them would import each of them."""
+"""The writers' names, for the help: the formats have them too, but each would be imported."""
 _OTHER_NAMES = {
     "md": "markdown",
     "htm": "html",
@@ -71,18 +70,14 @@ def configure(parser: ArgumentParser) -> None:
         "--output",
         metavar="PATH",
         type=path,
-        help="the file to write (default and -: standard output), in a folder that is made if it is missing; "
+        help="the file to write (default and -: standard output), in a folder that is created if it is missing; "
         "for a program the folder to use instead of its own",
     )
-    parser.add_argument(
-        "--generation", metavar="N", type=whole_number, help="what it was before a replace (see generations)"
-    )
+    parser.add_argument("--generation", metavar="N", type=whole_number, help="an archived generation (see generations)")
     add_through(parser)
+    parser.add_argument("--branches", action="store_true", help="for markdown: also the abandoned branches")
     parser.add_argument(
-        "--branches", action="store_true", help="for markdown: also what was said on branches that were left"
-    )
-    parser.add_argument(
-        "--cwd", metavar="DIR", type=path, help="for a program: the directory to go on in (default: the imported one)"
+        "--cwd", metavar="DIR", type=path, help="for a program: the session's directory (default: the imported one)"
     )
     parser.add_argument(
         "-y", "--yes", action="store_true", help="do not ask before a session is written into a program's folder"
@@ -92,7 +87,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Export, and say what was written and how to go on with it."""
+    """Export, and print what was written and how to resume it."""
     keys, redactor = command_keys(arguments), redactor_of(arguments)
     output = None if arguments.output == "-" else arguments.output
     if arguments.output == "-" and arguments.to not in _TEXTS:
@@ -104,7 +99,7 @@ def run(arguments: Namespace) -> int:
             return 2
     if output is None and arguments.to in _TEXTS:
         output = _output_for(arguments.to)
-    # On standard output the text itself shows that something is done, and a status would stand in the midst of it.
+    # On standard output the text itself shows progress, and a status line would interrupt it.
     is_shown = output is not None and not isinstance(output, str)
     with (
         conversation_at(arguments.directory, read_only=True, **keys.options) as conversation,
@@ -128,8 +123,6 @@ def run(arguments: Namespace) -> int:
                 redact=redactor,
                 branches=arguments.branches,
             )
-        except TranscriptStoreError:
-            raise  # some of these are ValueErrors too
         except ValueError as error:
             raise Misuse(str(error)) from None
         from_there = conversation.get_metadata().labels.get("cwd")
@@ -147,7 +140,7 @@ def _form(text: str) -> str:
     from transcript_store.sources import added_names
 
     if text not in added_names():
-        raise ArgumentTypeError(f"there is no form {text!r}; there are {', '.join(targets())}")
+        raise ArgumentTypeError(f"there is no form {text!r}; use one of {', '.join(targets())}")
     return text
 
 
@@ -156,7 +149,7 @@ def _say_losses(to: str, losses: Iterable[Loss]) -> None:
     for loss in losses:
         counts[loss.message] += loss.count
     if counts:
-        complain(f"{to} does not get all of it (the conversation here keeps it):", count_lines(counts))
+        complain(f"{to} cannot hold all of it (the conversation here keeps it):", count_lines(counts))
 
 
 def _say_done(done: Exported, imported_cwd: str | None, output: str | None) -> None:
@@ -166,20 +159,20 @@ def _say_done(done: Exported, imported_cwd: str | None, output: str | None) -> N
         return
     if output is not None and for_shell(done.paths[-1]) not in done.command:
         complain(
-            f"{one_line(output)}: the program looks in its own folder, so move what stands in here to there; or export without --output"
+            f"{one_line(output)}: the program reads its own folder: move these files there, or export without --output"
         )
     if not os.path.isdir(done.cwd):
-        complain(f"{done.cwd}: there is no such directory here; make it before you go on with the session in it")
+        complain(f"{done.cwd}: this directory does not exist here; create it before you resume the session")
     elif imported_cwd and done.cwd != os.path.realpath(imported_cwd):
         complain(
-            f"{imported_cwd}: the conversation was held there, and there is no such directory here; --cwd names another"
+            f"{imported_cwd}: the conversation took place there, and this directory does not exist here; --cwd names another"
         )
     going_there = f"cd {for_shell(done.cwd)} && " if done.cwd != os.getcwd() else ""
-    say(f"go on with it: {going_there}{one_line(done.command)}")
+    say(f"resume it: {going_there}{one_line(done.command)}")
 
 
 class _Printed:
-    """Standard output for text: what a terminal would obey is shown as an escape."""
+    """Standard output for text, with control sequences shown as escapes."""
 
     def __init__(self, *, is_json: bool) -> None:
         self._is_json = is_json

@@ -5,19 +5,18 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 
-from transcript_store import TranscriptStoreError
 from transcript_store.cli._shared.arguments import add_conversation, add_json, whole_number
 from transcript_store.cli._shared.keys import add_keys, command_keys
 from transcript_store.cli._shared.names import conversation_at
 from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_json, size, time
 
 DESCRIPTION = """\
-List the generations of the conversation in DIR: what each compaction, undo or other replace has kept in archive/, and
-the live one. Each is read and verified. `transcript-store show DIR --generation N` prints one. Nothing is changed, unless
---delete or --purge-quarantine is given: they remove what must not be kept (a leaked secret), for good.
+List the generations of the conversation in DIR: those that a compaction, undo or other replace moved to archive/, and
+the live one. Each is read and verified. `transcript-store show DIR --generation N` prints one. Nothing is changed without
+--delete or --purge-quarantine: these permanently remove what must not be kept, such as a leaked secret.
 """
 EPILOG = """\
-exit code: 0 if every generation is whole, 1 if one is damaged
+exit code: 0 if every generation is intact, 1 if one is damaged
 
 examples:
   transcript-store generations chats/today
@@ -35,15 +34,15 @@ def configure(parser: ArgumentParser) -> None:
         type=whole_number,
         action="append",
         default=[],
-        help="first remove this one (may be repeated)",
+        help="first delete this generation (may be repeated)",
     )
-    parser.add_argument("--purge-quarantine", action="store_true", help="first remove all that is in quarantine/")
+    parser.add_argument("--purge-quarantine", action="store_true", help="first empty quarantine/")
     add_keys(parser)
     add_json(parser, "one JSON object a generation")
 
 
 def run(arguments: Namespace) -> int:
-    """Delete what is to be deleted, then print the generations. The exit code is 1 if one is damaged."""
+    """Delete what the options name, then print the generations. The exit code is 1 if one is damaged."""
     is_change = arguments.delete or arguments.purge_quarantine
     with conversation_at(
         arguments.directory, read_only=not is_change, **command_keys(arguments).options
@@ -52,11 +51,9 @@ def run(arguments: Namespace) -> int:
         try:
             for number in arguments.delete:
                 conversation.delete_generation(number)
-        except TranscriptStoreError:
-            raise  # some of these are ValueErrors too
         except ValueError:
             live = conversation.get_metadata().generation
-            complain(f"--delete {live}: this generation is the live one; only what a replace has kept can be deleted")
+            complain(f"--delete {live}: this generation is the live one; only archived ones can be deleted")
             return 2
         if arguments.purge_quarantine:
             conversation.purge_quarantine()

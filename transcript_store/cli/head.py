@@ -1,4 +1,4 @@
-"""``transcript-store head``: print the fingerprint of a transcript."""
+"""``transcript-store head``: print the head of a transcript."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from transcript_store.cli._shared.terminal import say, say_json
 
 DESCRIPTION = """\
 Print the head of the conversation in DIR: the hash of its last record, which is chained to every record before it.
-Kept elsewhere (in another system, on paper), it shows any later change of what it covers. It is not keyed: who can
-write the files can compute a new one.
+A copy of it elsewhere (in another system, on paper) detects any later change to those records. It is not keyed: anyone
+who can write the files can compute a new one.
 """
 EPILOG = """\
 examples:

@@ -1,4 +1,4 @@
-"""``transcript-store import``: bring other programs' histories into a library, and keep up with them."""
+"""``transcript-store import``: import other programs' sessions into a library, and follow them."""
 
 from __future__ import annotations
 
@@ -44,33 +44,33 @@ from transcript_store.importing import (
 from transcript_store.sources import added_names, session_folders
 
 DESCRIPTION = """\
-Import the sessions in the PATHs (files or folders), or those that the named PROGRAMs keep on this machine. Without either it shows
-what all programs keep here, and asks. A session is imported whole, with its own times, and always under the same id: importing
-again adds what grew, and changes nothing else. What you went on with here is never overwritten. What was deleted here stays
-deleted, unless --again is given or its very file is named. The sources are only read.
+Import the sessions in the PATHs (files or folders), or those that the named PROGRAMs keep on this machine. Without either, show
+what all programs keep here, and ask. A session is imported completely, with its own times, and always under the same id: a second
+import adds only new records. A conversation that you continued here is never overwritten. A deleted one stays deleted, unless
+--again is given or its file is named. The sources are not changed.
 
-Says for each program what was done, with -v for each session, and what became of every line: a message, an event, or a finding. The
-exit code is 1 if anything was left out. Files in a folder that are no sessions (settings, caches) are counted, and are no error.
+It reports for each program (with -v, for each session) what was done, and what became of every line: a message, an event or a
+finding. The exit code is 1 if anything was left out. Other files in a folder (settings, caches) are counted, and are no error.
 """
 _FORMATS = [reader.name for reader in READERS]
 EPILOG = f"""\
 formats: {", ".join(_FORMATS)}, and those that installed packages add
 
 examples:
-  transcript-store import                            what is here? import it?
-  transcript-store import --all --into chats         all of it, without a question
-  transcript-store import claude-code codex          what these two keep here
+  transcript-store import                            show what is here, and ask
+  transcript-store import --all --into chats         all of it, without asking
+  transcript-store import claude-code codex          only these two programs
   transcript-store import ~/.claude/projects --dry-run
   transcript-store import conversations.zip --into chats --json | jq -r 'select(.findings != [])'
-  transcript-store import --all --since 2w           what changed in the last two weeks
+  transcript-store import --all --since 2w           only changes of the last two weeks
   transcript-store import --all --redact             without keys and tokens
   transcript-store import --all --follow             keep up, until Ctrl-C
 """
 
 _MOST_JOBS = 8
-"""Without ``--jobs``. More of them wait for the disk, and each takes memory."""
+"""The default of ``--jobs``. More processes would wait for the disk, and each takes memory."""
 _FEW = 5
-"""Of so many files that were named each has a line."""
+"""Up to this many named files, each gets a line."""
 _POLL_SECONDS = 2.0
 
 
@@ -81,22 +81,24 @@ def configure(parser: ArgumentParser) -> None:
         metavar="PATH|PROGRAM",
         nargs="*",
         type=path,
-        help="a file, a folder with all below it, or a program such as codex (several: codex,pi)",
+        help="a file, a folder (with all below it), or a program such as codex (several: codex,pi)",
     )
     parser.add_argument(
         "--into",
         metavar="LIBRARY",
         type=path,
-        help="where they go: a directory, or the address of a place (default: where chat keeps its own)",
+        help="the library: a directory, or a backend's address (default: that of `chat`)",
     )
-    parser.add_argument("--format", metavar="NAME", type=_format, help="do not guess the format: one of those below")
-    parser.add_argument("--all", action="store_true", help="all that is found on this machine, without a question")
+    parser.add_argument(
+        "--format", metavar="NAME", type=_format, help="the format, one of those below (default: detected)"
+    )
+    parser.add_argument("--all", action="store_true", help="import all sessions on this machine, without asking")
     parser.add_argument("--since", metavar="WHEN", type=since, help=f"only files that changed since: {MOMENTS}")
     parser.add_argument(
         "--diverged",
         choices=("report", "fork"),
         default="report",
-        help="where the source and the conversation both went on: report it (default), or import it as another one",
+        help="if source and conversation were both continued: report it (default), or import a second one",
     )
     parser.add_argument(
         "--again",
@@ -104,37 +106,37 @@ def configure(parser: ArgumentParser) -> None:
         help="also sessions that were deleted here, or that export wrote",
     )
     parser.add_argument("--empty", action="store_true", help="import sessions without a message too")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    parser.add_argument("--dry-run", action="store_true", help="report what would be imported, and stop")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     parser.add_argument(
-        "-v", "--verbose", action="store_true", help="a line a session, with its title and what was found in it"
+        "-v", "--verbose", action="store_true", help="print a line for each session, with its title and findings"
     )
-    parser.add_argument("-f", "--follow", action="store_true", help="go on with what the programs add, until Ctrl-C")
+    parser.add_argument("-f", "--follow", action="store_true", help="follow the programs' sessions, until Ctrl-C")
     parser.add_argument(
         "--jobs",
         metavar="N",
         type=positive,
         default=min(_MOST_JOBS, os.cpu_count() or 1),
-        help="so many processes for a large import (default here: %(default)s)",
+        help="number of processes for a large import (default here: %(default)s)",
     )
     add_redact(parser)
     parser.add_argument(
         "--forget",
         action="store_true",
-        help="with --redact: then remove the secrets that the library still holds, as `secrets --forget` does",
+        help="with --redact: also remove secrets from the library, as `secrets --forget`",
     )
-    add_keys(parser, what="the key; what is imported is sealed with it")
+    add_keys(parser, what="the key; imported conversations are sealed with it")
     add_json(parser, "one JSON object a session")
 
 
 def run(arguments: Namespace) -> int:
-    """Import, and print what became of it."""
+    """Import, and print the result."""
     if arguments.paths and arguments.all:
-        raise Misuse("--all is what the programs on this machine keep: give it, or name files and folders")
+        raise Misuse("--all imports what this machine's programs keep: give either --all, or files and folders")
     if arguments.follow and arguments.dry_run:
-        raise Misuse("--dry-run writes nothing, so there is nothing to --follow: give one of them")
+        raise Misuse("--dry-run and --follow exclude each other: give one of them")
     if arguments.forget and (redactor_of(arguments) is None or arguments.dry_run or arguments.follow):
-        raise Misuse("--forget removes what --redact takes out: give it with --redact, without --dry-run and --follow")
+        raise Misuse("--forget needs --redact, and excludes --dry-run and --follow")
     named_programs = {named: _programs(named) for named in arguments.paths}
     programs = frozenset(program for its in named_programs.values() for program in its)
     arguments.paths = [named for named in arguments.paths if not named_programs[named]]
@@ -160,11 +162,11 @@ def run(arguments: Namespace) -> int:
     )
     began = time.monotonic()
     if arguments.follow:
-        _say_beside(arguments, "following what the programs write: Ctrl-C ends it, and what was imported stays")
+        _say_beside(arguments, "following the programs' sessions; Ctrl-C stops, and keeps what was imported")
     try:
         _import(arguments, library, found, tally)
         if arguments.follow:
-            _say_beside(arguments, f"so far: {tally.done}; waiting for more, until Ctrl-C")
+            _say_beside(arguments, f"so far: {tally.done}; waiting for more (Ctrl-C stops)")
             _follow(arguments, library, chosen, found, tally)
     except KeyboardInterrupt:
         if not arguments.follow:
@@ -188,7 +190,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _say_beside(arguments: Namespace, text: str) -> None:
-    """Say what is no report: beside the reports if those are JSON."""
+    """Print a message that is not a report: to standard error if the reports are JSON."""
     if has_status():
         status("")
     complain(text) if arguments.json else say(text, now=True)
@@ -199,9 +201,9 @@ def _is_recent(found: FoundSource, since: datetime | None) -> bool:
 
 
 def _chosen(arguments: Namespace, library: ConversationLibrary, found: list[FoundSource]) -> frozenset[str] | None:
-    """The programs whose sessions are to be imported; None for nothing."""
+    """The programs to import from; None for none."""
     if arguments.json and not (arguments.all or arguments.yes or arguments.dry_run):
-        raise Misuse("--json asks nothing: --all imports all that is found on this machine, or name files and folders")
+        raise Misuse("--json cannot ask: give --all for all programs of this machine, or name files and folders")
     programs = list(dict.fromkeys(str(one.program) for one in found))
     if not arguments.json:
         for one in overviews(found):
@@ -209,13 +211,13 @@ def _chosen(arguments: Namespace, library: ConversationLibrary, found: list[Foun
             say(f"{one.program:<14} {many(one.sessions, 'session'):>15}  {size(one.size):>9}{days}")
         if not programs:
             recent = " that changed since then" if arguments.since is not None else ""
-            say(f"no session{recent} of a program that is known here was found; name files or folders")
+            say(f"no session{recent} of a known program was found; name files or folders")
     if arguments.all or arguments.yes or arguments.dry_run:
-        return frozenset(place.program for place in session_folders())  # also those that --follow finds later
+        return frozenset(kept.program for kept in session_folders())  # also those that --follow finds later
     if not programs:
         return None
     if not is_at_a_terminal():
-        say("nothing was imported: --all imports all of it")
+        say("nothing was imported; --all imports all of it")
         return None
     say_on(f"Import them into {one_line(library.directory)}? [y, n, or names of programs] ")
     answer = sys.stdin.readline().replace(",", " ").split()
@@ -226,31 +228,31 @@ def _chosen(arguments: Namespace, library: ConversationLibrary, found: list[Foun
         return None
     named = {word: [program for program in programs if program.startswith(word.lower())] for word in answer}
     if unknown := [word for word, its in named.items() if not its]:
-        say(f"{one_line(', '.join(unknown))}: no such program is in the list above; nothing was imported")
+        say(f"{one_line(', '.join(unknown))}: the list above has no such program; nothing was imported")
         return None
     return frozenset(program for its in named.values() for program in its)
 
 
 def _are_files(paths: list[str]) -> bool:
-    """Whether these very files were named, and nothing else: then they are meant, whatever became of them before."""
+    """True if only files were named: then they are imported even if they were deleted from the library before."""
     return bool(paths) and all(os.path.isfile(os.path.expanduser(path)) for path in paths)
 
 
 def _programs(named: str) -> list[str]:
-    """The programs that a word on the command line means, with commas between several; empty if it is a path.
+    """The programs that an argument names, with commas between several; empty if it is a path.
 
     Raises:
         Misuse: some of the names are programs and others are not.
     """
     if os.path.lexists(os.path.expanduser(named)) or is_backend_address(named):
         return []
-    known = tuple(dict.fromkeys(place.program for place in session_folders()))
+    known = tuple(dict.fromkeys(kept.program for kept in session_folders()))
     meant = programs_meant(named, known)
     found = [program for program in meant if program is not None]
     if found and len(found) < len(meant):
         unknown = [word.strip() for word, program in zip(named.split(","), meant, strict=True) if program is None]
         raise Misuse(
-            f"{', '.join(unknown)}: no program of that name; there are {', '.join(known)}. Give paths apart, with a space"
+            f"{', '.join(unknown)}: no program of that name; use one of {', '.join(known)}. Separate paths by spaces"
         )
     return found
 
@@ -267,14 +269,12 @@ def _found(arguments: Namespace, programs: frozenset[str], *, may_be_gone: bool 
             missing.append(named if is_backend_address(named) else os.path.abspath(os.path.expanduser(named)))
         except OSError as error:
             if not may_be_gone:
-                found.append(FoundSource(named, 0, 0, 0, why_not=f"cannot be looked at: {error.strerror}"))
+                found.append(FoundSource(named, 0, 0, 0, why_not=f"cannot be read: {error.strerror}"))
     if missing and not may_be_gone:
         reason = "there is no such file or folder"
         if len(missing) == len(arguments.paths):
             raise ConversationNotFoundError(path=missing[0], reason=reason)
-        found += [
-            FoundSource(path, 0, 0, 0, why_not=reason) for path in missing
-        ]  # the others are imported all the same
+        found += [FoundSource(path, 0, 0, 0, why_not=reason) for path in missing]  # the others are still imported
     return found
 
 
@@ -293,7 +293,7 @@ def _import(arguments: Namespace, library: ConversationLibrary, found: list[Foun
             empty=arguments.empty,
             again=arguments.again or _are_files(arguments.paths),
         )
-    except ValueError as error:  # a package adds a format of that name, and only writes it
+    except ValueError as error:  # a package adds a format of that name that it can only write
         raise Misuse(str(error)) from None
     if len(found) == 1:
         with Working("importing") as working:
@@ -312,7 +312,7 @@ def _import(arguments: Namespace, library: ConversationLibrary, found: list[Foun
 def _format(text: str) -> str:
     """The type of ``--format``. No package is imported to look at its name."""
     if text not in _FORMATS and text not in (added := added_names()):
-        raise ArgumentTypeError(f"there is no format {text!r}; there are {', '.join((*_FORMATS, *added))}")
+        raise ArgumentTypeError(f"there is no format {text!r}; use one of {', '.join((*_FORMATS, *added))}")
     return text
 
 
@@ -323,7 +323,7 @@ def _follow(
     imported: list[FoundSource],
     tally: ImportTally,
 ) -> None:
-    """Import again what changed since it was imported, whenever it has been quiet for a while. Ends with Ctrl-C."""
+    """Import each changed source again once it has been quiet for a while. Ends with Ctrl-C."""
     follower = SourceFollower(imported)
     while True:
         flush()

@@ -12,12 +12,11 @@ from transcript_store.cli._shared.terminal import has_status, many, one_line, sa
 from transcript_store.search import IndexStatus, SearchIndex
 
 DESCRIPTION = """\
-Bring the index of a library up to date, however long that takes, and say what it has. It is a file in your cache directory
-that `search` and `list` use. It can be thrown away at any time.
+Update the index of a library, however long that takes, and print what it has. It is a file in your cache directory
+that `search` and `list` use. You can delete it at any time.
 
-After a secret got into a conversation: replace the transcript (or delete the conversation), delete the generation that
-had it, then --rebuild. Words of what was deleted stay in the index until then. What a disk keeps of a file that was
-deleted is another matter.
+If a secret got into a conversation: replace the transcript (or delete the conversation), delete the generation that
+had it, then --rebuild. Until then the index keeps words of deleted messages. The disk may still keep the deleted file's bytes.
 """
 EPILOG = """\
 examples:
@@ -31,14 +30,14 @@ def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("libraries", metavar="LIBRARY", nargs="*", type=path, help="of which (default: that of `chat`)")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--status", action="store_true", help="only say what it has; all of it is read and checked")
-    which.add_argument("--rebuild", action="store_true", help="throw it away and build it anew")
-    which.add_argument("--purge", action="store_true", help="throw it away; the next search begins a new one")
+    which.add_argument("--status", action="store_true", help="read and check all of it, and print what it has")
+    which.add_argument("--rebuild", action="store_true", help="delete it, and build it again")
+    which.add_argument("--purge", action="store_true", help="delete it; the next search builds a new one")
     add_json(parser, "one JSON object a library")
 
 
 def run(arguments: Namespace) -> int:
-    """Update, rebuild, purge, and say what there is. The exit code is 1 if an index is damaged."""
+    """Update, rebuild or purge the indexes, and print what they have. The exit code is 1 if an index is damaged."""
     worst = 0
     for directory in libraries(arguments.libraries, on_backends=True):
         with SearchIndex(library_at(directory)) if is_backend_address(directory) else SearchIndex(directory) as index:
@@ -56,7 +55,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _update(index: SearchIndex) -> None:
-    """Bring an index up to date; how far it is stands in the status line."""
+    """Update an index, with progress in the status line."""
     while has_status() and (left := index.update(seconds=0.5)).not_indexed:
         status(f"indexing: {many(left.not_indexed, 'conversation')} to go")
     done = index.update()
@@ -68,15 +67,13 @@ def _update(index: SearchIndex) -> None:
 def _say(directory: str, found: IndexStatus) -> None:
     say(one_line(printable_name(directory)))
     facts = {
-        "index": one_line(found.path or "none is kept: its place is locked, or cannot be written"),
+        "index": one_line(found.path or "none is kept: its file is locked, or cannot be written"),
         "size": size(found.size_bytes),
         "conversations": f"{found.conversations:,}",
         "messages": f"{found.messages:,}",
-        "forgotten": f"{many(found.forgotten, 'message')}, whose words are there until --rebuild"
-        if found.forgotten
-        else "",
+        "forgotten": f"{many(found.forgotten, 'message')}, their words stay until --rebuild" if found.forgotten else "",
         "not indexed": f"{found.not_indexed:,}" if found.not_indexed else "",
-        "damaged": "" if found.is_intact else "it is not what was written; the next search builds it anew",
+        "damaged": "" if found.is_intact else "its checksum is wrong; the next search builds it again",
     }
     for name, fact in facts.items():
         if fact:

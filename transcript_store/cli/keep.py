@@ -1,4 +1,4 @@
-"""``transcript-store keep``: a library that keeps up with the programs of this machine by itself."""
+"""``transcript-store keep``: a library that follows the programs of this machine by itself."""
 
 from __future__ import annotations
 
@@ -50,29 +50,29 @@ if TYPE_CHECKING:
     from transcript_store.keeping import KeepEvent, KeepService, KeepState, RetentionOutlook
 
 DESCRIPTION = """\
-Import the sessions of every program on this machine, and keep up with them until it is ended: each session is in the library some seconds
-after the program wrote to it, whole, once, and stays there when the program deletes its own. The sources are only read. What is imported
-is indexed, and with --ship sent to a database or a bucket. Keys as in `seal` seal it, --redact takes secrets out of it.
+Import the sessions of every program on this machine, and follow them until it is stopped. The library has each change some seconds
+after the program wrote it, once, and keeps the session when the program deletes its own. The sources are not changed. Imported
+conversations are indexed, and with --ship sent to a database or a bucket. A key seals them (see seal); --redact removes secrets.
 
   keep               run, in the foreground, until Ctrl-C
-  keep install       make it a service of yours, which runs whenever you are logged in; shows what it writes, and asks
-  keep uninstall     end the service, and remove it; the library stays
-  keep status        what was taken, when, from where, what failed, how far behind it is, and what programs will delete
+  keep install       install a service that runs while you are logged in; shows what it writes, and asks
+  keep uninstall     stop the service, and remove it; the library stays
+  keep status        what was imported, when and from where, what failed, how far it is behind, and what programs will delete
 """
 EPILOG = """\
-exit code of `status`: 0 if it runs and nothing is wrong, 1 otherwise
+exit code of `status`: 0 if it runs and has no problem, 1 otherwise
 
 examples:
-  transcript-store keep --once                           all that is here, and no more
-  transcript-store keep install --redact                 from now on, without keys and tokens
+  transcript-store keep --once                           import once, and stop
+  transcript-store keep install --redact                 a service that removes keys and tokens
   transcript-store keep install --ship s3://bucket/mine  and a copy elsewhere
-  transcript-store keep install --dry-run                what would be written?
+  transcript-store keep install --dry-run                show what would be written
   transcript-store keep status --json | jq '.retention[].sentence'
 """
 _ACTIONS = ("run", "install", "uninstall", "status")
 _SHOWN = 10
 _LATE_LOOKS = 3
-"""A keeper that did not look at the folders for so many times its own pause does not keep up."""
+"""A keeper that has not read the folders for this many times its own pause does not keep up."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -93,35 +93,33 @@ def configure(parser: ArgumentParser) -> None:
         action="append",
         help="only the sessions of this program (may be repeated, or several with commas)",
     )
-    parser.add_argument("--ship", metavar="ADDRESS", type=path, help="send a copy to this backend, and keep up with it")
+    parser.add_argument("--ship", metavar="ADDRESS", type=path, help="keep a copy on this backend too")
     parser.add_argument(
         "--with-key", action="store_true", help="with --ship: send key.json of sealed conversations too"
     )
-    parser.add_argument("--once", action="store_true", help="import what is there, and end")
-    parser.add_argument("--poll", action="store_true", help="look for changes, also where watchfiles is installed")
+    parser.add_argument("--once", action="store_true", help="import once, and stop")
+    parser.add_argument("--poll", action="store_true", help="poll for changes even if watchfiles is installed")
     parser.add_argument(
-        "--dry-run", action="store_true", help="write nothing; say what would be imported, or installed"
+        "--dry-run", action="store_true", help="write nothing; print what would be imported, or installed"
     )
-    parser.add_argument("-y", "--yes", action="store_true", help="install and uninstall without asking")
-    parser.add_argument("-v", "--verbose", action="store_true", help="say each session, also to a terminal")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask before install and uninstall")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print each session, also on a terminal")
     add_redact(parser)
     add_keys(parser, what="the key; what is imported is sealed with it")
     add_json(parser, "one JSON object: an event, or the answer")
 
 
 def run(arguments: Namespace) -> int:
-    """Do what is asked for."""
+    """Run, install, uninstall, or print the status."""
     if arguments.only is not None:
         arguments.only = _programs_named(arguments.only)
     if arguments.ship is not None and not is_backend_address(arguments.ship):
         raise Misuse("--ship takes a backend's address, such as postgresql://host/database or s3://bucket/prefix")
     if arguments.ship is not None and taken_apart(arguments.ship).what is not None:
-        raise Misuse(
-            f"--ship {printable_name(arguments.ship)}: name the library there; a conversation has there the id that it has here"
-        )
+        raise Misuse(f"--ship {printable_name(arguments.ship)}: name the library there; conversations keep their ids")
     library = import_destination(arguments.into)
     if arguments.ship is not None and is_backend_address(library):
-        raise Misuse("--ship copies a library in a directory; this one is on a backend already")
+        raise Misuse("--ship copies a library in a directory; this one is already on a backend")
     do = {"run": _run, "install": _install, "uninstall": _uninstall, "status": _status}
     return do[arguments.action](arguments, library)
 
@@ -157,7 +155,7 @@ def _run(arguments: Namespace, name: str) -> int:
             watcher=best_watcher(polls=arguments.poll),
             jobs=min(4, os.cpu_count() or 1),
         )
-        before = signal.signal(signal.SIGTERM, _end)  # as Ctrl-C: systemd and launchd end a service with it
+        before = signal.signal(signal.SIGTERM, _end)  # like Ctrl-C: systemd and launchd stop a service with it
         try:
             keeper.run(once=arguments.once)
         except KeyboardInterrupt:
@@ -183,7 +181,7 @@ def _shipper(arguments: Namespace, name: str) -> Any:
 
 
 def _tell(arguments: Namespace, event: KeepEvent) -> None:
-    """Print an event. At a terminal sums are enough; a log gets each session."""
+    """Print an event: totals on a terminal, each session in a log."""
     if arguments.json:
         say_json({"at": _now(), "event": event.kind, **event.facts, "text": event.text})
     elif event.kind in ("failed", "problem", "gap"):
@@ -230,7 +228,7 @@ def _service(arguments: Namespace, name: str) -> KeepService:
             and ":" in arguments.ship.partition("@")[0].partition("://")[2]
         ):
             raise Misuse(
-                "--ship: a password would stand in a file; put it into ~/.pgpass, or into the service's environment"
+                "--ship: the service's file would contain the password; put it into ~/.pgpass, or into the service's environment"
             )
         words += ["--ship", arguments.ship] + ["--with-key"] * arguments.with_key
     words += ["--redact"] * bool(arguments.redact) + ["--poll"] * arguments.poll + ["--verbose"]
@@ -243,13 +241,11 @@ def _service(arguments: Namespace, name: str) -> KeepService:
 
 
 def _install(arguments: Namespace, name: str) -> int:
-    """Show the file and the commands, ask, and do it."""
+    """Show the file and the commands, ask, and install."""
     from transcript_store.keeping import replace_file
 
     if command_keys(arguments) and command_keys(arguments).files[0] == VARIABLE:
-        raise Misuse(
-            f"{VARIABLE} holds the key itself, which would stand in a file of the service: give --key-file FILE"
-        )
+        raise Misuse(f"{VARIABLE} holds the key itself, which the service's file would contain: give --key-file FILE")
     service = _service(arguments, name)
     commands = [" ".join(map(for_shell, command)) for command in service.start]
     answer = {"kind": service.kind, "path": service.path, "text": service.text, "commands": commands}
@@ -262,7 +258,7 @@ def _install(arguments: Namespace, name: str) -> int:
         for note in service.notes:
             say(f"({note})")
         if os.path.lexists(service.path):
-            say("(it replaces the service that is there)")
+            say("(it replaces the existing service)")
     is_wanted = not arguments.dry_run and (
         arguments.yes or (not arguments.json and confirmed("Write it, and start it?"))
     )
@@ -270,24 +266,24 @@ def _install(arguments: Namespace, name: str) -> int:
         if arguments.json:
             say_json({**answer, "is_written": False, "is_started": False})
         elif not arguments.dry_run:
-            complain("nothing was written; --yes does it")
+            complain("nothing was written; --yes writes it")
         return 0 if arguments.dry_run else 1
     replace_file(service.path, service.text.encode())
     problem = _carry_out(service.start)
     if arguments.json:
         say_json({**answer, "is_written": True, "is_started": problem is None, "problem": problem})
     elif problem is None:
-        say("it runs; `transcript-store keep status` says what it does")
+        say("it runs; `transcript-store keep status` shows its state")
     if problem is not None:
-        complain(f"{service.path} is written, and not started: {problem}")
+        complain(f"{service.path} was written, but not started: {problem}")
     return 0 if problem is None else 1
 
 
 def _carry_out(commands: Sequence[Sequence[str]]) -> str | None:
-    """Run the commands; why one failed, or None."""
+    """Run the commands; return why one failed, or None."""
     for command in commands:
         if shutil.which(command[0]) is None:
-            return f"there is no {command[0]} on this machine; run the service's command in some other way"
+            return f"there is no {command[0]} on this machine; run the service's command another way"
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (our own words)
         if done.returncode:
             return (
@@ -310,11 +306,11 @@ def _uninstall(arguments: Namespace, name: str) -> int:
     if not arguments.json:
         for command in [*commands, f"rm {for_shell(service.path)}"]:
             say(f"  {command}")
-    if arguments.dry_run or not (arguments.yes or (not arguments.json and confirmed("End it, and remove the file?"))):
+    if arguments.dry_run or not (arguments.yes or (not arguments.json and confirmed("Stop it, and remove the file?"))):
         if arguments.json:
             say_json({**answer, "is_removed": False})
         elif not arguments.dry_run:
-            complain("nothing was removed; --yes does it")
+            complain("nothing was removed; --yes removes it")
         return 0 if arguments.dry_run else 1
     problem = _carry_out(service.stop)
     os.unlink(service.path)
@@ -341,9 +337,13 @@ def _status(arguments: Namespace, name: str) -> int:
         behind = _behind(found, library)
         outlooks = retention_outlook(found, library, cache=import_cache())
     late = _late(state) if runs and state is not None else None
-    said = state or KeepState(library=_identity(name))
+    known_state = state or KeepState(library=_identity(name))
     is_ok = (
-        runs and late is None and said.problem is None and not said.failed and not any(one.missing for one in outlooks)
+        runs
+        and late is None
+        and known_state.problem is None
+        and not known_state.failed
+        and not any(one.missing for one in outlooks)
     )
     if arguments.json:
         say_json(
@@ -351,14 +351,14 @@ def _status(arguments: Namespace, name: str) -> int:
                 "runs": runs,
                 "is_ok": is_ok,
                 "late_seconds": late,
-                **asdict(said),
-                "library": printable_name(said.library),
+                **asdict(known_state),
+                "library": printable_name(known_state.library),
                 "behind": behind,
                 "retention": [{**asdict(one), "sentence": one.sentence} for one in outlooks],
             }
         )
     else:
-        _say_status(said, runs, late, behind, outlooks)
+        _say_status(known_state, runs, late, behind, outlooks)
     return 0 if is_ok else 1
 
 
@@ -369,7 +369,7 @@ def _library_if_there(name: str, options: dict[str, Any]) -> ConversationLibrary
 
 
 def _behind(found: list[Any], library: ConversationLibrary | None) -> dict[str, int]:
-    """By program how many sources have something that the library does not have."""
+    """For each program, how many sources have something that the library lacks."""
     from transcript_store.importing import import_conversations
 
     programs = {one.path: one.program or "?" for one in found}
@@ -389,7 +389,7 @@ def _behind(found: list[Any], library: ConversationLibrary | None) -> dict[str, 
 
 
 def _late(state: KeepState) -> float | None:
-    """For how long a keeper that runs has not looked at the folders, if that is longer than it takes; None if it keeps up."""
+    """For how long a running keeper has not read the folders, if that is too long; None if it keeps up."""
     try:
         looked = calendar.timegm(time.strptime(state.looked_at or "", "%Y-%m-%dT%H:%M:%SZ"))
     except ValueError:
@@ -409,26 +409,22 @@ def _say_status(
             "keep      does not run: `transcript-store keep install` makes it a service, `transcript-store keep` runs it"
         )
     if late is not None:
-        say(f"          has not looked at the folders for {late:,.0f} seconds: it is stopped, or the machine slept")
+        say(f"          has not read the folders for {late:,.0f} seconds: it is stopped, or the machine slept")
     if state.imported_at is not None:
         say(f"imported  last at {state.imported_at}; indexed at {state.indexed_at or 'no time yet'}")
     if (gap := state.last_gap) is not None:
         say(
-            f"stood     still, or the clock was set, at {gap['at']}, by {gap['seconds']:,} seconds; it looked at everything again"
+            f"stood     still, or the clock was set, at {gap['at']}, by {gap['seconds']:,} seconds; everything was compared again"
         )
     if state.ship is not None:
         say(
-            f"shipped   to {one_line(state.ship['to'])} at {state.ship['at']}; {state.ship['left_records']:,} records not there yet"
+            f"shipped   to {one_line(state.ship['to'])} at {state.ship['at']}; {state.ship['left_records']:,} records still to send"
         )
         for what, reason in [*state.ship["failed"].items()][:_SHOWN]:
             complain(f"not shipped: {what}: {reason}" if what else f"not shipped: {reason}")
     for program, its in sorted(state.programs.items()):
         if its.sessions or its.imports:
-            lag = (
-                f", {behind[program]:,} of them have something that is not in the library"
-                if behind.get(program)
-                else ""
-            )
+            lag = f", {behind[program]:,} of them have something that the library lacks" if behind.get(program) else ""
             last = f"; last {its.last_at} from {one_line(its.last_source or '')}" if its.last_at else ""
             say(f"  {program:<14} {many(its.sessions, 'session')}{lag}{last}")
     for program, count in sorted(behind.items()):

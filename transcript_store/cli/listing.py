@@ -46,20 +46,18 @@ if TYPE_CHECKING:
     from transcript_store.usage import UsageTotal
 
 DESCRIPTION = """\
-List the conversations of a library, whatever their folders are called, the one first in which something was said last. Each with
-its title, or else its first prompt, or else its program and when it began; when something was last said in it (UTC); the project,
-which is the folder that it was held in; the program that it was imported from; and its id, as short as
-it can be. With --long also the records, the size and the model.
+List the conversations of a library, the latest message first. Each line has the title (or the first prompt, or the program and
+the start time), the time of the last message (UTC), the project (the directory of the session), the program that it was imported
+from, and the shortest unambiguous id. --long adds records, size and model.
 
-Where no terminal reads it, a line has the same and more, uncut, with a tab between two: title, time, project, program, id, records, bytes,
-model. A conversation that is seen to be damaged is listed as that, and `transcript-store verify` looks at everything. Nothing is
-changed and no lock is taken. The list comes from an index in your cache directory, in which only what changed is read again; on a
-terminal it ends after 50.
+If the output is not a terminal, a line is complete and separated by tabs: title, time, project, program, id, records, bytes,
+model. Visible damage is shown; `transcript-store verify` checks everything. Nothing is changed and no lock is taken. The list
+comes from an index in your cache directory, which reads only changed conversations again. On a terminal it ends after 50.
 """
 EPILOG = """\
 examples:
   transcript-store list
-  transcript-store list flaky test                     names that have both words
+  transcript-store list flaky test                     titles that have both words
   transcript-store list chats --since 'last month' --project shop
   transcript-store list --source codex --until november
   transcript-store list chats --sort size --limit 10
@@ -73,9 +71,9 @@ _ON_A_SCREEN = 50
 _AT_A_TIME = 1000
 _LEAST_TITLE, _PROJECT_COLUMNS, _PROGRAM_COLUMNS = 20, 16, 12
 _NEEDED = {"PROJECT": 72, "PROGRAM": 80}
-"""So many columns a terminal has where these are shown."""
+"""The terminal's width from which these columns are shown."""
 _WIDE = 100
-"""From so many columns on a time has its hour."""
+"""The terminal's width from which a time has its hour."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -85,32 +83,32 @@ def configure(parser: ArgumentParser) -> None:
         metavar="WORD|LIBRARY",
         nargs="*",
         default=[],
-        help="words of names; the last may be the library: a directory, or the address of a place (default: that of `chat`)",
+        help="words of the title; the last may be the library: a directory, or a backend's address (default: that of `chat`)",
     )
-    parser.add_argument("--in", dest="directory", metavar="LIBRARY", type=path, help="the library, in any case")
+    parser.add_argument("--in", dest="directory", metavar="LIBRARY", type=path, help="the library")
     parser.add_argument(
-        "-n", "--limit", metavar="N", type=whole_number, help="only the first N; 0 for all (default: 50 on a terminal)"
+        "-n", "--limit", metavar="N", type=whole_number, help="print the first N; 0 for all (default: 50 on a terminal)"
     )
     parser.add_argument(
         "--sort",
         choices=_ORDERS,
         metavar="ORDER",
-        help=f"{', '.join(_ORDERS)} (default: updated); for tokens and cost every conversation is read",
+        help=f"{', '.join(_ORDERS)} (default: updated); tokens and cost read every conversation",
     )
     parser.add_argument("-l", "--long", action="store_true", help="also records, size, model and whole ids")
-    parser.add_argument("--filter", metavar="QUERY", help="only those that a query leaves, as `search` has it")
+    parser.add_argument("--filter", metavar="QUERY", help="only conversations that match a query (see search)")
     add_filters(parser)
     add_keys(parser, what="the key, for the titles of sealed conversations")
     add_json(parser, "one JSON object a conversation")
 
 
 class ListedConversation(NamedTuple):
-    """A conversation of a list, and what it is called."""
+    """A conversation of a list, and its name."""
 
     summary: ConversationSummary
     name: str
     usage: UsageTotal | None = None
-    """Its tokens and their cost, if the list is sorted by these."""
+    """Its tokens and their cost, if the list is sorted by them."""
 
 
 def run(arguments: Namespace) -> int:
@@ -119,7 +117,7 @@ def run(arguments: Namespace) -> int:
     words, named = query_and_libraries(arguments.words, needs_query=False, is_of_paths=True)
     named = named if arguments.directory is None else [arguments.directory, *named]
     if len(named) > 1:
-        raise Misuse(f"a list is of one library, and these are {len(named)}: {', '.join(map(printable_name, named))}")
+        raise Misuse(f"list takes one library, not {len(named)}: {', '.join(map(printable_name, named))}")
     arguments.directory = named[0] if named else None
     try:
         (directory,) = libraries(named, on_backends=True)
@@ -132,7 +130,7 @@ def run(arguments: Namespace) -> int:
     _say_no_library(words, named)
     if arguments.json:
         return 0
-    what = "no conversation is like that" if query else "there is no conversation yet"
+    what = "no conversation matches" if query else "there is no conversation yet"
     if not query and not is_backend_address(directory):
         what = none_in(directory) or what
     say(f"{one_line(printable_name(directory))}: {one_line(what)}")
@@ -154,9 +152,9 @@ def list_all(directory: str) -> None:
 
 
 def _list(arguments: Namespace, directory: str, query: str, keys: CommandKeys) -> int:
-    """Print the conversations that the query leaves, and say how many they are."""
+    """Print the conversations that match the query, and their number."""
     if is_backend_address(directory) and not query and arguments.sort is None:
-        return _list_a_place(arguments, directory, keys)
+        return _list_on_backend(arguments, directory, keys)
     if arguments.sort in _BY_USAGE:
         return _list_by_usage(arguments, directory, query, keys)
     return _list_from_the_index(arguments, directory, query, keys)
@@ -168,8 +166,8 @@ def _limit(arguments: Namespace) -> int | None:
     return limit
 
 
-def _list_a_place(arguments: Namespace, directory: str, keys: CommandKeys) -> int:
-    """Print what the writers on a place left for lists, the newest first: by page, without an index."""
+def _list_on_backend(arguments: Namespace, directory: str, keys: CommandKeys) -> int:
+    """Print the list summaries of a backend, the newest first: by page, without an index."""
     library, limit, count = library_at(directory), _limit(arguments), 0
     summaries = library.iter_list()
     while page := [*islice(summaries, min(_AT_A_TIME, limit - count) if limit else _AT_A_TIME)]:
@@ -188,7 +186,7 @@ def _list_from_the_index(arguments: Namespace, directory: str, query: str, keys:
     from transcript_store.search import SearchIndex
 
     limit, shown_so_far, after = _limit(arguments), 0, None
-    # The library of a new user is not there yet; a directory that is needs nothing that writes conversations.
+    # A new user has no library yet. An existing directory is read without the modules that write.
     with SearchIndex(directory if os.path.isdir(directory) else library_at(directory)) as index:
         while True:
             page = index.list(
@@ -216,7 +214,7 @@ def _list_from_the_index(arguments: Namespace, directory: str, query: str, keys:
 
 
 def _list_by_usage(arguments: Namespace, directory: str, query: str, keys: CommandKeys) -> int:
-    """Print the conversations that took most tokens, or cost most: every one is read for that."""
+    """Print the conversations with the most tokens or the highest cost: each of them is read."""
     from transcript_store.search import SearchIndex
     from transcript_store.usage import UsageTotal, conversation_usage
 
@@ -252,7 +250,7 @@ def _say(arguments: Namespace, directory: str, rows: Sequence[ListedConversation
     if arguments.json:
         for row in rows:
             members = asdict(row.summary)
-            del members["last_extra"]  # nobody asked for it
+            del members["last_extra"]  # it was not requested
             if row.usage is not None:
                 members |= {"tokens": row.usage.total_tokens, "cost_usd": row.usage.cost_usd}
             say_json({"name": row.name, **members})
@@ -270,7 +268,7 @@ def _say(arguments: Namespace, directory: str, rows: Sequence[ListedConversation
             say(f"    damaged: {one_line(row.summary.damage)}")
         elif row.summary.torn_bytes:
             what = many(row.summary.torn_bytes, "byte")
-            say(f"    torn tail: {what} behind the last whole record (or a writer is at work now)")
+            say(f"    torn tail: {what} after the last whole record (or a writer is appending now)")
 
 
 def _facts(summary: ConversationSummary) -> tuple[str, str, str]:
@@ -295,7 +293,7 @@ def _in_a_pipe(row: ListedConversation) -> str:
 def _on_a_terminal(
     rows: Sequence[ListedConversation], width: int, short: Callable[[str], str], *, is_long: bool
 ) -> Iterator[str]:
-    """The headings, and a line for each conversation: its title takes the room that the others leave."""
+    """The headings, and a line for each conversation: its title takes the remaining width."""
     found = [_facts(row.summary) for row in rows]
     ids = [short(name) for _, _, name in found]
     more = [(*(_more(row.summary) if is_long else ()), *_usage(row)) for row in rows]

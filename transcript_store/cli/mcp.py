@@ -17,9 +17,9 @@ DESCRIPTION = """\
 Let an agent read the conversations of a library: a server of the Model Context Protocol (MCP) on standard input and output,
 which the agent's program starts. It has four tools: list_conversations, search_conversations, read_conversation, read_record.
 
-It reads only. No tool takes a path. Answers are bounded. What they repeat of conversations is marked as quoted, and keys, tokens
-and other secrets that show what they are by their form are taken out. Of sealed snapshots it reads nothing,
-of sealed conversations only with their key. LIBRARY may be the address of a place; nothing there is claimed.
+It only reads. No tool takes a path. Answers are bounded. Text of conversations is marked as quoted; keys, tokens and other
+secrets with a recognizable form are removed. It reads sealed conversations only with their key, and no sealed snapshots.
+LIBRARY may be a backend's address; nothing is claimed there.
 """
 EPILOG = """\
 examples:
@@ -35,7 +35,7 @@ examples:
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
-        "libraries", metavar="LIBRARY", nargs="?", type=path, help="which one (default: that of `chat`)"
+        "libraries", metavar="LIBRARY", nargs="?", type=path, help="the library (default: that of `chat`)"
     )
     parser.add_argument(
         "--label",
@@ -43,9 +43,9 @@ def configure(parser: ArgumentParser) -> None:
         action="append",
         type=_label,
         default=[],
-        help="only conversations with this label (may be repeated: with each of them)",
+        help="only conversations with this label (may be repeated: all must match)",
     )
-    add_redact_pattern(parser, "also take out what matches this")
+    add_redact_pattern(parser, "also remove text that matches this")
     add_keys(parser)
 
 
@@ -54,7 +54,9 @@ def run(arguments: Namespace) -> int:
     keys = command_keys(arguments)
     (directory,) = libraries([] if arguments.libraries is None else [arguments.libraries], on_backends=True)
     if is_backend_address(directory):
-        library_at(directory).list(limit=1)  # what cannot be reached is told to a person, and not to an agent
+        library_at(directory).list(
+            limit=1
+        )  # an unreachable library is reported here to a person, not later to an agent
     elif arguments.libraries is not None and not os.path.isdir(directory):
         raise ConversationNotFoundError(path=directory, reason="there is no such directory")
     else:

@@ -1,4 +1,4 @@
-"""``transcript-store programs``: whose sessions are read, where they are, what is lost, and when they are deleted."""
+"""``transcript-store programs``: the programs that import reads: where their sessions are, what is lost, when they are deleted."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from transcript_store.cli._shared.terminal import columns, say, say_json, wrappe
 from transcript_store.sources import PROGRAMS, KnownProgram, program_table
 
 DESCRIPTION = """\
-List the programs and sites whose sessions `import` reads: the versions that were run to test that, where each keeps its sessions,
-what is read and what is lost, how a session that `export --to` wrote is resumed, and the setting by which the program deletes
-sessions. Nothing on this machine is looked at.
+List the programs and sites whose sessions `import` reads: the versions that were tested, where each keeps its sessions, what is
+read and what is lost, how to resume a session that `export --to` wrote, and the setting by which the program deletes sessions.
+This machine's files are not read.
 """
 EPILOG = """\
 examples:
@@ -45,9 +45,9 @@ def run(arguments: Namespace) -> int:
 def _facts(program: KnownProgram) -> list[tuple[str, str]]:
     versions = f"{', '.join(program.tried)}, on {program.tried_on}" if program.tried else "not run"
     facts = [("versions", versions)]
-    for place in program.session_folders:
-        named = f" (or ${place.variable})" if place.variable else ""
-        facts.append(("sessions", f"~/{place.folder}{named}: {', '.join(place.patterns)}"))
+    for kept_at in program.session_folders:
+        named = f" (or ${kept_at.variable})" if kept_at.variable else ""
+        facts.append(("sessions", f"~/{kept_at.folder}{named}: {', '.join(kept_at.patterns)}"))
     facts += [("read", program.reads), ("lost", program.loses)]
     if program.resume is not None:
         facts.append(("resumed by", program.resume))

@@ -1,4 +1,4 @@
-"""``transcript-store prune``: remove what a library need not keep any longer, after saying what that is."""
+"""``transcript-store prune``: list expired conversations and generations, and remove them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from transcript_store import PrunedItem, Pruning, TranscriptStoreError
+from transcript_store import PrunedItem, Pruning
 from transcript_store.cli._shared.arguments import add_json, path, since, whole_number
 from transcript_store.cli._shared.keys import add_keys, add_retired_keys, command_keys, has_sealed
 from transcript_store.cli._shared.names import (
@@ -39,16 +39,15 @@ if TYPE_CHECKING:
     from transcript_store.cli._shared.names import Snapshots
 
 DESCRIPTION = """\
-Remove what a library need not keep any longer: conversations that nobody has changed for some time, earlier generations,
-and what recovery and repairs have kept in quarantine. Nothing is ever removed unasked: what is due is printed first, and
-then the command asks. Without a terminal it removes only with --yes.
+Remove conversations that have not changed for some time, earlier generations, and bytes that recovery and repairs have kept in
+quarantine. Everything expired is listed first, and then the command asks. Without a terminal (in cron, say) it removes only
+with --yes.
 
-A conversation goes whole, with its archive and its quarantine, or stays. With --snapshots its messages are stored as a
-snapshot first. One that somebody is writing to, that is damaged, or that has something else in its folder is left alone
-and named. Whoever prunes from cron gives --yes.
+A conversation is removed completely, with its archive and its quarantine, or not at all. With --snapshots its messages are stored
+as a snapshot first. A conversation that is open to write, is damaged, or has other files in its folder is skipped and named.
 """
 EPILOG = """\
-exit code: 0 if everything that is due went (or nothing was), 1 if something was left alone, 2 if it was not confirmed
+exit code: 0 if everything expired was removed (or nothing was expired), 1 if something was skipped, 2 if it was not confirmed
 
 examples:
   transcript-store prune chats --older-than 365d --dry-run
@@ -60,10 +59,12 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("library", metavar="LIBRARY", nargs="?", type=path, help="which (default: that of `chat`)")
-    what = parser.add_argument_group("what is due (at least one)")
+    parser.add_argument(
+        "library", metavar="LIBRARY", nargs="?", type=path, help="the library (default: that of `chat`)"
+    )
+    what = parser.add_argument_group("what is expired (at least one)")
     what.add_argument(
-        "--older-than", metavar="WHEN", type=since, help=f"conversations that changed last before this: {MOMENTS}"
+        "--older-than", metavar="WHEN", type=since, help=f"conversations without a change since then: {MOMENTS}"
     )
     what.add_argument(
         "--keep-generations",
@@ -71,34 +72,34 @@ def configure(parser: ArgumentParser) -> None:
         type=whole_number,
         help="earlier generations, except the newest N of each conversation",
     )
-    what.add_argument("--purge-quarantine", action="store_true", help="what is in quarantine/ of each conversation")
+    what.add_argument("--purge-quarantine", action="store_true", help="the quarantine/ of each conversation")
     parser.add_argument(
         "--label",
         metavar="NAME=VALUE",
         action="append",
         type=_label,
         default=[],
-        help="only of conversations with this label (may be repeated: with each of them)",
+        help="only conversations with this label (may be repeated: all must match)",
     )
     parser.add_argument(
         "--snapshots",
         metavar="STORE",
         type=path,
-        help="store a snapshot of each conversation here before it goes: a directory, or the address of a library",
+        help="first store a snapshot of each conversation here: a directory, or a library's address",
     )
-    parser.add_argument("--dry-run", action="store_true", help="only say what is due")
+    parser.add_argument("--dry-run", action="store_true", help="list what would be removed, and stop")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
-    add_json(parser, "one JSON object for each thing that is due (needs --dry-run or --yes)")
+    add_json(parser, "one JSON object for each expired item (needs --dry-run or --yes)")
     add_keys(parser, of="keys of a sealed store of snapshots, and of sealed conversations")
     add_retired_keys(parser)
 
 
 def run(arguments: Namespace) -> int:
-    """Say what is due, ask, and remove it. The exit code is 1 if something that is due was left alone."""
+    """List what is expired, ask, and remove it. The exit code is 1 if an expired item was skipped."""
     if arguments.older_than is None and arguments.keep_generations is None and not arguments.purge_quarantine:
-        raise Misuse("nothing is pruned unasked: give --older-than, --keep-generations or --purge-quarantine")
+        raise Misuse("prune needs --older-than, --keep-generations or --purge-quarantine")
     if arguments.json and not (arguments.dry_run or arguments.yes):
-        raise Misuse("--json asks nothing: give --dry-run or --yes with it")
+        raise Misuse("--json cannot ask: add --dry-run or --yes")
     directory = the_library(arguments.library, on_backends=True)
     keys = command_keys(arguments)
     prune = partial(
@@ -113,18 +114,16 @@ def run(arguments: Namespace) -> int:
         complain(f"{directory}: {misnamed}")
     try:
         due = prune()
-    except TranscriptStoreError:
-        raise  # some of these are ValueErrors too
     except ValueError as error:
         raise Misuse(str(error)) from None
     names = {} if arguments.json else _names(due, directory)
     if arguments.dry_run:
-        _tell(due, names, arguments, "would go")
+        _tell(due, names, arguments, "would be removed")
         return 1 if due.skipped else 0
     if not arguments.yes:
-        _tell(due, names, arguments, "would go")
+        _tell(due, names, arguments, "would be removed")
         if due.pruned and not confirmed(f"remove {_counted(due.pruned)}?"):
-            complain("nothing was removed" + ("" if is_at_a_terminal() else ": without a terminal --yes removes it"))
+            complain("nothing was removed" + ("" if is_at_a_terminal() else "; without a terminal, --yes removes it"))
             return 2
     done = prune(dry_run=False) if due.items else due
     if arguments.yes or done.items != due.items:
@@ -138,12 +137,12 @@ def _snapshots(arguments: Namespace) -> Snapshots:
     is_there = is_backend_address(arguments.snapshots) or os.path.lexists(arguments.snapshots)
     store = snapshots_at(arguments.snapshots, creates=True, **command_keys(arguments).options)
     if is_there and not store.opens():
-        raise Misuse(f"{store.directory}: the key does not open what is there (`transcript-store snapshot` says more)")
+        raise Misuse(f"{store.directory}: the key does not open its snapshots (see `transcript-store snapshot`)")
     return store
 
 
 def _names(pruning: Pruning, directory: str) -> dict[str, str]:
-    """What each conversation is called, while it is there."""
+    """The name of each conversation, before it is removed."""
     if is_backend_address(directory):
         return {}
     there = ((item.id, summary_of(os.path.join(directory, item.id))) for item in pruning.items)
@@ -169,13 +168,13 @@ def _line(item: PrunedItem, name: str | None) -> str:
     if item.snapshot is not None:
         facts.append(f"(snapshot {item.snapshot})")
     if item.skipped is not None:
-        facts.append(f"- left alone: {one_line(item.skipped)}")
+        facts.append(f"- skipped: {one_line(item.skipped)}")
     return "  ".join(facts)
 
 
 def _sum(items: Sequence[PrunedItem], went: str) -> str:
     if not items:
-        return "nothing is due" if went == "would go" else "nothing was removed"
+        return "nothing is expired" if went == "would be removed" else "nothing was removed"
     return f"{_counted(items)} ({size(sum(item.size_bytes for item in items))}) {went}"
 
 
@@ -189,5 +188,5 @@ def _counted(items: Sequence[PrunedItem]) -> str:
 def _label(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise ArgumentTypeError(f"{text!r} is no NAME=VALUE")
+        raise ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     return name, value

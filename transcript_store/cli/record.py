@@ -21,20 +21,20 @@ from transcript_store.messages import parse_message
 
 DESCRIPTION = """\
 Read JSON messages from standard input, one object a line, and append them to the conversation in DIR, which is
-created if there is none. The `seq` of a message is printed, and flushed, once the message is durable: a program in any
+created if it does not exist. The `seq` of a message is printed and flushed once the message is durable: a program in any
 language can write a line, read a line, and know that the message is safe.
 
-DIR may be the address of a conversation on a place, with an id of your own: postgresql://host/database/ID.
+DIR may be the address of a conversation on a backend, with an id that you choose: postgresql://host/database/ID.
 
-Lines end in a line feed and in nothing else; blank lines are skipped. A line that is not one JSON object, or that JSON
-readers disagree on (a key twice, an integer beyond 64 bits, NaN, bad UTF-8), ends the command with its line number
-on standard error; what came before it stays.
+Lines end in a line feed only; blank lines are skipped. A line that is not one JSON object, or that JSON readers disagree on
+(a repeated key, an integer beyond 64 bits, NaN, bad UTF-8), ends the command with its line number on standard error; earlier
+messages stay stored.
 """
 EPILOG = """\
 examples:
   echo '{"role": "user", "content": "Where were we?"}' | transcript-store record chats/today
   agent | transcript-store record chats/today --provider claude --model claude-opus-4-8
-  agent | transcript-store record chats/today --redact   # keys and tokens are taken out before anything is stored
+  agent | transcript-store record chats/today --redact   # removes keys and tokens before anything is stored
   jq -c '.messages[]' request.json | transcript-store record chats/today
 """
 
@@ -53,12 +53,12 @@ def configure(parser: ArgumentParser) -> None:
         "--wait", metavar="SECONDS", type=seconds, default=0.0, help="how long to wait for another writer (default 0)"
     )
     parser.add_argument(
-        "--take-over", action="store_true", help="on a place: claim it, also from a writer that has not closed it"
+        "--take-over", action="store_true", help="on a backend: claim it, even from a writer that has not closed it"
     )
     add_redact(parser)
-    add_keys(parser, what="the key; what is created is sealed with it")
-    created = parser.add_argument_group("used when the conversation is created, and ignored after")
-    created.add_argument("--provider", metavar="NAME", help="whose form the messages have: claude, openai, gemini, …")
+    add_keys(parser, what="the key; a new conversation is sealed with it")
+    created = parser.add_argument_group("used only when the conversation is created")
+    created.add_argument("--provider", metavar="NAME", help="the form of the messages: claude, openai, gemini, …")
     created.add_argument("--model", metavar="NAME", help="the model that answers")
     created.add_argument("--system", metavar="TEXT", help="the system prompt")
 
@@ -85,12 +85,12 @@ def run(arguments: Namespace) -> int:
 
 
 def _refuse_last(name: str) -> None:
-    """``chats/last`` is the conversation that changed last for every other command, which would then find a new one of that name."""
+    """Refuse ``chats/last``: for every other command this is the latest conversation, not one with this name."""
     if is_backend_address(name) or os.path.basename(path := absolute_path(name)) != LAST or os.path.lexists(path):
         return
     meant = find_in(os.path.dirname(path), LAST)
     one = f", which is {for_shell(meant)}" if meant else ""
-    raise Misuse(f"record takes a folder, and `last` means the conversation that changed last{one}; name a folder")
+    raise Misuse(f"record takes a folder, and `last` means the latest conversation{one}; name a folder")
 
 
 def _record(arguments: Namespace, conversation: ConversationStore) -> int:
@@ -102,7 +102,7 @@ def _record(arguments: Namespace, conversation: ConversationStore) -> int:
         except InvalidMessageError as error:
             problem = f"{error.member}: {error.reason}"
             if error.reason.startswith("is not JSON"):
-                problem += " (one object a line is expected: jq -c makes that of any JSON)"
+                problem += " (expected one object a line: `jq -c` converts any JSON)"
             complain(f"standard input, line {number}: {problem}; {recorder.so_far}")
             return 1
         except (StorageError, PoisonedError) as error:
@@ -114,7 +114,7 @@ def _record(arguments: Namespace, conversation: ConversationStore) -> int:
             raise
         except OSError as error:
             give_up_output()
-            what = f"message {seq} is stored, and could not be acknowledged ({error})"
+            what = f"message {seq} is stored, but could not be acknowledged ({error})"
             complain(f"standard input, line {number}: {what}; stopped, and nothing after it was read")
             return 1
     recorder.end()
@@ -124,7 +124,7 @@ def _record(arguments: Namespace, conversation: ConversationStore) -> int:
 class _Recorder:
     """Appends to a conversation, and creates it with its first message.
 
-    It does not create the conversation before it has read a message: garbage as input leaves nothing behind.
+    It creates the conversation only when it has read a message: garbage as input leaves no files.
     """
 
     def __init__(self, arguments: Namespace, conversation: ConversationStore) -> None:
@@ -154,7 +154,7 @@ class _Recorder:
         try:
             return self._open([message])
         except InvalidMessageError as error:
-            # The library names the place in a list. The user gave one message: the error names it as an append would.
+            # The library names a position in a list. The user gave one message, so the error names it as an append would.
             member = f"message{error.member.removeprefix('messages[0]')}"
             raise InvalidMessageError(member=member, reason=error.reason) from None
 
@@ -165,13 +165,13 @@ class _Recorder:
 
     @property
     def so_far(self) -> str:
-        """How many messages this command has stored, as words for a sentence."""
+        """How many messages this command has stored, in words."""
         return f"{many(self._stored, 'message')} stored" if self._stored else "nothing stored"
 
     def refused(self, error: StorageError | PoisonedError, number: int) -> str:
-        """One sentence about a line that the disk refused. After a failed sync it is unknown whether the line is stored."""
+        """A sentence about a line that the disk refused. After a failed sync it is unknown whether the line is stored."""
         is_unknown = error.hint in (Hint.LOAD_TO_SEE, Hint.CHECK_WITH_EXISTS)
-        what = f"whether line {number} is, is unknown" if is_unknown else f"line {number} is not"
+        what = f"line {number} is in doubt" if is_unknown else f"line {number} is not"
         name = errorcode.get(error.errno or 0, "") if isinstance(error, StorageError) else ""
         why = f"{error.strerror} [{name}]" if isinstance(error, StorageError) else error.reason
         hint = f"; {in_the_shell(error.hint, error.path)}" if error.hint else ""

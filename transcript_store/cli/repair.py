@@ -1,4 +1,4 @@
-"""``transcript-store repair``: say what a repair would keep of a damaged conversation, and repair it on request."""
+"""``transcript-store repair``: show what a repair would keep of a damaged conversation, and repair it on request."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ from transcript_store.cli._shared.whole_libraries import all_of, each_of
 from transcript_store.display import line_location
 
 DESCRIPTION = """\
-Say what is wrong with the conversation in DIR and what each way of repairing it would keep and leave out. Nothing is
-changed without --apply. Then a new generation is written, the damaged files are kept byte for byte in quarantine/, and
-verify finds nothing. `transcript-store show DIR --salvage` reads it without repairing it.
+List the damage of the conversation in DIR, and what each repair mode would keep and leave out. Nothing is changed without
+--apply. With it a new generation is written, and the damaged files are kept byte for byte in quarantine/; verify then finds
+no problem. `transcript-store show DIR --salvage` reads it without repairing it.
 
   prefix        the records before the first damage
   salvage       every whole record; a record without a message marks each gap
   accept-edits  every line that has the form of a record: for files that were edited by hand
 
-A sealed conversation is repaired without its key: what is sealed is kept as it is. Commands with the key then refuse it
-until --accept-unkeyed-repair, because somebody without the key may have taken records out.
+A sealed conversation is repaired without its key; the sealed records are kept unchanged. Commands with the key then refuse it
+until --accept-unkeyed-repair, because a person without the key may have removed records.
 
-On a place what is written stays as it is. This says what could be kept; --into DIR writes what is left of it into a folder, damaged as
-it is. Repair that, and `fork DIR --into URL` brings it back under another id.
+On a backend nothing is rewritten. This lists what could be kept; --into DIR writes the damaged conversation into a folder. Repair
+that one, and `fork DIR --into URL` brings it back under another id.
 
-Of a library it says of each conversation that is damaged what each mode would keep, and a sum; nothing is changed.
+For a library it lists, for each damaged conversation, what each mode would keep, and a total; nothing is changed.
 
-Where the modes keep different records, --apply needs one of them: at a terminal it asks.
+If the modes keep different records, --apply needs --mode; on a terminal it asks.
 """
 EPILOG = """\
 exit code: 0 if there is nothing to repair or it was repaired, 1 if there is damage and nothing was done, 2 if no mode
@@ -61,8 +61,8 @@ examples:
   transcript-store repair postgresql://keeper@db.example/agents/0b8f --into left
 """
 _WRITTEN_ONCE = (
-    "on a place nothing is repaired where it is: `transcript-store repair URL --into DIR` writes what is left of it into a folder, "
-    "to be repaired there"
+    "a conversation on a backend is not repaired there: `transcript-store repair URL --into DIR` writes it into a folder, "
+    "to repair it there"
 )
 _MODES = ("prefix", "salvage", "accept-edits")
 
@@ -70,15 +70,15 @@ _MODES = ("prefix", "salvage", "accept-edits")
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     add_conversation(parser, on_backends=True, or_library=True)
-    what = "of a conversation on a place: write what is left of it into this folder, which is not there yet"
+    what = "for a conversation on a backend: write the damaged conversation into this new folder"
     parser.add_argument("--into", metavar="DIR", type=folder_path, help=what)
-    parser.add_argument("--mode", choices=_MODES, help="what to keep; without it all are shown")
+    parser.add_argument("--mode", choices=_MODES, help="what to keep (default: show all modes)")
     parser.add_argument("--apply", action="store_true", help="do it")
-    parser.add_argument("--dry-run", action="store_true", help="change nothing, which is so without --apply")
+    parser.add_argument("--dry-run", action="store_true", help="change nothing (the default without --apply)")
     parser.add_argument(
-        "--accept-unkeyed-repair", action="store_true", help="of a sealed conversation: take it as a repair has left it"
+        "--accept-unkeyed-repair", action="store_true", help="accept a sealed conversation as a repair has left it"
     )
-    add_keys(parser, what="the key, to accept a repair; to repair none is needed")
+    add_keys(parser, what="the key, to accept a repair; a repair needs none")
     add_json(parser, "one JSON object a mode: what it keeps, leaves out, and where the originals are")
 
 
@@ -89,15 +89,15 @@ def run(arguments: Namespace) -> int:
     """
     keys = command_keys(arguments)
     if arguments.dry_run and arguments.apply:
-        raise Misuse("--dry-run changes nothing, and --apply does")
+        raise Misuse("--dry-run and --apply exclude each other")
     if (names := all_of(arguments.directory)) is not None:
         if arguments.apply or arguments.accept_unkeyed_repair or arguments.into:
-            raise Misuse(f"{printable_name(arguments.directory)} is a library: one conversation is repaired at a time")
+            raise Misuse(f"{printable_name(arguments.directory)} is a library: name one of its conversations to repair")
         return each_of(arguments, names, lambda name: _needs(name, arguments), "looking", "whole")
     if is_backend_address(arguments.directory):
-        return _on_a_place(arguments)
+        return _on_backend(arguments)
     if arguments.into is not None:
-        raise Misuse("--into is for a conversation on a place; in a folder it is repaired where it is")
+        raise Misuse("--into is for a conversation on a backend; one in a folder is repaired in place")
     if arguments.accept_unkeyed_repair:
         if not keys:
             raise Misuse(f"--accept-unkeyed-repair needs the key, in --key-file or {VARIABLE}")
@@ -127,7 +127,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _needs(name: str, arguments: Namespace) -> str | None:
-    """What each mode would keep of a damaged conversation of a library, in a line; None if it is whole."""
+    """What each mode would keep of a damaged conversation of a library, in a line; None if it is intact."""
     if is_backend_address(name):
         library, own_id = with_id(name)
         found = library_at(library).verify(own_id)
@@ -140,20 +140,20 @@ def _needs(name: str, arguments: Namespace) -> str | None:
     return f"{many(len(first.findings), 'finding')}: {kept}; to repair it: `transcript-store repair {one_line(for_shell(name))} --apply`"
 
 
-def _on_a_place(arguments: Namespace) -> int:
-    """Say what each mode would keep of what is left there, or write what is left into a folder, to be repaired as any folder is."""
+def _on_backend(arguments: Namespace) -> int:
+    """Print what each mode would keep of a conversation on a backend, or write it into a folder, to be repaired there."""
     named, (library, own_id) = printable_name(arguments.directory), with_id(arguments.directory)
     if arguments.apply or arguments.accept_unkeyed_repair:
         raise Misuse(f"{named}: {_WRITTEN_ONCE}")
     there = library_at(library)
     found = there.verify(own_id)
     if found.is_intact:
-        say(f"{one_line(named)}\n  whole: there is nothing to repair")
+        say(f"{one_line(named)}\n  intact: nothing to repair")
         return 0
     if arguments.into is not None:
-        there.export_damaged(own_id, arguments.into)  # type: ignore[attr-defined]  # a library on a place has it
+        there.export_damaged(own_id, arguments.into)  # type: ignore[attr-defined]  # a library on a backend has it
         folder = one_line(for_shell(os.path.abspath(arguments.into)))
-        say(f"what is left of it: {folder}")
+        say(f"the damaged conversation: {folder}")
         say(f"  transcript-store repair {folder}")
         say(f"  transcript-store fork {folder} --into {one_line(for_shell(printable_name(library)))}")
         return 1
@@ -169,7 +169,7 @@ def _on_a_place(arguments: Namespace) -> int:
 
 
 def _called(result: Repair, named: str, findings: tuple[Finding, ...]) -> Repair:
-    """The proposal without its temporary folder: with what is wrong on the place, and then in the lines of its slots."""
+    """The proposal without its temporary folder: the damage on the backend first, then that in the lines of its slots."""
     path = result.directory
     within = tuple(replace(each, path=each.path.replace(path, named, 1)) for each in result.findings)
     return replace(result, directory=named, findings=(*findings, *within), originals=(), taken_from=())
@@ -180,7 +180,7 @@ def _proposals(arguments: Namespace, modes: Sequence[Any]) -> list[Repair]:
 
 
 def _chosen(arguments: Namespace, proposals: list[Repair]) -> Repair | None:
-    """The proposal to apply. If several modes keep different records, a person at a terminal chooses; None if nobody does."""
+    """The proposal to apply. If several modes keep different records, a person at a terminal chooses; None without a choice."""
     if len({(one.records_kept, one.records_left_out, one.metadata_from) for one in proposals}) == 1:
         return proposals[0]
     _report(arguments, proposals)
@@ -192,7 +192,7 @@ def _chosen(arguments: Namespace, proposals: list[Repair]) -> Repair | None:
 
 
 def _keeps_nothing(proposal: Repair) -> bool:
-    """Whether this mode would keep no record although there were some."""
+    """True if this mode would keep no record although there were some."""
     is_gone = any(finding.kind == "missing" for finding in proposal.findings)
     is_lost = bool(proposal.gaps) or proposal.records_left_out > 0 or is_gone
     return proposal.generation is not None and proposal.records_kept == 0 and is_lost
@@ -211,7 +211,7 @@ def _print(results: list[Repair]) -> None:
     first = results[0]
     say(one_line(first.directory))
     if not first.findings:
-        say("  whole: there is nothing to repair")
+        say("  intact: nothing to repair")
         return
     for finding in first.findings:
         say(f"  {_where(first, finding)}: {one_line(finding.reason)} [{finding.kind}]")
@@ -233,7 +233,7 @@ def _print(results: list[Repair]) -> None:
         say(f"{one_line(name)} as it was {'is' if first.applied else 'would be'} kept: {one_line(path)}")
     if first.applied:
         if first.originals:
-            say("to undo it and repair in another way, as long as nothing was appended since:")
+            say("to undo it and repair in another way (only while nothing was appended since):")
         for path, was in zip(first.originals, first.taken_from, strict=True):
             say(f"  cp -p {one_line(shlex.quote(path))} {one_line(shlex.quote(was))}")
         if first.originals:
@@ -242,9 +242,9 @@ def _print(results: list[Repair]) -> None:
 
 
 _SOURCES = {
-    "header": "the transcript's first line, which does not know of changes since",
-    "archive": "the last archived generation, which does not know of changes since",
-    "nothing": "nothing, none was left: a new id, no model, no system prompt",
+    "header": "the transcript's first line, which lacks later changes",
+    "archive": "the last archived generation, which lacks later changes",
+    "nothing": "nothing: a new id, no model, no system prompt",
 }
 
 

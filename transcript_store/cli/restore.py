@@ -1,4 +1,4 @@
-"""``transcript-store restore``: bring a backup back, or merge it into a library that went on."""
+"""``transcript-store restore``: restore a backup, or merge it into a library."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from transcript_store.backends import Restored
 
 DESCRIPTION = """\
-Bring the conversations of SOURCE into LIBRARY, a directory, under their ids. SOURCE is what `backup` or `ship` made: a
-folder, a file, the address of a database or a bucket; any other library; or `-`, a stream on standard input.
+Restore the conversations of SOURCE into LIBRARY, a directory, under their ids. SOURCE is the output of `backup` or `ship` (a
+folder, a file, the address of a database or a bucket), any other library, or `-`, a stream on standard input.
 
-What LIBRARY has already of a conversation grows by what it lacks, and labels of both are kept. Where a conversation went on
-otherwise in LIBRARY, both are kept: that of LIBRARY as it is, and the other as a copy, which says where the two part.
-Nothing is taken away, and restored twice is once. Each folder that was written is verified. A folder is there when it is
-whole, or not at all. Killed anywhere, run it again: it continues.
+A conversation that LIBRARY already has gets the missing records, and the labels of both. If it was continued differently in
+LIBRARY, both are kept: LIBRARY's unchanged, and the other one as a copy that names the record where they diverge.
+
+Nothing is removed, and restoring again changes nothing. Each folder is verified, and appears only when it is complete. If it is
+killed, run it again: it continues.
 """
 EPILOG = """\
-exit code: 0 if all of it is there, 1 if a conversation is not, or if the backup is cut off or damaged
+exit code: 0 if everything was restored, 1 if a conversation was not, or if the backup is cut off or damaged
 
 examples:
   transcript-store restore /mnt/copy/chats chats
@@ -42,7 +43,7 @@ examples:
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("source", metavar="SOURCE", type=path, help="a folder, a file, an address, or -")
-    parser.add_argument("library", metavar="LIBRARY", type=path, help="the directory; it is made if it is missing")
+    parser.add_argument("library", metavar="LIBRARY", type=path, help="the directory; it is created if it is missing")
     parser.add_argument(
         "--only", metavar="ID", action="append", default=[], help="only this conversation (more than once: these)"
     )
@@ -52,7 +53,7 @@ def configure(parser: ArgumentParser) -> None:
         type=_moved,
         action="append",
         default=[],
-        help="projects that were in the folder OLD are in NEW here: their labels say so",
+        help="change the labels of projects in folder OLD to NEW",
     )
     add_keys(parser, of="keys of the backup, and of sealed conversations for --cwd")
     add_json(parser, "one JSON object for each conversation")
@@ -61,12 +62,12 @@ def configure(parser: ArgumentParser) -> None:
 def _moved(text: str) -> tuple[str, str]:
     old, sign, new = text.partition("=")
     if not (sign and old and new):
-        raise ArgumentTypeError(f"{text!r} is no OLD=NEW, such as /Users/ada=/home/ada")
+        raise ArgumentTypeError(f"{text!r} is not OLD=NEW, such as /Users/ada=/home/ada")
     return (old.rstrip("/") or "/", new.rstrip("/") or "/")
 
 
 def run(arguments: Namespace) -> int:
-    """Bring them back."""
+    """Restore them."""
     from transcript_store.backends import BackupFile, NotShipped, restore_library
 
     if is_backend_address(arguments.library):
@@ -95,10 +96,10 @@ def run(arguments: Namespace) -> int:
                         _move(report, arguments.cwd, keys.options, tally)
         if isinstance(backup, BackupFile):
             if backup.damage is not None:
-                complain(f"{error_sentence(backup.damage, 'restore')}; what stands in front of that was restored")
+                complain(f"{error_sentence(backup.damage, 'restore')}; everything before that was restored")
             elif not backup.is_complete:
                 complain(
-                    f"{one_line(backup.name)} is cut off: the last run of `backup` did not end, or the stream broke; make it again"
+                    f"{one_line(backup.name)} is cut off: the last run of `backup` did not finish, or the stream broke; run it again"
                 )
             is_cut = backup.damage is not None or not backup.is_complete
     code = tally.end("restored, and verified") or int(is_cut)
@@ -106,7 +107,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _move(report: Restored, moves: list[tuple[str, str]], keys: dict[str, Any], tally: CopyTally) -> None:
-    """Let the labels name the folder that the project has here."""
+    """Change the labels to the project's folder on this machine."""
     try:
         with conversation_at(report.directory, read_only=True) as conversation:
             conversation.load(verify="tail")
@@ -121,7 +122,7 @@ def _move(report: Restored, moves: list[tuple[str, str]], keys: dict[str, Any], 
     except TranscriptStoreError as error:
         tally.half_done += 1
         complain(
-            f"{one_line(report.id)}: it is restored, and its project stays as it was: {error_sentence(error, 'restore')}"
+            f"{one_line(report.id)}: it is restored, but its project label did not change: {error_sentence(error, 'restore')}"
         )
 
 

@@ -1,4 +1,4 @@
-"""``transcript-store rotate-key``: another key for the sealed conversations of a library."""
+"""``transcript-store rotate-key``: change the key of a library's sealed conversations."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from transcript_store.file_names import TRANSCRIPT
 from transcript_store.transcripts import summary_of
 
 DESCRIPTION = """\
-Give the sealed conversations of a library, or one of them, another key: each has a data key of its own, and that is wrapped anew. No
-record is touched. If it is cut off, the same again does the rest. Keep the earlier key until it says that all are done, and for as long
-as there are backups of key.json files that were made before.
+Change the key of the sealed conversations of a library, or of one: each has its own data key, and this wraps it with the new key.
+No record is changed. If it is interrupted, run it again: it does the rest. Keep the earlier key until all are done, and as long as
+you have backups of earlier key.json files.
 
-Whoever has the earlier key and a copy of a key.json of before can still read that conversation: fork it, and shred the old one.
+The earlier key and a copy of an earlier key.json still open a conversation. To prevent that, fork it and shred the original.
 """
 EPILOG = """\
-exit code: 0 if all that is sealed has the new key, 1 if something was left alone: somebody has it open, or it has yet another key
+exit code: 0 if all sealed conversations have the new key, 1 if one was skipped: it is open to write, or has another key
 
 examples:
   transcript-store new-key ~/.keys/chats-2
@@ -43,20 +43,20 @@ def configure(parser: ArgumentParser) -> None:
     what = "the library's directory; or one conversation, named as for show (default: the library of `chat`)"
     parser.add_argument("library", metavar="LIBRARY", nargs="?", type=path, help=what)
     parser.add_argument("--new-key-file", metavar="FILE", type=path, required=True, help="the new key (see new-key)")
-    add_keys(parser, what="the key so far")
+    add_keys(parser, what="the current key")
     add_json(parser, "one JSON object: rotated, already_current, skipped")
 
 
 def run(arguments: Namespace) -> int:
-    """Rotate, and say what was left alone. The exit code is 1 if something sealed was."""
+    """Rotate, and print what was skipped. The exit code is 1 if a sealed conversation was."""
     keys, new_key = command_keys(arguments), key_in(arguments.new_key_file)
     if keys.key is None:
-        raise Misuse(f"rotate-key needs the key so far, in --key-file or {VARIABLE}")
+        raise Misuse(f"rotate-key needs the current key, in --key-file or {VARIABLE}")
     library, names = _meant(arguments.library)
-    with Working("wrapping keys anew"):
+    with Working("wrapping keys"):
         home = library_at(library, encryption_key=new_key, retired_keys=[keys.key, *keys.retired])
         done = home.rotate_key(names)
-    if is_backend_address(library):  # which has told it apart already, by the key beside the conversation
+    if is_backend_address(library):  # which has already seen that it is sealed, by its wrapped key
         left = [(name, why) for name, why in done.skipped if why != _HAS_NO_KEY]
     else:
         left = [(name, why) for name, why in done.skipped if _may_be_sealed(library, name)]
@@ -65,7 +65,9 @@ def run(arguments: Namespace) -> int:
     else:
         say(_in_words(len(done.rotated), len(done.already_current)))
     for name, why in left:
-        complain(f"{name}: left alone: {why}; keep its earlier key (or name it, if its folder is not called by its id)")
+        complain(
+            f"{name}: skipped: {why}; keep its earlier key (or name it, if its folder has another name than its id)"
+        )
     return 1 if left else 0
 
 
@@ -79,7 +81,7 @@ def _in_words(rotated: int, already: int) -> str:
 
 
 def _meant(named: str | None) -> tuple[str, list[str] | None]:
-    """The library, and of it the one conversation that is named: its folder, or its id on a place. None if the library is named."""
+    """The library, and the named conversation: its folder, or its id on a backend. None if the library is named."""
     if named is None:
         return the_library(None), None
     if is_backend_address(named):
@@ -93,6 +95,6 @@ def _meant(named: str | None) -> tuple[str, list[str] | None]:
 
 
 def _may_be_sealed(library: str, name: str) -> bool:
-    """Whether it is sealed, or nothing of it can be read that would say so: a folder that is closed to this user."""
+    """True if it is sealed, or if this user cannot read its folder to find out."""
     summary = summary_of(os.path.join(library, name))
     return summary is not None and (summary.sealed or summary.touched_at is None)

@@ -1,4 +1,4 @@
-"""``transcript-store seal``: seal a conversation that is plain."""
+"""``transcript-store seal``: seal a plaintext conversation."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from transcript_store.cli._shared.terminal import Misuse, Working, one_line, say
 from transcript_store.cli._shared.whole_libraries import all_of, each_of
 
 DESCRIPTION = f"""\
-Seal a conversation with a key, or all those of a library that are plain: messages, system prompt, tools and labels cannot be
-read without it. The records, byte for byte, become its next generation. Then what is plain is removed: the earlier
-generations, the quarantine, and the index of its library in your
-cache directory, which has its words (the next search builds it anew, without them).
+Seal a conversation with a key, or all plaintext ones of a library: messages, system prompt, tools and labels cannot be read
+without the key. The same records, byte for byte, become its next generation. Then all plaintext is removed: the earlier
+generations, the quarantine, and the library's index in your cache directory, which has its words (the next search builds it
+again, without them).
 
-A medium may keep what was in deleted files (flash, snapshots of the file system, backups), and copies, snapshots and exports that were
-made before are as they were. If the command is cut off, the same again goes on.
+The disk may keep the bytes of deleted files (flash, file system snapshots, backups). Earlier copies, snapshots and exports do not
+change. If it is interrupted, run it again: it continues.
 
-On a place nothing that is plain can be removed from a conversation: with --keep-plain it is sealed from here on. To have nothing plain
-there, `fork` it into a folder, seal that, `fork` it back with the key, and `delete` the earlier ones.
+On a backend the plaintext of a conversation cannot be removed: --keep-plain seals it from here on. To have no plaintext there,
+`fork` it into a folder, seal that, `fork` it back with the key, and `delete` the earlier ones.
 
 {NAMES}"""
 EPILOG = """\
@@ -40,12 +40,12 @@ examples:
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     add_conversation(parser, on_backends=True, or_library=True)
-    parser.add_argument("--keep-plain", action="store_true", help="leave the plain generations and the quarantine")
+    parser.add_argument("--keep-plain", action="store_true", help="keep the plaintext generations and the quarantine")
     add_keys(parser)
 
 
 def run(arguments: Namespace) -> int:
-    """Seal the conversation, and say what that does not reach."""
+    """Seal the conversation, and print what stays in plaintext."""
     from transcript_store.search import SearchIndex
 
     keys = command_keys(arguments)
@@ -59,13 +59,13 @@ def run(arguments: Namespace) -> int:
         index.purge()
     say(f"sealed {one_line(printable_name(arguments.directory))}")
     if is_backend_address(arguments.directory):
-        say("what was written before is as it was: whoever can read the slots can read what is plain there")
+        say("earlier slots did not change: anyone who can read them can read their plaintext")
     elif arguments.keep_plain:
         say(
-            "its earlier generations and its quarantine are as they were: whoever has the files can read what is plain there"
+            "its earlier generations and its quarantine did not change: anyone who has the files can read their plaintext"
         )
     else:
-        say("what is plain of it was deleted; a medium may keep deleted bytes, and copies made before are as they were")
+        say("its plaintext was deleted; the disk may keep deleted bytes, and earlier copies did not change")
     return 0
 
 

@@ -44,27 +44,28 @@ from transcript_store.search import Hit, SearchIndex, SearchResult
 from transcript_store.transcripts import summary_of
 
 DESCRIPTION = """\
-Find messages in one or more libraries, by default in that of `chat`: with their conversation, the place that matches, and
-the command that shows it. What was said stands first, then calls, results and thinking, then what a program wrote in the
-user's name, then what was said on branches that were left, then what a compaction took out of sight. An index in your cache
-directory is brought up to date before, for at most 0.2 seconds; with --wait, or if nothing was found, for as long as it takes.
-Every hit is checked against the transcript. Nothing in a library is changed and no lock is taken.
-Nothing of a sealed conversation comes into the index: with its key it is read, in memory.
+Find messages in one or more libraries (default: that of `chat`). Each hit shows its conversation, the matching text and the
+command that prints it. Messages come first, then calls, results and thinking, then text that a program wrote in the user's
+name, then abandoned branches, then earlier generations. An index in your cache directory is updated first, for at most 0.2
+seconds; with --wait, or if nothing was found, for as long as it takes. Every hit is checked against the transcript. Nothing in a
+library is changed and no lock is taken.
+
+The index has nothing of sealed conversations: with the key they are read in memory.
 
   socket timeout    both words           "socket timeout"    in this order
   socket OR pipe    one of them          -pipe               without it
-  time*             begins with it       *out*               contains it
+  time*             starts with it       *out*               contains it
   in:result         in results of tools alone
   in:text  in:call  in:thinking  in:scaffolding
   role:user  title:moving  model:opus  provider:claude  source:codex
   project:shop  label:team=x  id:0b8f  after:2026-01-01  since:7d
   until:november  before:yesterday  since:"last month"
 
-All WORDs are one query, and every text is one. Last words that are libraries (directories of conversations, or addresses) say where to
-search; --in LIBRARY always does. A query that begins with a minus stands behind --.
+All WORDs together are the query; every text is a valid one. Final words that are libraries (directories of conversations, or
+addresses) are searched, as with --in LIBRARY. Write a query that starts with a minus after --.
 """
 EPILOG = """\
-exit code: 0 if everything was searched; 3 if conversations were not: standard error says which, and why; with --json a
+exit code: 0 if everything was searched; 3 if conversations were not (standard error names them, and why); with --json a
 last line for such a library has "complete": false
 
 examples:
@@ -80,7 +81,7 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("words", metavar="WORD", nargs="*", default=[], help="what is looked for")
+    parser.add_argument("words", metavar="WORD", nargs="*", default=[], help="the query")
     parser.add_argument(
         "--in",
         dest="libraries",
@@ -88,26 +89,26 @@ def configure(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         type=path,
-        help="where (default: in that of `chat`); may be repeated",
+        help="the library (default: that of `chat`); may be repeated",
     )
     parser.add_argument(
         "-n", "--limit", metavar="N", type=positive, default=20, help="at most N messages (default: 20)"
     )
     parser.add_argument(
-        "--sort", choices=("rank", "newest"), help="the best first, or the latest (default: rank, if there are few)"
+        "--sort", choices=("rank", "newest"), help="best or newest first (default: rank, if there are few)"
     )
     parser.add_argument(
         "--regex",
         metavar="PATTERN",
-        help="a regular expression of Python that has to be found besides; it needs no query",
+        help="a Python regular expression that must match too; no query needed",
     )
     parser.add_argument(
         "-i",
         "--ignore-case",
         action="store_true",
-        help="of --regex: letters' case does not count; of words it never does",
+        help="for --regex: ignore case (words always do)",
     )
-    parser.add_argument("--wait", action="store_true", help="bring the index up to date first, however long that takes")
+    parser.add_argument("--wait", action="store_true", help="first update the index completely")
     add_filters(parser)
     add_keys(parser)
     add_json(parser, "one JSON object a message, with conversation, seq, where, excerpt and marks")
@@ -120,7 +121,7 @@ def run(arguments: Namespace) -> int:
     words, libraries_named = query_and_libraries(arguments.words, needs_query=arguments.regex is None and not filters)
     arguments.libraries = [*arguments.libraries, *libraries_named]
     if not words and arguments.regex is None and not filters:
-        raise Misuse("what is looked for? WORDs, or --regex PATTERN")
+        raise Misuse("nothing to search for: give WORDs, or --regex PATTERN")
     arguments.query = f"{words} {filters}".strip()
     directories = libraries(arguments.libraries, on_backends=True)
     if arguments.regex is not None:
@@ -128,7 +129,7 @@ def run(arguments: Namespace) -> int:
             arguments.regex = f"(?i){arguments.regex}" if arguments.ignore_case else arguments.regex
             re.compile(arguments.regex)
         except re.error as error:
-            raise Misuse(f"--regex {arguments.regex!r} is no regular expression: {error}") from None
+            raise Misuse(f"--regex {arguments.regex!r} is not a regular expression: {error}") from None
     is_complete = True
     for place, directory in enumerate(directories):
         answer = _answer(arguments, directory, keys)
@@ -145,9 +146,9 @@ def run(arguments: Namespace) -> int:
             say_found(answer, library, of_several=len(directories) > 1)
             is_last = len(arguments.words) > 1 and not libraries_named and is_path(last := arguments.words[-1])
             if not answer.hits and is_last:
-                complain(f"{last}: there is no such directory, so it was looked for as a word")
+                complain(f"{last}: there is no such directory, so it was searched for as a word")
             if not answer.hits and not arguments.libraries:
-                complain(f"{printable_name(directory)}: this was searched; --in LIBRARY searches another one")
+                complain(f"{printable_name(directory)}: searched this library; --in LIBRARY searches another one")
         say_what_is_missing(answer, directory, keys)
     return 0 if is_complete else 3
 
@@ -164,7 +165,7 @@ def _what_is_missing(answer: SearchResult, directory: str) -> dict[str, Any]:
 
 
 def say_found(answer: SearchResult, library: str, *, of_several: bool = False) -> None:
-    """Print what was found in a library, which commands call by this name; ``of_several``: with its name and the count first."""
+    """Print the hits of a library with its name for commands; ``of_several``: after a line with its name and the count."""
     for line in _lines(answer, library, of_several=of_several):
         say_marked(line.text, line.highlights, looks=line.looks)
 
@@ -176,7 +177,7 @@ def _answer(arguments: Namespace, directory: str, keys: CommandKeys) -> SearchRe
         answer = _search(index, arguments, directory, wait=arguments.wait)
         if (
             not answer.hits and answer.not_indexed and not answer.is_busy
-        ):  # of a library that is new "nothing" would be wrong
+        ):  # the index of a new library is still incomplete: "nothing" would be wrong
             answer = _search(index, arguments, directory, wait=True)
         return answer
 
@@ -197,7 +198,7 @@ def _search(index: SearchIndex, arguments: Namespace, directory: str, *, wait: b
 
 
 class _MarkedLine(NamedTuple):
-    """A line of output, and which stretches of it match."""
+    """A line of output, and its matching spans."""
 
     text: str
     highlights: tuple[Span, ...] = ()
@@ -212,8 +213,8 @@ def _lines(answer: SearchResult, library: str, *, of_several: bool) -> Iterator[
     together = sorted(
         answer, key=lambda hit: order.index(hit.directory)
     )  # the best conversation first, its hits in their order
-    for place, hits in groupby(together, key=lambda hit: hit.directory):
-        yield from _conversation(_named(library, place), list(hits))
+    for folder, hits in groupby(together, key=lambda hit: hit.directory):
+        yield from _conversation(_named(library, folder), list(hits))
         yield _MarkedLine("")
     if not of_several:
         where = (
@@ -228,12 +229,12 @@ def _lines(answer: SearchResult, library: str, *, of_several: bool) -> Iterator[
 
 
 def _named(library: str, directory: str) -> str:
-    """What a command calls a conversation, by the library as the user named it; "" for the default one."""
+    """The name of a conversation for a command, under the library as the user named it; "" for the default one."""
     above, name = os.path.split(directory)
     return for_shell(os.path.join(library, short_ids(above)(name)))
 
 
-_BESIDE = {"left-branch": "on a branch that was left", "earlier-generation": "earlier generation {}"}
+_BESIDE = {"left-branch": "on an abandoned branch", "earlier-generation": "earlier generation {}"}
 _PLACES = {
     "text": "texts",
     "thinking": "thinking",
@@ -244,7 +245,7 @@ _PLACES = {
 
 
 def _conversation(name: str, hits: list[Hit]) -> Iterator[_MarkedLine]:
-    """The lines for a conversation with its hits; ``name`` is what a command calls it."""
+    """The lines for a conversation with its hits; ``name`` is its name for commands."""
     width = columns()
     title = one_line(hits[0].title or os.path.basename(name))
     yield _MarkedLine(title if width is None else fitting(title, width), looks=("strong",))
@@ -262,7 +263,7 @@ def _conversation(name: str, hits: list[Hit]) -> Iterator[_MarkedLine]:
 
 
 def _part_of(directory: str) -> str | None:
-    """The session that a sub-agent's conversation is a part of."""
+    """The session that a sub-agent's conversation belongs to."""
     summary = None if is_backend_address(directory) else summary_of(directory)
     return ((summary.labels if summary else None) or {}).get("part_of")
 
@@ -278,7 +279,7 @@ def _how_many(answer: SearchResult) -> str:
 
 
 def say_what_is_missing(answer: SearchResult, directory: str, keys: CommandKeys) -> None:
-    """Say on standard error what of a library was not searched, and what of the query means nothing."""
+    """Report on standard error what was not searched, and which parts of the query were ignored."""
     if answer.not_indexed:
         left = many(answer.not_indexed, "conversation")
         why = "another process is at it" if answer.is_busy else "--wait indexes them first"
@@ -289,16 +290,14 @@ def say_what_is_missing(answer: SearchResult, directory: str, keys: CommandKeys)
         why = "not opened by the key that was given: `verify` says why" if keys else give
         complain(f"{printable_name(directory)}: there may be more: {left} {why}")
     if answer.damaged:
-        left = f"{many(len(answer.damaged), 'conversation')} not searched behind damage"
+        left = f"{many(len(answer.damaged), 'conversation')} not searched after damage"
         where = f"`transcript-store verify {for_shell(answer.damaged[0])}` says where"
         complain(f"{printable_name(directory)}: there may be more: {left}; {where}")
     say_not_read(answer.not_read, "search")
     say_ignored(answer.ignored)
     if is_backend_address(directory):
         if not answer.hits:
-            asked = (
-                "not looked at in full yet" if answer.as_of is None else f"searched as it was at {time(answer.as_of)}"
-            )
-            complain(f"{printable_name(directory)}: {asked}; --wait looks at all of it anew")
+            asked = "not read completely yet" if answer.as_of is None else f"searched as it was at {time(answer.as_of)}"
+            complain(f"{printable_name(directory)}: {asked}; --wait reads all of it again")
     elif not answer.hits and (none := none_in(directory)) is not None:
         complain(f"{directory}: {none}")

@@ -1,4 +1,4 @@
-"""``transcript-store secrets``: where secrets stand, and what removes them from a library."""
+"""``transcript-store secrets``: find secrets, and remove them from a library."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from transcript_store.secrets import FoundSecrets, find_secrets, find_secrets_in
 from transcript_store.snapshots import SnapshotStore
 
 DESCRIPTION = """\
-Say which conversations, earlier generations, quarantines and snapshots hold secrets that show what they are by their form,
-how many, and of which kind; and which sessions of other programs on this machine do, imported or not. Never says a secret.
+List the conversations, earlier generations, quarantines and snapshots that hold secrets with a recognizable form, how many, and
+of which kind; and the sessions of other programs on this machine that do, imported or not. It never prints a secret.
 
-With --forget the secrets are removed from the library: what a conversation says now is redacted; earlier generations and
-quarantines that hold some are deleted, in forks as well. It asks first. Snapshots are removed only if --snapshots
-names their store. The files of other programs are never changed. Copies elsewhere (ship, backups) keep what they have.
+With --forget the secrets are removed from the library: live generations are redacted; earlier generations and quarantines with
+secrets are deleted, in forks as well. It asks first. Snapshots are removed only if --snapshots names their store. The files of
+other programs are never changed, and neither are copies elsewhere (ship, backups).
 """
 EPILOG = """\
 exit code: 0 if there are no secrets, or all of them were removed; 1 if there are some, or some were left; 2 if it was not confirmed
@@ -49,7 +49,9 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("libraries", metavar="LIBRARY", nargs="*", type=path, help="of which (default: that of `chat`)")
+    parser.add_argument(
+        "libraries", metavar="LIBRARY", nargs="*", type=path, help="the libraries (default: that of `chat`)"
+    )
     parser.add_argument("--forget", action="store_true", help="remove the secrets from the library")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     parser.add_argument(
@@ -58,35 +60,35 @@ def configure(parser: ArgumentParser) -> None:
         type=path,
         action="append",
         default=[],
-        help="a store of snapshots too: a directory, or the address of a library; with --forget those with secrets are deleted",
+        help="also a snapshot store: a directory, or a library's address; --forget deletes those with secrets",
     )
     parser.add_argument("--no-programs", action="store_true", help="leave out the sessions of other programs")
-    add_redact_pattern(parser, "what matches this is a secret too")
+    add_redact_pattern(parser, "text that matches this is a secret too")
     add_json(parser, "one JSON object for each part that holds secrets (with --forget it needs --yes)")
     add_keys(parser)
 
 
 def run(arguments: Namespace) -> int:
-    """Say where secrets stand, or remove them. The exit code is 1 if there are some, or some are left."""
+    """Report secrets, or remove them. The exit code is 1 if there are some, or some are left."""
     redactor = SecretRedactor(patterns=arguments.redact_pattern or ())
     if arguments.json and arguments.forget and not arguments.yes:
-        raise Misuse("--json asks nothing: give --yes with it")
+        raise Misuse("--json cannot ask: add --yes")
     directories = _directories(arguments)
     if arguments.forget:
         return _forget(arguments, directories, redactor)
-    told = SecretsReport(is_json=arguments.json)
+    report = SecretsReport(is_json=arguments.json)
     with Working("looking for secrets") as working:
         in_snapshots = (one for _, one in _in_snapshots(arguments, redactor))
         for one in chain(_in_libraries(arguments, directories, redactor), in_snapshots):
             with working.paused():
-                told.say(one)
+                report.say(one)
         if not arguments.no_programs:
             for members in _in_programs(redactor):
                 with working.paused():
-                    told.say_session(members)
+                    report.say_session(members)
     if not arguments.json:
-        told.say_sum([for_shell(printable_name(one)) for one in directories])
-    return int(told.is_any)
+        report.say_sum([for_shell(printable_name(one)) for one in directories])
+    return int(report.is_any)
 
 
 def _directories(arguments: Namespace) -> list[str]:
@@ -95,7 +97,7 @@ def _directories(arguments: Namespace) -> list[str]:
     except ConversationNotFoundError:
         if arguments.libraries or arguments.forget:
             raise
-        return []  # no library yet: other programs' sessions are there all the same
+        return []  # no library yet: other programs may still have sessions
 
 
 def _in_libraries(arguments: Namespace, directories: Sequence[str], redactor: SecretRedactor) -> Iterator[FoundSecrets]:
@@ -126,11 +128,11 @@ def _forget(arguments: Namespace, directories: Sequence[str], redactor: SecretRe
     snapshots = list(_in_snapshots(arguments, redactor))
     if not arguments.yes:
         found = [*_in_libraries(arguments, directories, redactor), *(one for _, one in snapshots)]
-        told = SecretsReport(is_json=False)
+        report = SecretsReport(is_json=False)
         for one in found:
-            told.say(one)
-        question = f"Remove the secrets from {many(told.parts, 'part')}? What is deleted cannot be brought back."
-        if told.parts and not confirmed(question):
-            complain("nothing was removed" + ("" if is_at_a_terminal() else ": without a terminal --yes removes it"))
+            report.say(one)
+        question = f"Remove the secrets from {many(report.parts, 'part')}? This cannot be undone."
+        if report.parts and not confirmed(question):
+            complain("nothing was removed" + ("" if is_at_a_terminal() else "; without a terminal, --yes removes it"))
             return 2
     return forget(arguments, directories, redactor, snapshots=snapshots)

@@ -15,21 +15,21 @@ from transcript_store.cli._shared.terminal import complain, one_line, say
 from transcript_store.serving import serve
 
 DESCRIPTION = """\
-Show a library in the browser, by default that of `chat`: the list, a search over everything, and each conversation as `view`
-shows it, with what is appended as it comes. It answers this machine's browser alone, at an address that nobody can guess.
-That address stands in one file that only you can read; the browser is led there by it. A terminal shows the address too; it has
-a new token each time. Nothing in the library is changed and no lock is taken. Ctrl-C ends it. With their key sealed conversations
-are shown too; nothing of them is written anywhere. LIBRARY may be the address of a place: nothing there is claimed.
+Show a library in the browser (default: that of `chat`): the list, a search over everything, and each conversation as `view`
+shows it, including new messages. It answers only this machine's browser, at an address with a secret token, which is new each
+time. The browser gets it from a file that only you can read; a terminal shows it too. Nothing in the library is changed and no
+lock is taken. Ctrl-C ends it. With the key, sealed conversations are shown too; nothing of them is written anywhere. LIBRARY may
+be a backend's address: nothing is claimed there.
 
-On a machine that you reach by ssh, choose a port and forward it: ssh -L 8000:127.0.0.1:8000 HOST. If your own end of the line has
-another port (-L 9000:127.0.0.1:8000), name it with --forwarded-port 9000: a request for any other address is refused.
+On a machine that you reach by ssh, choose a port and forward it: ssh -L 8000:127.0.0.1:8000 HOST. If the local port differs
+(-L 9000:127.0.0.1:8000), give it as --forwarded-port 9000: requests for any other address are refused.
 """
 EPILOG = """\
 examples:
   transcript-store serve
   transcript-store serve chats
   transcript-store serve postgresql://keeper@db.example/agents
-  transcript-store serve chats --no-open     prints the file that leads there; open it yourself
+  transcript-store serve chats --no-open     prints the file to open
   transcript-store serve chats --no-open --port 8000
   transcript-store serve chats --port 8000 --forwarded-port 9000
 """
@@ -38,7 +38,7 @@ examples:
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("library", metavar="LIBRARY", nargs="?", type=path, help="which (default: that of `chat`)")
-    parser.add_argument("--no-open", action="store_true", help="open no browser")
+    parser.add_argument("--no-open", action="store_true", help="do not open a browser")
     parser.add_argument(
         "--port", metavar="N", type=_port, default=0, help="listen at this port of 127.0.0.1 (default: a free one)"
     )
@@ -47,7 +47,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="M",
         type=_port,
         default=None,
-        help="the port at the browser's end of a tunnel; opens no browser",
+        help="the browser's port of a tunnel; does not open a browser",
     )
     add_keys(parser)
     add_status_file(parser)
@@ -63,10 +63,10 @@ def run(arguments: Namespace) -> int:
         if arguments.no_open or arguments.forwarded_port:
             return
         if not webbrowser.open(Path(entrance).as_uri()):
-            complain("there is no browser to open it; open the file yourself")
+            complain("no browser was found: open the file yourself")
 
     def show_address(address: str) -> None:
-        if sys.stdout.isatty():  # anything else may be a log, which others can read
+        if sys.stdout.isatty():  # otherwise it may be a log that others can read
             say(address)
 
     def failed(error: BaseException) -> None:

@@ -42,19 +42,19 @@ from transcript_store.sessions import (
 )
 
 DESCRIPTION = """\
-Change the session files of other programs: repair torn ones, put lost sessions back, follow a project that was moved.
+Change the session files of other programs: repair torn ones, restore lost sessions, follow a project that was moved.
 
-Each command shows what it would do, and does it with --apply. Then it is all done or nothing is: a kill half way is undone by the next
-call. It is refused while the program runs. A copy of every file and database that changes is kept beside it, and
-`transcript-store session undo` puts the copies back.
+Each command shows what it would do, and does it with --apply: completely or not at all; the next call undoes a killed one. It is
+refused while the program runs. A copy of every file and database that changes is kept next to it, and
+`transcript-store session undo` restores the copies.
 """
 EPILOG = """\
 examples:
-  transcript-store session repair copilot                    which of its files are torn?
-  transcript-store session restore 0b8f --apply              put a session back into its program
+  transcript-store session repair copilot                    list its torn files
+  transcript-store session restore 0b8f --apply              restore a session into its program
   transcript-store session relink ~/shop ~/code/shop --in claude-code,codex
 
-exit code: 0 if nothing is wrong or it was done; 1 if something is to be done, and --apply is missing, or it failed; 2 misuse
+exit code: 0 if nothing had to be done or it was done; 1 if --apply is missing, or it failed; 2 misuse
 """
 _MOST_MENDS = 20
 _OTHER_NAMES = {"claude": "claude-code", "gemini": "gemini-cli", "qwen": "qwen-code", "copilot-cli": "copilot"}
@@ -70,15 +70,15 @@ def configure(parser: ArgumentParser) -> None:
         )
         command.set_defaults(run_session=run)
         command.add_argument("--apply", action="store_true", help="do it")
-        command.add_argument("--dry-run", action="store_true", help="change nothing, which is so without --apply")
+        command.add_argument("--dry-run", action="store_true", help="change nothing (the default without --apply)")
         return command
 
     repair = add(
         "repair",
         _repair,
-        "make torn session files whole, so that their program reads them",
-        "Separates objects that stand on one line, removes NUL bytes, byte order marks and empty lines, escapes raw line\n"
-        "feeds and U+2028 within texts, and cuts what was torn off. Says what was cut, and where.",
+        "repair torn session files, so that their program reads them",
+        "Splits lines with several objects, removes NUL bytes, byte order marks and empty lines, escapes raw line\n"
+        "feeds and U+2028 within texts, and cuts torn lines. Reports what was cut, and where.",
     )
     names = ", ".join(line_programs())
     repair.add_argument("what", metavar="FILE|PROGRAM", type=path, help=f"a session file, or one of: {names}")
@@ -86,9 +86,9 @@ def configure(parser: ArgumentParser) -> None:
     restore = add(
         "restore",
         _restore,
-        "put a session back, so that its program lists and resumes it",
-        "The files get the bytes that were imported, and the program's list gets what it needs. What the program lists\n"
-        "already is left alone.",
+        "restore a session, so that its program lists and resumes it",
+        "Writes the imported bytes into the files, and adds the session to the program's list. Sessions that the program\n"
+        "already lists are skipped.",
     )
     restore.add_argument(
         "what",
@@ -103,8 +103,8 @@ def configure(parser: ArgumentParser) -> None:
     relink = add(
         "relink",
         _relink,
-        "make a project one again whose folder was renamed or moved",
-        "Gives the conversations of OLD in a library the folder NEW. With --in the programs' own files follow too.",
+        "reunite a project whose folder was renamed or moved",
+        "Changes the folder of a library's conversations from OLD to NEW; with --in also in the programs' own files.",
     )
     relink.add_argument("old", metavar="OLD", type=path, help="where the project was")
     relink.add_argument("new", metavar="NEW", type=path, help="where it is")
@@ -119,8 +119,8 @@ def configure(parser: ArgumentParser) -> None:
     undo = add(
         "undo",
         _undo,
-        "put back what a change replaced",
-        "Without CHANGE the newest one. What something else wrote since stays.",
+        "restore the files that a change replaced",
+        "Without CHANGE, undoes the newest one. Files that changed since then stay.",
     )
     undo.add_argument("what", metavar="FILE|PROGRAM", type=path, help="the file or the program that was changed")
     undo.add_argument("change", metavar="CHANGE", nargs="?", help="the id of the change")
@@ -136,13 +136,13 @@ def run(arguments: Namespace) -> int:
 
 
 def _program(name: str) -> str | None:
-    """The name of a program that is known, as a person may write it; None if it is none."""
+    """The name of a known program, however a person wrote it; None if it is unknown."""
     name = _OTHER_NAMES.get(name.lower(), name.lower())
     return name if name in program_names() else None
 
 
 def _finish_interrupted(program: Program | None, folder: str, arguments: Namespace) -> bool:
-    """A change that was killed is undone before anything else is planned; without --apply it is only reported. True if there was one.
+    """Undo a killed change before anything else is planned; without --apply, only report it. True if there was one.
 
     Raises:
         SessionChangeError: the program runs.
@@ -166,10 +166,10 @@ def _finish_interrupted(program: Program | None, folder: str, arguments: Namespa
 def _repair(arguments: Namespace) -> int:
     name = None if os.path.lexists(arguments.what) else _program(arguments.what)
     if name is None and not os.path.isfile(arguments.what):
-        raise Misuse(f"{arguments.what} is no file and no program; the programs are {', '.join(line_programs())}")
+        raise Misuse(f"{arguments.what} is neither a file nor a program; the programs are {', '.join(line_programs())}")
     if name is not None and name not in line_programs():
         raise Misuse(
-            f"{name} keeps its sessions in a database, which is not repaired here; `sqlite3 FILE .recover` reads one"
+            f"{name} keeps its sessions in a database, which this cannot repair; `sqlite3 FILE .recover` can read one"
         )
     if name is None:
         found = program_of(os.path.abspath(arguments.what))
@@ -202,7 +202,7 @@ def _repair(arguments: Namespace) -> int:
 def _say_repair(result: RepairedFile) -> None:
     say(one_line(result.path))
     if result.reason is not None:
-        say(f"  cannot be mended: it {one_line(result.reason)}")
+        say(f"  cannot be repaired: it {one_line(result.reason)}")
         return
     for mend in result.mends[:_MOST_MENDS]:
         say(f"  line {mend.line:,}, byte {mend.offset:,}: {one_line(mend.message)}{_excerpt(mend)} [{mend.kind}]")
@@ -227,15 +227,13 @@ def _restore(arguments: Namespace) -> int:
     library, own_id = _named(arguments)
     to = None if arguments.to is None else _program(arguments.to)
     if arguments.to is not None and to is None:
-        raise Misuse(f"{arguments.to!r} is no program that is known; there are {', '.join(program_names())}")
+        raise Misuse(f"{arguments.to!r} is not a known program; use one of {', '.join(program_names())}")
     for name in program_names() if to is None else (to,):
         for folder in folders_of(program_named(name)):
             _finish_interrupted(program_named(name), folder, arguments)
     try:
         with Working("reading"):
             done = restore_session(library, own_id, to=to, apply=arguments.apply)
-    except TranscriptStoreError:
-        raise
     except ValueError as error:
         raise Misuse(str(error)) from None
     if arguments.json:
@@ -297,7 +295,7 @@ def _named(arguments: Namespace) -> tuple[ConversationLibrary, str]:
     [directory] = libraries([] if arguments.id is None else [arguments.what], on_backends=True)
     library = library_at(directory, **keys)
     if (own := find_session(library, words[-1])) is None:
-        raise Misuse(f"{words[-1]!r} is no conversation of {directory}, and no session that was imported into it")
+        raise Misuse(f"{words[-1]!r} is neither a conversation of {directory}, nor a session that was imported into it")
     return library, own
 
 
@@ -330,8 +328,8 @@ def _relink(arguments: Namespace) -> int:
     except ValueError as error:
         raise Misuse(str(error)) from None
     if any(os.path.isdir(old) and not os.path.islink(old) for old in moved.old):
-        complain(f"{moved.old[0]} is still there: its sessions go to {moved.new} all the same")
-    # The programs first: theirs is one transaction each, and a library can be relinked again until it is done.
+        complain(f"{moved.old[0]} still exists; its sessions move to {moved.new} anyway")
+    # The programs first: each is one transaction. The library can be relinked again until it is complete.
     programs: list[RelinkedProgram] = []
     for name in names:
         for folder in folders_of(program_named(name)):
@@ -439,4 +437,4 @@ def _say_undone(undone: Undone, arguments: Namespace) -> None:
     for where in undone.put_back:
         say(f"  put back {one_line(where)}")
     for where in undone.left:
-        complain(f"{where}: something else changed it since, so it stays; the earlier bytes are beside it")
+        complain(f"{where}: it was changed since, so it stays; the earlier bytes are next to it")

@@ -1,4 +1,4 @@
-"""``transcript-store ship``: send conversations to a place as a copy, and keep up with them."""
+"""``transcript-store ship``: copy conversations to a backend, and keep the copy up to date."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from transcript_store.backends import LibraryShipper, NotShipped, Shipped, Shipper
 
 DESCRIPTION = """\
-Send a conversation, or all those of a library, to a database or a bucket, and say what is not there yet. What is new goes
-behind what is there: transcripts of every generation, byte for byte, and the metadata. Run it again after whatever stopped
-it: it goes on, and nothing is there twice. A writer may be at work on the folder.
+Copy a conversation, or all of a library, to a database or a bucket, and report what is still to send. It appends new records to
+the copy: transcripts of every generation, byte for byte, and the metadata. If it is interrupted, run it again: it continues, and
+sends nothing twice. The folder may have a live writer.
 
-A copy that went on by itself is left alone, and both heads are named. A writer at work on the place is not disturbed,
-except with --take-over. Of a sealed conversation key.json stays where it is, except with --with-key: a copy without
-it cannot be opened, and need not be shredded. Back key files up elsewhere. `restore` brings copies back.
+A copy that was continued is skipped, and both heads are printed. A writer of the copy is not displaced, except with --take-over.
+The key.json of a sealed conversation is sent only with --with-key: without it a copy cannot be opened, and need not be shredded.
+Back up key files elsewhere. `restore` brings copies back.
 
-SIGTERM ends --follow with exit code 0, when what was claimed is released.
+SIGTERM ends --follow with exit code 0, after it has released its claims.
 """
 EPILOG = """\
-exit code: 0 if all of it went, 1 if something did not
+exit code: 0 if everything was sent, 1 if something was not
 
 examples:
   transcript-store ship chats/today postgresql://keeper@db.example/agents
-  transcript-store ship chats s3://bucket/copies --dry-run          what is not there yet?
-  transcript-store ship chats s3://bucket/copies --follow           until Ctrl-C, each second what is new
+  transcript-store ship chats s3://bucket/copies --dry-run          what is still to send?
+  transcript-store ship chats s3://bucket/copies --follow           new records each second, until Ctrl-C
   transcript-store ship chats s3://bucket/copies --follow --status-file s.prom
 """
 
@@ -45,13 +45,13 @@ def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     what = "a conversation (its folder, DIR/ID, DIR/last) or a library"
     parser.add_argument("source", metavar="FROM", type=path, help=what)
-    parser.add_argument("to", metavar="TO", type=path, help="the address of a place")
-    parser.add_argument("--dry-run", action="store_true", help="send nothing, and say what is not there yet")
-    parser.add_argument("--take-over", action="store_true", help="claim what somebody else is writing to there")
+    parser.add_argument("to", metavar="TO", type=path, help="the address of a backend")
+    parser.add_argument("--dry-run", action="store_true", help="report what is still to send, and stop")
+    parser.add_argument("--take-over", action="store_true", help="claim the copy even if it has another writer")
     parser.add_argument("--with-key", action="store_true", help="send key.json of sealed conversations too")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on with what is new, until Ctrl-C")
+    parser.add_argument("-f", "--follow", action="store_true", help="send new records as they come, until Ctrl-C")
     parser.add_argument(
-        "--every", metavar="SECONDS", type=seconds, default=1.0, help="how often --follow looks (default: 1)"
+        "--every", metavar="SECONDS", type=seconds, default=1.0, help="how often --follow checks (default: 1)"
     )
     add_status_file(parser)
     add_json(parser, "one JSON object for each conversation")
@@ -62,55 +62,53 @@ def run(arguments: Namespace) -> int:
     arguments.without_key = []
     to = (
         arguments.to if is_backend_address(arguments.to) else absolute_path(arguments.to)
-    )  # which refuses half an address
+    )  # this refuses an incomplete address
     if is_backend_address(arguments.source):
         raise Misuse(
-            f"`ship` sends to a place; `transcript-store restore {printable_name(arguments.source)} {printable_name(to)}` brings back"
+            f"`ship` sends to a backend; `transcript-store restore {printable_name(arguments.source)} {printable_name(to)}` restores"
         )
     if not is_backend_address(to):
         what = "such as postgresql://host/database or s3://bucket/prefix; `backup` copies to a folder or a file"
-        raise Misuse(f"{to} is no place, {what}")
+        raise Misuse(f"{to} is not a backend's address, {what}")
     if taken_apart(arguments.to).what is not None:
-        raise Misuse(
-            f"{printable_name(arguments.to)}: name the place alone; a conversation has there the id that it has here"
-        )
-    place = backend_at(arguments.to, creates=not arguments.dry_run)
-    return _follow(arguments, place) if arguments.follow else _send(arguments, place)
+        raise Misuse(f"{printable_name(arguments.to)}: name the backend alone; conversations keep their ids there")
+    backend = backend_at(arguments.to, creates=not arguments.dry_run)
+    return _follow(arguments, backend) if arguments.follow else _send(arguments, backend)
 
 
 def _tell_ends(arguments: Namespace) -> None:
-    """Name both ends before anything begins: one database has several libraries, and one of them is meant."""
+    """Print source and target first: one database has several libraries."""
     complain(f"from {one_line(printable_name(arguments.source))} to {one_line(printable_name(arguments.to))}")
 
 
-def _shipper(arguments: Namespace, place: Any) -> Shipper | LibraryShipper:
+def _shipper(arguments: Namespace, backend: Any) -> Shipper | LibraryShipper:
     from transcript_store.backends import LibraryShipper, Shipper
 
     directory = absolute_path(arguments.source)
     is_library = os.path.isdir(directory) and not os.path.lexists(os.path.join(directory, TRANSCRIPT))
     options = {"take_over": arguments.take_over, "with_key": arguments.with_key}
     if is_library:
-        return LibraryShipper(directory, place, **options)
+        return LibraryShipper(directory, backend, **options)
     found = existing(arguments.source)
     if is_backend_address(found):  # of the library of chat
-        raise Misuse(f"{printable_name(found)}: it is on a place already; name that, and a folder to make")
-    return Shipper(found, place, **options)
+        raise Misuse(f"{printable_name(found)}: it is on a backend already; name it, and a new folder")
+    return Shipper(found, backend, **options)
 
 
 def _reports(shipper: Any, arguments: Namespace) -> Iterator[Shipped | NotShipped]:
-    """What came of each; of one conversation alone an error is raised. Whoever follows asks nothing if nothing changed here."""
+    """The report of each; for a single conversation an error is raised. With --follow, an unchanged one is not sent."""
     if arguments.follow and not getattr(shipper, "has_news", lambda: True)():
         return iter(())
-    told = shipper.lag() if arguments.dry_run else shipper.send()
-    return told if isinstance(told, Iterator) else iter([told])
+    reports = shipper.lag() if arguments.dry_run else shipper.send()
+    return reports if isinstance(reports, Iterator) else iter([reports])
 
 
-def _send(arguments: Namespace, place: Any) -> int:
+def _send(arguments: Namespace, backend: Any) -> int:
     from transcript_store.backends import NotShipped
 
     failing = records = behind = 0
     status = _status_file(arguments)
-    with status.failing_if_it_raises(), _shipper(arguments, place) as shipper:
+    with status.failing_if_it_raises(), _shipper(arguments, backend) as shipper:
         _tell_ends(arguments)
         with Working("looking" if arguments.dry_run else "shipping") as working:
             for report in _reports(shipper, arguments):
@@ -129,12 +127,12 @@ def _status_file(arguments: Namespace) -> StatusFile:
     )
 
 
-def _follow(arguments: Namespace, place: Any) -> int:
-    """Send what is new, again and again. A place that does not answer is asked again; what is wrong is said once."""
+def _follow(arguments: Namespace, backend: Any) -> int:
+    """Send new records repeatedly. Retry a backend that does not answer; report a problem once."""
     if arguments.dry_run:
-        raise Misuse("--follow sends, and --dry-run sends nothing")
+        raise Misuse("--follow and --dry-run exclude each other")
     status = _status_file(arguments)
-    with stopped_by_sigterm(), _shipper(arguments, place) as shipper:
+    with stopped_by_sigterm(), _shipper(arguments, backend) as shipper:
         _tell_ends(arguments)
         _keep_up(arguments, shipper, status)
     return 0
@@ -167,7 +165,7 @@ def _keep_up(arguments: Namespace, shipper: Any, status: StatusFile) -> None:
 
 
 def _tell(report: Shipped | NotShipped, arguments: Namespace) -> int:
-    """Print what came of one conversation; returns what the exit code becomes by it."""
+    """Print the report of one conversation; return its exit code."""
     from transcript_store.backends import NotShipped
 
     if isinstance(report, NotShipped):
@@ -185,7 +183,7 @@ def _tell(report: Shipped | NotShipped, arguments: Namespace) -> int:
 
 
 def _tell_of_keys(arguments: Namespace) -> None:
-    """One line for all sealed conversations whose key did not come along."""
+    """One line for all sealed conversations whose wrapped key was not sent."""
     ids = arguments.without_key
     if not ids:
         return
@@ -195,15 +193,15 @@ def _tell_of_keys(arguments: Namespace) -> None:
         else f"{len(ids):,} conversations are sealed, and their key.json are"
     )
     complain(
-        f"{which} not sent: without them the copy cannot be opened. --with-key sends them; or back them up elsewhere"
+        f"{which} not on the backend: without them the copy cannot be opened. Send them with --with-key, or back them up elsewhere"
     )
     ids.clear()
 
 
 def _of_shipped(report: Shipped, arguments: Namespace) -> str:
-    left = f"{many(report.left_records, 'record')} ({size(report.left_bytes)}) not there yet"
+    left = f"{many(report.left_records, 'record')} ({size(report.left_bytes)}) still to send"
     if arguments.dry_run:
-        return left if report.left_records else "all of it is there"
+        return left if report.left_records else "up to date"
     sent = f"{many(report.sent_records, 'record')} ({size(report.sent_bytes)}) sent"
     if not report.sent_records:
         sent = "nothing new"

@@ -64,24 +64,22 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Print the conversation in DIR, whichever provider's form its messages have. Nothing is changed and no lock is taken, so
-this works beside a writer. What a terminal would obey (escape sequences, characters that turn the direction of text)
-is shown as an escape such as \\x1b. Times are UTC; sizes are those of the message as JSON.
+this works beside a writer. Control sequences (terminal escapes, characters that turn the direction of text) are shown as
+escapes such as \\x1b. Times are UTC; sizes are those of the message as JSON.
 
-At the top stands one line with what it is; --full says all of its metadata. Messages that were taken back are left out, and counted
-at the top; --full prints them too.
+The first line describes the conversation; --full prints all of its metadata. Retracted messages are counted there; --full prints
+them too. Messages on abandoned branches are counted as events; --branches prints them in place. Text that a program wrote in
+the user's name is shortened and dimmed; --full prints it.
 
-Messages on branches that the conversation left are counted among the events; --branches shows them where they stand. What a
-program wrote in the user's name is shortened and quiet; --full prints it.
+Imported data other than messages is shortened: adjacent events are counted on one line, and a message's source lines are not
+printed. --full prints all of it, --messages no events.
 
-What an import kept besides messages is shortened: events that stand together are counted on one line, and the lines of
-the source behind a message are not printed. --full prints all of it, --messages no event at all.
+On a terminal Markdown and code are formatted, lines are wrapped between words, and output longer than the screen goes through
+$PAGER, or less. --plain, or NO_COLOR=1 in the environment, prints the text unformatted (formatted Markdown needs the extra
+`view`). --no-pager, or TRANSCRIPT_STORE_NO_PAGER=1 in the environment, prints all of it at once.
 
-On a terminal Markdown and code are shown with what they mean, lines are broken between words, and what is longer than the
-screen goes through $PAGER, or less. --plain, or NO_COLOR=1 in the environment, prints the text as it is written (Markdown needs
-the extra `view`). --no-pager, or TRANSCRIPT_STORE_NO_PAGER=1 in the environment, prints all of it at once.
-
-With --salvage a damaged conversation is printed too: what verifies, what can only be read, and where nothing can be.
-Then the exit code is 1 if anything is not whole.
+With --salvage a damaged conversation is printed too: verified records, records that can only be read, and gaps.
+Then the exit code is 1 if anything is damaged.
 """
 EPILOG = """\
 examples:
@@ -97,7 +95,7 @@ _T = TypeVar("_T")
 _NEIGHBOURS = 3
 _LEAST_NAME = 20
 _SHOWN_ABOVE = ("scaffolding", "compaction", "left_branch")
-"""Of what stands beside a message, what its heading says."""
+"""The facts of a message's extra that its heading shows."""
 _ROLES: Mapping[str, Look] = {"user": "cyan", "assistant": "green", "model": "green"}
 
 
@@ -105,24 +103,18 @@ def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     add_conversation(parser, on_backends=True)
     parser.add_argument(
-        "-n", "--last", metavar="N", type=whole_number, help="only the last N messages, with the events among them"
+        "-n", "--last", metavar="N", type=whole_number, help="only the last N messages, and the events among them"
     )
-    parser.add_argument(
-        "--around", metavar="SEQ", type=positive, help="only this record and the three at each side of it"
-    )
+    parser.add_argument("--around", metavar="SEQ", type=positive, help="only this record and three on each side")
     parser.add_argument("--messages", action="store_true", help="only messages, no events")
-    parser.add_argument("--branches", action="store_true", help="also what was said on branches that were left")
+    parser.add_argument("--branches", action="store_true", help="also messages on abandoned branches")
     parser.add_argument("--full", action="store_true", help="do not shorten tool calls, results, thinking and events")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "-f", "--follow", action="store_true", help="go on with what other processes append, until Ctrl-C"
-    )
-    which.add_argument(
-        "--generation", metavar="N", type=whole_number, help="what it was before a replace (see generations)"
-    )
-    which.add_argument("--salvage", action="store_true", help="read a damaged conversation as far as that is possible")
-    parser.add_argument("--plain", action="store_true", help="text as it is written, also on a terminal")
-    parser.add_argument("--no-pager", action="store_true", help="print all of it at once, also on a terminal")
+    which.add_argument("-f", "--follow", action="store_true", help="also print new records as they come, until Ctrl-C")
+    which.add_argument("--generation", metavar="N", type=whole_number, help="an archived generation (see generations)")
+    which.add_argument("--salvage", action="store_true", help="read a damaged conversation as far as possible")
+    parser.add_argument("--plain", action="store_true", help="print unformatted text, even on a terminal")
+    parser.add_argument("--no-pager", action="store_true", help="print all of it at once, even on a terminal")
     add_keys(parser)
     add_json(parser, "one JSON object a record, with generation, seq, at, message and extra")
 
@@ -131,7 +123,7 @@ def run(arguments: Namespace) -> int:
     """Print the conversation."""
     with paged(is_wanted=not (arguments.no_pager or arguments.follow or arguments.json)):
         return _show_what_is_left(arguments) if arguments.salvage else _show(arguments)
-    return 0  # the pager was left before the end
+    return 0  # the user left the pager before the end
 
 
 def _show(arguments: Namespace) -> int:
@@ -140,10 +132,12 @@ def _show(arguments: Namespace) -> int:
         metadata, records = conversation.get_metadata(), conversation.get_records(generation=arguments.generation)
         generation = metadata.generation if arguments.generation is None else arguments.generation
         if (torn := conversation.torn_tail) is not None and arguments.generation is None:
-            what = f"{many(torn.length_bytes, 'byte')} behind the last whole record: {torn.reason}"
+            what = f"{many(torn.length_bytes, 'byte')} after the last whole record: {torn.reason}"
             hint = in_the_shell(Hint.LOAD_CUTS_IT, conversation.directory)
             complain(f"{conversation.directory}: torn tail: {what}; {hint}")
-        wanted = _wanted(arguments, _around(arguments.around, records))  # before the first line: it may be misuse
+        wanted = _wanted(
+            arguments, _around(arguments.around, records)
+        )  # before the first line: the argument may be wrong
         if not arguments.json:
             for line in _description(conversation.directory, metadata, generation, records, arguments):
                 say_line(line)
@@ -176,7 +170,7 @@ def _show_what_is_left(arguments: Namespace) -> int:
         else _last(arguments.last, wanted, lambda found: found.record is None or _is_said(found.record))
     ):
         if arguments.json:
-            say_json({"generation": generation, **_members(found.record), **_place(found), "damage": found.damage})
+            say_json({"generation": generation, **_members(found.record), **_location(found), "damage": found.damage})
         else:
             say()
             for line in _salvaged(found, manner):
@@ -185,7 +179,7 @@ def _show_what_is_left(arguments: Namespace) -> int:
 
 
 def _left_of(name: str) -> tuple[Salvage, bool]:
-    """What can be read of a conversation, and whether nothing is wrong with it. What is on a place is read in a folder of that moment."""
+    """What can be read of a conversation, and whether it is intact. One on a backend is read from a temporary copy."""
     from transcript_store import salvage
 
     if not is_backend_address(name):
@@ -200,7 +194,7 @@ def _left_of(name: str) -> tuple[Salvage, bool]:
         complain(f"{finding.path}: {finding.reason}")
     with tempfile.TemporaryDirectory(prefix="transcript-store-show-") as folder:
         path = os.path.join(folder, own_id)
-        there.export_damaged(own_id, path)  # type: ignore[attr-defined]  # a library on a place has it
+        there.export_damaged(own_id, path)  # type: ignore[attr-defined]  # a library on a backend has it
         left = replace(salvage(path), directory=printable_name(name))
     return left, left.is_intact and not found
 
@@ -225,7 +219,7 @@ def _wanted(arguments: Namespace, records: Sequence[Record]) -> Sequence[Record]
 
 
 def _last(number: int, found: Sequence[_T], is_said: Callable[[_T], bool]) -> Sequence[_T]:
-    """The last so many messages, with the events that stand among them and behind."""
+    """The last messages, with the events among and after them."""
     at = len(found) if number == 0 else 0
     for place in reversed(range(len(found))):
         number -= is_said(found[place])
@@ -249,7 +243,7 @@ def _members(record: Record | None) -> dict[str, Any]:
     return members
 
 
-def _place(found: Salvaged) -> dict[str, int]:
+def _location(found: Salvaged) -> dict[str, int]:
     return {"offset_bytes": found.offset_bytes, "length_bytes": found.length_bytes}
 
 
@@ -261,8 +255,8 @@ def _salvaged(found: Salvaged, manner: RenderOptions) -> Iterator[Line]:
     lines = _record(found.record, manner)
     yield next(lines)
     if found.damage is not None:
-        said = f"    damaged ({where}), so this may not be what was stored: {one_line(found.damage)}"
-        yield [TerminalSpan(said, ("red",))]
+        warning = f"    damaged ({where}), so this may not be what was stored: {one_line(found.damage)}"
+        yield [TerminalSpan(warning, ("red",))]
     yield from lines
 
 
@@ -273,7 +267,7 @@ def _print(arguments: Namespace, generation: int, records: Sequence[Record]) -> 
         return
     manner = manner_here(full=arguments.full, plain=arguments.plain)
     if arguments.branches or arguments.full:
-        from transcript_store.formats import with_branches  # here: `show` is the core's, formats are not
+        from transcript_store.formats import with_branches  # imported here: `show` works without the formats
 
         records = [*with_branches(records)]
     for is_kept, together in groupby(records, lambda record: not arguments.full and _kept(record) is not None):
@@ -312,7 +306,7 @@ def _description(
     }
     what_is_missing = {
         "left branches": f"{many(left, 'message')}{how}" if left else None,
-        "taken back": many(retracted, "message") if retracted else None,
+        "retracted": many(retracted, "message") if retracted else None,
         "generation": f"{generation}{which}" if (which := _which(generation, metadata)) or arguments.full else None,
         "forked from": _origin(metadata),
     }
@@ -348,11 +342,11 @@ def _head(directory: str, metadata: ConversationMetadata, records: Sequence[Reco
 
 
 def _first_prompt(directory: str, metadata: ConversationMetadata, records: Sequence[Record]) -> str | None:
-    """What began it: in the first generation, if a compaction took that out of sight."""
+    """The first prompt: of the first generation, if a compaction removed it."""
     from transcript_store.naming import first_prompt, first_prompt_in
 
     if metadata.generation:
-        with suppress(TranscriptStoreError):  # it is sealed, or on a place: what is shown has a prompt too
+        with suppress(TranscriptStoreError):  # it is sealed, or on a backend: the shown records have a prompt too
             return first_prompt(directory)
     return first_prompt_in(records, metadata.provider)
 
@@ -360,7 +354,7 @@ def _first_prompt(directory: str, metadata: ConversationMetadata, records: Seque
 def _which(generation: int, metadata: ConversationMetadata) -> str:
     if generation != metadata.generation:
         return f" (the live one is {metadata.generation})"
-    return f" (what stood before: --generation {generation - 1})" if generation else ""
+    return f" (the one before it: --generation {generation - 1})" if generation else ""
 
 
 def _origin(metadata: ConversationMetadata) -> str | None:
@@ -369,12 +363,12 @@ def _origin(metadata: ConversationMetadata) -> str | None:
 
 
 def _kept(record: Record) -> str | None:
-    """What the event is that an import kept of the source, in a word; None for every other record."""
+    """A word for an imported event; None for every other record."""
     return kind_of_event(record.extra) if record.message is None and record.extra is not None else None
 
 
 def _counted(events: Sequence[Record]) -> str:
-    """One line for events that an import kept, and that stand together."""
+    """One line for adjacent imported events."""
     what = summary([_kept(event) or "" for event in events])
     first, last = events[0], events[-1]
     if len(events) == 1:
@@ -393,8 +387,8 @@ def _record(record: Record, manner: RenderOptions) -> Iterator[Line]:
         extra = None if note and record.retracts is None else extra
     else:
         length = size(len(json.dumps(record.message, ensure_ascii=False, separators=(",", ":")).encode()))
-        note = "  taken back" if record.is_retracted else ""
-        note += "  on a branch that was left" if (extra or {}).get("left_branch") is True else ""
+        note = "  retracted" if record.is_retracted else ""
+        note += "  on an abandoned branch" if (extra or {}).get("left_branch") is True else ""
         written = None if full else written_by_the_program(record.message, extra)
         note += "" if written is None or written.typed else "  written by the program"
         role = role_of(record.message)
@@ -409,9 +403,9 @@ def _record(record: Record, manner: RenderOptions) -> Iterator[Line]:
 
 def _what_was_taken_back(named: tuple[int, ...]) -> str:
     if not named:
-        return "took back messages that are not here"
+        return "retracted messages that are not shown"
     first, last = named[0], named[-1]
-    return f"took back #{first}" if first == last else f"took back the messages from #{first} to #{last}"
+    return f"retracted #{first}" if first == last else f"retracted the messages #{first} to #{last}"
 
 
 def _shortened(text: str, length: int) -> str:

@@ -13,15 +13,16 @@ from transcript_store.cli._shared.terminal import complain, confirmed, is_at_a_t
 from transcript_store.file_names import is_id
 
 DESCRIPTION = f"""\
-Destroy the key of a sealed conversation: nothing of it, its archive and its quarantine can be read again. There
-is no way back but a backup of its file key.json. It stays listed; `delete` removes it. No key is needed for it.
+Destroy the key of a sealed conversation: its transcript, archive and quarantine can never be read again, unless there is a
+backup of its file key.json. It stays listed; `delete` removes it. This needs no key.
 
-What this cannot reach: backups of key.json (destroy those too), what the medium keeps of the old one, forks, snapshots and exports that
-were made of it, and a program that has it open to read. On a place: what the server keeps of what was replaced. Its writer is told there.
+It cannot reach backups of key.json (destroy those too), old bytes that the disk keeps, forks, snapshots and exports of it, and a
+program that has it open to read. On a backend it cannot reach what the server keeps of replaced values; a writer there gets an
+error.
 
 {NAMES}"""
 EPILOG = """\
-exit code: 0 if it is destroyed, 1 if files of it are there that are not sealed, 2 if it was not confirmed
+exit code: 0 if it is destroyed, 1 if some of its files are not sealed, 2 if it was not confirmed
 
 examples:
   transcript-store shred chats/0b8f
@@ -37,12 +38,12 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Ask, shred, and say what it cannot reach."""
+    """Ask, shred, and print what it cannot reach."""
     question = (
-        f"destroy the key of {one_line(printable_name(arguments.directory))}, so that nobody can ever read it again?"
+        f"destroy the key of {one_line(printable_name(arguments.directory))}, so that it can never be read again?"
     )
     if not arguments.yes and (arguments.json or not confirmed(question)):
-        complain("nothing was destroyed" + ("" if is_at_a_terminal() else ": without a terminal --yes does it"))
+        complain("nothing was destroyed" + ("" if is_at_a_terminal() else "; without a terminal, --yes does it"))
         return 2
     done = _shred(arguments.directory)
     if arguments.json:
@@ -50,12 +51,10 @@ def run(arguments: Namespace) -> int:
     else:
         say(f"shredded {done.id}: its key was destroyed at {done.shredded_at}")
         kept = "what the server keeps of its key (versions, replicas, backups, a log)"
-        kept = (
-            kept if is_backend_address(arguments.directory) else "backups of its key.json, what the medium keeps of it"
-        )
+        kept = kept if is_backend_address(arguments.directory) else "backups of its key.json, old bytes on the disk"
         say(f"not reached: {kept}, forks, snapshots and exports of it")
         for path in done.still_readable:
-            say(f"not sealed, so still to be read: {one_line(path)}")
+            say(f"not sealed, so still readable: {one_line(path)}")
     return 1 if done.still_readable else 0
 
 

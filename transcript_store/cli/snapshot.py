@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from transcript_store.cli._shared.names import Snapshots
 
 DESCRIPTION = f"""\
-A snapshot is a copy of a conversation, as one value; a store is a directory of snapshots, sealed with a key or plain. It
-has the file format of the Go library go-tool-base. The address of a library may stand in the place of the directory. A
+A snapshot is a copy of a conversation, as one value; a store is a directory of snapshots, sealed with a key or plaintext. It
+has the file format of the Go library go-tool-base. Instead of the directory you can give a library's address. A
 key comes from --key-file or from {VARIABLE}, never from an argument; the same keys open a sealed
 conversation. `new-key` is `transcript-store new-key`.
 """
@@ -60,9 +60,9 @@ examples:
 """
 
 
-_NO_KEY = f"what is there is sealed: give its key, in --key-file or {VARIABLE}"
-_OTHER_KEY = "what is there does not open with this key: give another --key-file, or --retired-key-file if it changed"
-_KEY_TOO_MANY = f"what is there is not sealed: leave the key out ({VARIABLE}, --key-file), or give it to rotate-key, which seals all"
+_NO_KEY = f"its snapshots are sealed: give the key, in --key-file or {VARIABLE}"
+_OTHER_KEY = "this key does not open its snapshots: give another --key-file, or --retired-key-file if the key changed"
+_KEY_TOO_MANY = f"its snapshots are not sealed: leave the key out ({VARIABLE}, --key-file), or give it to rotate-key, which seals all"
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -95,17 +95,19 @@ def configure(parser: ArgumentParser) -> None:
             "list",
             _list,
             "list the snapshots, newest first",
-            "What cannot be opened is left out. In a store that is not sealed, files that look as they did the last\ntime "
-            "(inode, size, times) are not read again; verify reads everything.",
+            "Snapshots that cannot be opened are left out. In a store that is not sealed, unchanged files (inode, size,\n"
+            "times) are not read again; verify reads everything.",
         ),
         "one JSON object a line",
     )
     show = add("show", _show, "print a snapshot")
-    what = "It is created if there is none; else\nits messages are replaced, and what was there stays in its archive."
+    what = (
+        "It is created if it does not exist; else\nits messages are replaced, and the earlier ones stay in its archive."
+    )
     restore = add("restore", _restore, "make the conversation in DIR continue from a snapshot", what)
-    delete = add("delete", _delete, "remove a snapshot for good", "Its media stays until collect-media.")
+    delete = add("delete", _delete, "permanently remove a snapshot", "Its media stays until collect-media.")
     for command in (show, restore, delete):
-        command.add_argument("id", metavar="ID", help="the snapshot's id, or its beginning")
+        command.add_argument("id", metavar="ID", help="the snapshot's id, or the start of it")
     show.add_argument("--full", action="store_true", help="do not shorten tool calls, results and thinking")
     add_json(show, "the snapshot's JSON form")
     restore.add_argument(
@@ -120,7 +122,7 @@ def configure(parser: ArgumentParser) -> None:
         "rotate-key",
         _rotate,
         "seal everything with a new key",
-        "A plain store is sealed by it. If it is cut off, do it again.",
+        "This also seals a plaintext store. If it is interrupted, run it again.",
     )
     rotate.add_argument("--new-key-file", metavar="FILE", type=path, required=True, help="the new key (see new-key)")
     add_json(
@@ -138,10 +140,10 @@ def configure(parser: ArgumentParser) -> None:
         metavar="SECONDS",
         type=whole_number,
         default=86_400,
-        help="leave what is younger (default 86400, a day)",
+        help="keep younger media (default 86400, a day)",
     )
     new_key = add("new-key", _new_key, "write a new key to FILE, readable by its owner only", "FILE must not exist.")
-    new_key.add_argument("file", metavar="FILE", type=path, help="where to; keep it where the snapshots are not")
+    new_key.add_argument("file", metavar="FILE", type=path, help="the new file; keep it apart from the snapshots")
 
 
 def run(arguments: Namespace) -> int:
@@ -161,12 +163,12 @@ def _store(arguments: Namespace, *, creates: bool = False) -> Snapshots:
 
 
 class _WrongStoreError(Exception):
-    """The directory is no store of snapshots, needs another key, or does not exist (only ``save`` creates one)."""
+    """The directory is not a snapshot store, needs another key, or does not exist (only ``save`` creates one)."""
 
 
 def _existing(arguments: Namespace) -> Snapshots:
     store = _store(arguments)
-    # a path that exists and is no directory is refused by the store itself
+    # the store itself refuses a path that is not a directory
     if not is_backend_address(arguments.store) and not os.path.exists(store.directory):
         raise _WrongStoreError(f"{store.directory}: there is no such directory")
     return store
@@ -183,7 +185,7 @@ def _refuse_wrong_key(store: Snapshots, arguments: Namespace) -> None:
 
 
 def _why_not_opened(store: Snapshots, arguments: Namespace) -> str | None:
-    """Which key is missing, or not the right one, and what to do; None if the key opens what is there."""
+    """The sentence for a missing or wrong key, with a hint; None if the key opens the snapshots."""
     if store.opens():
         return None
     if not command_keys(arguments):
@@ -224,10 +226,10 @@ def _summaries(store: Snapshots) -> list[SnapshotSummary]:
 
 
 def _named(arguments: Namespace) -> tuple[Snapshots, str]:
-    """The store, and the id that is meant: it, or the beginning of one that ``list`` shows, as of a conversation."""
+    """The store, and the id that the argument names, in full or by its start."""
     store, what = _existing(arguments), arguments.id
     if is_id(what) or not BEGINNING.fullmatch(what):
-        return store, what  # the store says what is wrong with it
+        return store, what  # the store raises the right error
     _refuse_wrong_key(store, arguments)
     found = [summary.id for summary in _summaries(store) if summary.id.startswith(what)]
     if (own_id := the_only(found, what, store.directory)) is None:
@@ -236,9 +238,9 @@ def _named(arguments: Namespace) -> tuple[Snapshots, str]:
 
 
 def _when(summary: SnapshotSummary) -> str:
-    """When it was made, in UTC as all commands say times: ``created_at`` may have the offset of the machine that made it."""
+    """Its time of creation in UTC, as in all commands; ``created_at`` may have another offset."""
     at = summary.created_at_datetime
-    with suppress(OverflowError):  # at the ends of the calendar an offset leads out of it
+    with suppress(OverflowError):  # with an offset, a time at either end of the calendar may lie outside it
         at = at.astimezone(UTC)
     return time(at.isoformat())
 
@@ -307,7 +309,7 @@ def _verify(arguments: Namespace) -> int:
         for finding in findings:
             say(one_line(finding.path))
             say(f"  {finding.kind}: {one_line(finding.reason)}")
-        say(f"not whole: {many(len(findings), 'finding')}" if findings else "whole: nothing is wrong")
+        say(f"damaged: {many(len(findings), 'finding')}" if findings else "intact: no problem found")
         if findings and (why_not := _why_not_opened(store, arguments)) is not None:
             complain(why_not)
     return 1 if findings else 0

@@ -1,4 +1,4 @@
-"""``transcript-store unseal``: make a sealed conversation plain again."""
+"""``transcript-store unseal``: decrypt a sealed conversation."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from transcript_store.cli._shared.terminal import Misuse, Working, one_line, say
 from transcript_store.cli._shared.whole_libraries import all_of, each_of
 
 DESCRIPTION = f"""\
-Make a sealed conversation, or all those of a library, plain again, as its next generation. From then on everybody who has its
-files can read it. Its earlier generations stay sealed, and `generations --delete` removes them; on a place they stay.
+Decrypt a sealed conversation, or all of a library, as its next generation. From then on anyone who has its files can read it.
+Its earlier generations stay sealed, and `generations --delete` removes them; on a backend they stay.
 
 {NAMES}"""
 EPILOG = """\

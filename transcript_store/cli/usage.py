@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from transcript_store.usage import Dimension, LibraryUsage, PriceTable, UsageTotal
 
 DESCRIPTION = """\
-Sum the tokens that are on record in a library, and what they cost: by day, model, program, project or session, or by several of
-these. Each reply counts once, in whatever lines, generations, forks and copies it stands. What came from a provider's cache, and what was
-written to it, has columns of its own. The session of a sub-agent counts with the one that began it.
+Sum the recorded tokens of a library, and their cost: by day, model, program, project or session, or by several of these. Each
+reply counts once, even if several lines, generations, forks or copies have it. Tokens read from and written to a provider's cache
+have their own columns. A sub-agent's session counts with the session that started it.
 
-A cost is what the API asks, by a table of prices with its date; --prices takes another one. A sum has a cost only if every reply in it
-has a price. Subscriptions, discounts and taxes are not in it. Days are those of UTC.
+A cost is the API's price, by a dated table of prices; --prices takes another one. A sum has a cost only if every reply in it has
+a price. It excludes subscriptions, discounts and taxes. Days are in UTC.
 """
 EPILOG = """\
 exit code: 0 if everything was counted, 1 if something could not be read
@@ -67,19 +67,21 @@ _MOST_OF_A_REASON = 3
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("libraries", metavar="LIBRARY", nargs="*", type=path, help="of which (default: that of `chat`)")
+    parser.add_argument(
+        "libraries", metavar="LIBRARY", nargs="*", type=path, help="the libraries (default: that of `chat`)"
+    )
     parser.add_argument(
         "--by", metavar="WHAT", type=_dimensions, default=("day",), help=f"some of {','.join(_BY)} (default: day)"
     )
     parser.add_argument("--since", metavar="WHEN", type=_first_day, help=f"replies from that day on: {MOMENTS}")
     parser.add_argument("--until", metavar="WHEN", type=_last_day, help="replies up to the end of that day or month")
-    parser.add_argument("--project", "--cwd", metavar="TEXT", help="held in a folder whose path contains it")
-    parser.add_argument("--source", "--program", metavar="PROGRAM", help="imported from this program")
+    parser.add_argument("--project", "--cwd", metavar="TEXT", help="only sessions in a folder whose path contains this")
+    parser.add_argument("--source", "--program", metavar="PROGRAM", help="only sessions imported from this program")
     parser.add_argument(
         "--subagents",
         choices=("with-parent", "alone"),
         default="with-parent",
-        help="count a sub-agent with the session that began it (default), or as a session of its own",
+        help="count a sub-agent with the session that started it (default), or separately",
     )
     parser.add_argument("--prices", metavar="FILE", type=path, help="another table of prices")
     parser.add_argument("--show-prices", action="store_true", help="print the table of prices, and count nothing")
@@ -137,13 +139,13 @@ def _say_skipped(sentences: Sequence[str]) -> None:
 def _dimensions(text: str) -> tuple[Dimension, ...]:
     words: Any = tuple(word.strip().removesuffix("s") for word in text.split(","))
     if not set(words) <= set(_BY) or len(set(words)) < len(words):
-        raise ArgumentTypeError(f"{text!r}: give some of {','.join(_BY)}, with a comma between them")
+        raise ArgumentTypeError(f"{text!r}: use some of {','.join(_BY)}, separated by commas")
     return words  # type: ignore[no-any-return]
 
 
 def _times(text: str) -> tuple[datetime, datetime]:
     if (times := period(text)) is None:
-        raise ArgumentTypeError(f"{text!r} is no time; give {MOMENTS}")
+        raise ArgumentTypeError(f"{text!r} is not a time; use {MOMENTS}")
     return times
 
 
@@ -199,7 +201,7 @@ class _CsvOutput:
 
 def _say(by: Sequence[Dimension], found: LibraryUsage, prices: PriceTable) -> None:
     if not found.rows:
-        say("no reply with a token count is on record there")
+        say("no reply with a token count was found")
         return
     headings = (*(name.upper() for name in by), *_COUNTS.values(), "COST")
     table = [headings, *(_cells(by, total, found) for total in found.rows)]
@@ -217,24 +219,22 @@ def _say(by: Sequence[Dimension], found: LibraryUsage, prices: PriceTable) -> No
     say()
     total = found.total
     if total.cost_usd is not None:
-        say(f"cost: what the API asks, by the prices of {prices.date}")
+        say(f"cost: the API's prices of {prices.date}")
         return
     models = ", ".join(one_line(name) for name in sorted(total.unpriced))
-    say(f"no price of {prices.date} for {models}: sums with them have no cost")
-    say(
-        f"what the others cost: {_dollars(total.known_cost_usd)}; --prices FILE takes a table with more (--show-prices)"
-    )
+    say(f"no price of {prices.date} for {models}: sums that include them have no cost")
+    say(f"the cost of the others: {_dollars(total.known_cost_usd)}; --prices FILE takes a larger table (--show-prices)")
 
 
 def _cells(by: Sequence[Dimension], total: UsageTotal, found: LibraryUsage) -> tuple[str, ...]:
     keys = []
     for name, value in zip(by, total.key, strict=True):
-        said = one_line(value or "?")
+        shown = one_line(value or "?")
         if name == "session" and value is not None and sys.stdout.isatty() and (title := found.titles.get(value)):
-            said = f"{said[:8]} {fitting(one_line(title), _SESSION_COLUMNS)}"
+            shown = f"{shown[:8]} {fitting(one_line(title), _SESSION_COLUMNS)}"
         elif name == "project" and sys.stdout.isatty():
-            said = one_line(os.path.basename((value or "?").rstrip("/")) or "/")
-        keys.append(said)
+            shown = one_line(os.path.basename((value or "?").rstrip("/")) or "/")
+        keys.append(shown)
     return (*keys, *_numbers(total))
 
 

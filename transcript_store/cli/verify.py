@@ -1,4 +1,4 @@
-"""``transcript-store verify``: check a conversation, and say what is damaged and what to do."""
+"""``transcript-store verify``: check a conversation, and report damage with a hint."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from transcript_store.cli._shared.whole_libraries import all_of, each_of
 from transcript_store.display import line_location
 
 DESCRIPTION = """\
-Check every line of the conversation in DIR, its archived generations and its metadata, and say what is whole and what
-is not: where, what kind of damage, and the way out. Nothing is changed and no lock is taken. Beside a live writer, the
-line that is being written may show as a torn tail.
+Check every line of the conversation in DIR, its archived generations and its metadata. Report each damage: where, what kind,
+and what to do. Nothing is changed and no lock is taken. Beside a live writer, the line that is being written may show as a
+torn tail.
 
-Of a library all conversations: a line for each that is not whole, and a sum.
+For a library, check all conversations: a line for each damaged one, and a total.
 
-Of a sealed conversation all that needs no key. With the key every record is opened besides.
+A sealed conversation is checked as far as possible without the key; with the key every record is opened too.
 """
 EPILOG = """\
-exit code: 0 if everything is whole, 1 if anything is not
+exit code: 0 if everything is intact, 1 if anything is damaged
 
 examples:
   transcript-store verify chats/today
@@ -37,7 +37,7 @@ examples:
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     add_conversation(parser, on_backends=True, or_library=True)
-    add_keys(parser, what="the key, to look also at what is sealed")
+    add_keys(parser, what="the key, to check sealed records too")
     add_json(parser, "one JSON object a conversation")
 
 
@@ -60,7 +60,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _problem(name: str, keys: CommandKeys, arguments: Namespace) -> str | None:
-    """What is wrong with a conversation of a library, in a line; None if nothing is."""
+    """The damage of a conversation of a library, in a line; None if it is intact."""
     found, is_sealed = _look_at(name)
     if arguments.json:
         findings = [as_members(finding, found.directory) for finding in found.findings]
@@ -76,7 +76,7 @@ def _problem(name: str, keys: CommandKeys, arguments: Namespace) -> str | None:
 
 
 def _look_at(name: str) -> tuple[Verification, bool]:
-    """What a verification found, and whether the conversation is sealed."""
+    """The result of a verification, and whether the conversation is sealed."""
     if is_backend_address(name):
         library, own_id = with_id(name)
         found = library_at(library).verify(own_id)
@@ -87,7 +87,7 @@ def _look_at(name: str) -> tuple[Verification, bool]:
 
 
 def _open(name: str, found: Verification, keys: CommandKeys, *, is_json: bool) -> None:
-    """Open every record with the key; raises if the key is another, or what is sealed is not what was sealed here."""
+    """Open every record with the key; raise if the key is wrong, or if a record was not sealed here."""
     if keys:
         with conversation_at(name, read_only=True, **keys.options) as conversation:
             conversation.load()
@@ -95,7 +95,7 @@ def _open(name: str, found: Verification, keys: CommandKeys, *, is_json: bool) -
                 for _ in conversation.iter_records(generation=generation):
                     pass
     if not is_json:
-        say("the key opens every record" if keys else "without the key it was not tried whether what is sealed opens")
+        say("the key opens every record" if keys else "without the key, the sealed records were not opened")
 
 
 def _print(found: Verification, *, is_sealed: bool) -> None:
@@ -103,16 +103,16 @@ def _print(found: Verification, *, is_sealed: bool) -> None:
     if any(finding.path == found.directory for finding in found.findings):
         pass  # the finding is about the folder itself: there is no conversation to describe
     elif found.generation is None:
-        say("  transcript   cannot be read from its first line on")
+        say("  transcript   cannot be read, from its first line")
     else:
         say(f"  transcript   {many(found.records, 'whole record')}, generation {found.generation}, head {found.head}")
         if is_sealed:
-            say("  sealed       what stands there is whole or not whole without the key, too")
+            say("  sealed       these findings need no key")
     if found.archived_generations:
         generations = ", ".join(map(str, found.archived_generations))
         say(f"  archive      {many(len(found.archived_generations), 'earlier generation')}: {generations}")
     if found.quarantined:
-        say(f"  quarantine   {many(len(found.quarantined), 'file')} of bytes that recovery took out (not damage):")
+        say(f"  quarantine   {many(len(found.quarantined), 'file')} of bytes that recovery removed (not damage):")
     for path in found.quarantined:
         say(f"    {one_line(path)}")
     for finding in found.findings:
@@ -122,9 +122,9 @@ def _print(found: Verification, *, is_sealed: bool) -> None:
         if finding.path != found.directory:  # the first line of the output is the directory
             say(f"{one_line(finding.path)}{where}{length}")
         say(f"  {finding.kind}: {one_line(finding.reason)}")
-        say(f"  way out: {one_line(in_the_shell(finding.hint, found.directory))}")
+        say(f"  hint: {one_line(in_the_shell(finding.hint, found.directory))}")
     say()
     if any(finding.path == found.directory for finding in found.findings):
-        say("nothing was checked")  # there is no conversation that could be whole or not
+        say("nothing was checked")  # there is no conversation that could be intact or damaged
     else:
-        say("whole: nothing is wrong" if found.is_intact else f"not whole: {many(len(found.findings), 'finding')}")
+        say("intact: no problem found" if found.is_intact else f"damaged: {many(len(found.findings), 'finding')}")

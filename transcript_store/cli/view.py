@@ -1,4 +1,4 @@
-"""``transcript-store view``: a conversation as one HTML file, to be looked at in a browser."""
+"""``transcript-store view``: write a conversation as one HTML file."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from transcript_store.view import write_page, write_site
 
 DESCRIPTION = f"""\
 Write a conversation as one HTML file: prompts as an outline, Markdown, code in colours, calls with their results, edits as
-diffs, search, light and dark. The page runs nothing of the conversation and asks the network for nothing, ever. Nothing of
-the conversation is changed, and no lock is taken. A damaged one is shown as far as it can be read, with what is damaged. The page of a
-sealed one is plain, as every page is: it has what was sealed.
+diffs, search, light and dark. The page runs no code of the conversation and makes no network request. The conversation is not
+changed, and no lock is taken. A damaged one is shown as far as it can be read, with its damage. Pages are never encrypted: the
+page of a sealed conversation shows its text.
 
 {NAMES}"""
 EPILOG = """\
@@ -41,7 +41,7 @@ examples:
   transcript-store view chats/last --output today.html
   transcript-store view --all site chats            a page for each, and an index with a search
   transcript-store view chats/0b8f --plain          for a reader without scripts
-  transcript-store view chats/0b8f --redact         without keys and tokens, to hand it on
+  transcript-store view chats/0b8f --redact         without keys and tokens, to share it
 """
 
 
@@ -60,32 +60,30 @@ def configure(parser: ArgumentParser) -> None:
         "--output",
         metavar="FILE",
         type=path,
-        help="the file to write (default: its name and its last day, here; -: standard output); missing folders are made",
+        help="the file to write (default: its name and its last day, here; -: standard output); missing folders are created",
     )
     parser.add_argument(
         "--all", metavar="DIR", type=path, help="write all pages of a library into this folder, with an index"
     )
     parser.add_argument("--open", action="store_true", help="open it in the browser")
-    parser.add_argument("--plain", action="store_true", help="a page that needs no scripts: every message is in it")
-    parser.add_argument(
-        "--generation", metavar="N", type=whole_number, help="what it was before a replace (see generations)"
-    )
+    parser.add_argument("--plain", action="store_true", help="a page without scripts, with every message")
+    parser.add_argument("--generation", metavar="N", type=whole_number, help="an archived generation (see generations)")
     add_redact(parser)
     add_keys(parser)
 
 
 def run(arguments: Namespace) -> int:
-    """Write the page, or all of them, and say where it is."""
+    """Write the page, or all of them, and print the path."""
     if arguments.output == "-" and arguments.open:
-        raise Misuse("--open needs a file, and --output - writes none")
+        raise Misuse("--open needs a file: it cannot be combined with --output -")
     if arguments.all is not None:
         if arguments.output is not None or arguments.generation is not None or arguments.id is not None:
             raise Misuse(
-                "--all DIR writes the pages of a library: it takes no conversation, no --output and no --generation"
+                "--all DIR writes all pages of a library: do not give a conversation, --output or --generation"
             )
         return _write_all(arguments)
     if arguments.directory is None:
-        raise Misuse("which conversation? Its folder, its id, or `last`; --all DIR writes the pages of all of them")
+        raise Misuse("the conversation is missing: give its folder, its id, or `last`; --all DIR writes all pages")
     directory = existing(arguments.directory, arguments.id)
     keys, redactor = command_keys(arguments), redactor_of(arguments)
     output = arguments.output or f"{_file_name(directory)}.html"
@@ -110,7 +108,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _file_name(directory: str) -> str:
-    """What the page is called: the conversation's name and its last day. That of a sealed one says nothing of it."""
+    """The page's file name: the conversation's name and last day. For a sealed one it reveals nothing."""
     summary = summary_at(directory)
     if summary is None:
         return with_id(directory)[1] if is_backend_address(directory) else os.path.basename(directory)
@@ -133,14 +131,14 @@ def _say_and_open(arguments: Namespace, path: str) -> int:
     if path:
         say(one_line(path))
     if arguments.open and not webbrowser.open(Path(path).as_uri()):
-        complain("there is no browser to open it; open the file yourself")
+        complain("no browser was found: open the file yourself")
         return 1
     return 0
 
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """What a page is made of refers to nothing in circles, and the collector would look for some again and again: a twelfth of the time."""
+    """A page's objects have no reference cycles: without the garbage collector it takes a twelfth less time."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""``transcript-store writers``: who has which conversations of a library open to write."""
+"""``transcript-store writers``: list the writers of a library's conversations."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from transcript_store.cli._shared.terminal import Working, one_line, say, say_js
 from transcript_store.library import ConversationWriter
 
 DESCRIPTION = """\
-List the conversations of a library that are open to write, with the process, its host, since when, and on a backend
-its holder's name and how long it was silent. Nothing is locked or claimed. On a backend every conversation is read; what was
-released is not listed, and a writer that was killed is, until another one takes over.
+List the conversations of a library that are open to write, with the process, its host and the time; on a backend also the
+holder's name and the time since its last write. Nothing is locked or claimed. On a backend every conversation is read. A released
+one is not listed; a killed writer stays listed until another one takes over.
 """
 EPILOG = """\
 examples:
@@ -25,7 +25,9 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("library", metavar="LIBRARY", type=path, nargs="?", help="which (default: that of `chat`)")
+    parser.add_argument(
+        "library", metavar="LIBRARY", type=path, nargs="?", help="the library (default: that of `chat`)"
+    )
     add_json(parser, "one JSON object a writer")
 
 
@@ -56,7 +58,7 @@ def _described(writer: ConversationWriter) -> str:
 
 
 def _silent_seconds(writer: ConversationWriter) -> float | None:
-    """How long ago it wrote last, by both clocks."""
+    """The time since its last write, by both clocks."""
     if writer.last_write_at is None:
         return None
     return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(writer.last_write_at)).total_seconds())

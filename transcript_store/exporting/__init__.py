@@ -1,4 +1,4 @@
-"""A conversation, for others: the bytes it was imported from, JSON lines, Markdown, a page, or a new session of another program.
+"""Export a conversation: the bytes it was imported from, JSON lines, Markdown, a page, or a new session of another program.
 
 .. code-block:: python
 
@@ -43,13 +43,13 @@ from transcript_store.view import Stream, render_conversation
 __all__ = ["ExportError", "Exported", "Stream", "export", "fork_for", "imported_lines", "program_folder", "targets"]
 
 _LONGEST_PATH_BYTES = 4096
-"""PATH_MAX of Linux, and more than that of macOS: no system opens a longer path."""
+"""PATH_MAX of Linux, more than that of macOS: no system opens a longer path."""
 _OF_OURS = ("original", "jsonl", "markdown", "html")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What an export wrote."""
+    """The result of an export."""
 
     to: str
     paths: tuple[str, ...] = ()
@@ -60,14 +60,14 @@ class Exported:
     """The shell command that continues it, in the directory ``cwd``."""
     cwd: str | None = None
     losses: tuple[Loss, ...] = ()
-    """What the other side cannot hold."""
+    """What the other form cannot hold."""
     redacted: Mapping[str, int] = field(default_factory=dict)
-    """How many secrets were taken out, by their kind."""
+    """The number of removed secrets by kind."""
 
 
 def targets() -> tuple[str, ...]:
-    """What ``to`` may be. Packages that add formats are imported."""
-    from transcript_store.formats import WRITERS  # all formats, which a text does not need
+    """The values of ``to``. Packages that add formats are imported."""
+    from transcript_store.formats import WRITERS  # imports all formats, which a text does not need
     from transcript_store.sources import added_formats
 
     theirs = (name for name, added in added_formats()[0].items() if added.writer is not None)
@@ -75,7 +75,7 @@ def targets() -> tuple[str, ...]:
 
 
 def program_folder(to: str, environ: Mapping[str, str] | None = None) -> str | None:
-    """The folder in which a program of that name keeps its sessions, whether it is there or not; None if it is not known.
+    """The folder in which a program keeps its sessions, existing or not; None if it is unknown.
 
     Raises:
         ValueError: there is no such target.
@@ -103,12 +103,12 @@ def export(
     redact: SecretRedactor | None = None,
     branches: bool = False,
 ) -> Exported:
-    """Write a conversation in another form. It is read only; a writer may be at work on it.
+    """Write a conversation in another form. The conversation is only read; it may have a live writer.
 
-    A file that is written is new, readable by its owner alone, and complete and synced before it has its name. For another
-    program the conversation becomes a new session with a new id, and with the times of the conversation; nothing that is there is
-    changed. An import leaves that session alone as long as nothing is added to it. Messages that were taken back
-    (:meth:`ConversationStore.retract`) are left out, but for the original.
+    A written file is new, readable by its owner only, and complete and synced before it has its name. For another
+    program the conversation becomes a new session with a new id, and with the times of the conversation; no existing file is
+    changed. An import skips that session as long as nothing is added to it. Retracted messages
+    (:meth:`ConversationStore.retract`) are left out, except from the original.
 
     Args:
         conversation: a store that is loaded, or a library.
@@ -121,17 +121,17 @@ def export(
         through_seq: the number of the last record to export; None for all.
         cwd: for a program the directory in which the session is resumed; it must exist unless ``output`` is given. None for
             the one that the conversation was imported with if it exists, else the current one.
-        environ: the environment that says where the program keeps its sessions; this process's if None.
+        environ: the environment that names the program's folder; this process's if None.
         before_writing: called with the losses before the first byte is written. What it raises ends the export.
-        redact: takes secrets out of what is written. The conversation stays as it is.
-        branches: for ``markdown``, whether messages on branches that the conversation left stand among the others.
+        redact: removes secrets from the written text. The conversation does not change.
+        branches: for ``markdown``, True to include messages on abandoned branches.
 
     Raises:
-        TypeError: this is no store and no library, but a path, say; or ``output`` is a stream of text. Nothing was written.
-        ValueError: there is no such target; ``output``, ``generation`` or ``through_seq`` makes no sense with it; there is no record
+        TypeError: ``conversation`` is neither a store nor a library, or ``output`` is a text stream. Nothing was written.
+        ValueError: there is no such target; ``output``, ``generation`` or ``through_seq`` does not fit it; there is no record
             ``through_seq``; there is no directory ``cwd``. Nothing was written.
         UnusableFormatError: the target is a package's, and cannot be used.
-        ExportError: it cannot be said in that form, or a file stands in the way; nothing was written.
+        ExportError: the form cannot hold it, or a file with that name exists; nothing was written.
         TranscriptStoreError: as :meth:`ConversationLibrary.open` and :meth:`ConversationStore.iter_records`.
     """
     target = None if to in _OF_OURS else _target(to)
@@ -153,10 +153,10 @@ def export(
             )
     if not isinstance(conversation, ConversationStore):
         kind = type(conversation).__name__
-        raise TypeError(f"conversation must be a ConversationStore that is loaded, or a library with an id, not {kind}")
+        raise TypeError(f"conversation must be a loaded ConversationStore, or a library with an id, not {kind}")
     require_binary(output)
     if to == "original" and redact is not None:
-        raise ValueError("the original is every byte as it was: it cannot be redacted; --to jsonl can")
+        raise ValueError("the original keeps every byte and cannot be redacted; --to jsonl can")
     if to == "original" and (generation is not None or through_seq is not None):
         raise ValueError("the original is the whole file: it has no generation and no last record")
     records, metadata = _records(conversation, generation, through_seq), conversation.get_metadata()
@@ -200,7 +200,7 @@ def fork_for(
     *,
     before_writing: Callable[[tuple[Loss, ...]], object] | None = None,
 ) -> str:
-    """Copy a conversation into a new one that another provider can go on with; returns its id. The original is read only.
+    """Copy a conversation into a new one that another provider can continue; return its id. The original is only read.
 
     The messages have the form of that provider, and the times of the original; the system prompt, the tools and the labels are the
     original's, and the model is left open. What that form cannot hold stays in the original, and so do events.
@@ -208,12 +208,12 @@ def fork_for(
     Args:
         conversation: a store that is loaded.
         provider: whose form the copy has, as :meth:`ConversationStore.initialize` takes it.
-        into: the library that the copy is made in.
-        before_writing: called with what the form cannot hold, before anything is written. What it raises ends the call.
+        into: the library for the copy.
+        before_writing: called with the losses, before anything is written. Its exceptions end the call.
 
     Raises:
         ValueError: no form is known for the provider.
-        ExportError: nothing is said in the conversation that could be sent. Nothing was written.
+        ExportError: the conversation has no message that could be sent. Nothing was written.
         TranscriptStoreError: as :meth:`ConversationStore.iter_records` and :meth:`ConversationLibrary.create`.
     """
     from transcript_store.formats import handed, is_form_known
@@ -229,7 +229,7 @@ def fork_for(
         raise ExportError(path=conversation.directory, reason=str(error)) from error
     if before_writing is not None:
         before_writing(found.losses)
-    left = ("source", "import", "part_of")  # it is no import any more
+    left = ("source", "import", "part_of")  # the copy is not an import
     with into.create(
         provider=provider,
         system_prompt=metadata.system_prompt,
@@ -243,7 +243,7 @@ def fork_for(
 
 
 class _Clean:
-    """Records and metadata without secrets, and how many there were."""
+    """Redacted records and metadata, and the number of secrets."""
 
     def __init__(self, redactor: SecretRedactor) -> None:
         require_redactor(redactor)
@@ -253,21 +253,21 @@ class _Clean:
     def record(self, record: Record) -> Record:
         message, in_message = self._redactor.redact(record.message)
         extra, in_extra = (None, {}) if record.extra is None else redacted_extra(record.extra, self._redactor)
-        self.counts.update(Counter(in_message) | Counter(in_extra))  # what stands in both is one
+        self.counts.update(Counter(in_message) | Counter(in_extra))  # a secret in both counts once
         return replace(record, message=message, extra=extra)
 
     def metadata(self, metadata: ConversationMetadata) -> ConversationMetadata:
-        said, counts = self._redactor.redact([metadata.system_prompt, metadata.tools, metadata.labels])
+        redacted_facts, counts = self._redactor.redact([metadata.system_prompt, metadata.tools, metadata.labels])
         self.counts.update(counts)
-        return replace(metadata, system_prompt=said[0], tools=said[1], labels=said[2])
+        return replace(metadata, system_prompt=redacted_facts[0], tools=redacted_facts[1], labels=redacted_facts[2])
 
 
 class _Target(NamedTuple):
-    """A program for which sessions are written."""
+    """A program as a target."""
 
     writer: SessionWriter
     place: SessionFolder | None
-    """Where it keeps them; None if that is not known."""
+    """Its session folder; None if that is unknown."""
 
 
 def _target(to: str) -> _Target:
@@ -281,7 +281,7 @@ def _target(to: str) -> _Target:
     if unusable:
         raise unusable[0]
     if to not in added or (found := added[to].writer) is None:
-        raise ValueError(f"there is no target {to!r}; there are {', '.join(targets())}")
+        raise ValueError(f"there is no target {to!r}; use one of {', '.join(targets())}")
     return _Target(found, next(iter(added[to].session_folders), None))
 
 
@@ -297,16 +297,17 @@ def _to_program(
 ) -> Exported:
     writer = target.writer
     if output is not None and not isinstance(output, str | os.PathLike):
-        raise ValueError(f"for {writer.name} the output is a folder")
+        raise ValueError(f"for {writer.name} the output must be a folder")
     if output is None and target.place is None:
-        raise ValueError(f"it is not known where {writer.name} keeps its sessions: name the folder (output)")
+        raise ValueError(f"the session folder of {writer.name} is unknown: name the folder (output)")
     where = _directory(cwd, metadata.labels.get("cwd"), must_exist=output is None)
-    said = [record for record in records if note_of(record) is None and record.retracts is None]
-    began = said[0].at if said else metadata.created_at
+    live_records = [record for record in records if note_of(record) is None and record.retracts is None]
+    began = live_records[0].at if live_records else metadata.created_at
     folder = _folder(target, output, environ)
     try:
         session, written = _written(
-            lambda session: writer.write(said, metadata, session=session, cwd=where, now=f"{began[:23]}Z"), folder
+            lambda session: writer.write(live_records, metadata, session=session, cwd=where, now=f"{began[:23]}Z"),
+            folder,
         )
     except ValueError as error:
         raise ExportError(
@@ -326,7 +327,7 @@ def _to_program(
 
 
 def _folder(target: _Target, output: str | os.PathLike[str] | None, environ: Mapping[str, str] | None) -> str:
-    """Where the session is written: the folder that was named, or the program's own."""
+    """The folder of the session: the named one, or the program's own."""
     if output is not None:
         return absolute_path(output)
     from transcript_store.sources import folder_of
@@ -336,7 +337,7 @@ def _folder(target: _Target, output: str | os.PathLike[str] | None, environ: Map
 
 
 def _written(write: Callable[[str], WrittenSession], folder: str) -> tuple[str, WrittenSession]:
-    """A session under an id that its file can be known by, and that no earlier export has: an import leaves it alone as it is."""
+    """A session with a recognizable new id: an import skips it while it is unchanged."""
     visible = write(str(uuid.uuid4())).files[-1][1]
     for number in range(MOST):
         session = session_id(visible, number)
@@ -378,12 +379,12 @@ def _directory(cwd: str | os.PathLike[str] | None, label: str | None, *, must_ex
         given = os.fspath(cwd)
         if "\0" in given or len(os.fsencode(given)) > _LONGEST_PATH_BYTES or not _is_utf8(given):
             raise ValueError(
-                f"{given[:40]!a} is no directory that a session can name: too long, not UTF-8, or with a NUL in it"
+                f"{given[:40]!a} is not a directory that a session can name: too long, not UTF-8, or with a NUL"
             )
         where = os.path.realpath(os.path.expanduser(given))
         if must_exist and not os.path.isdir(where):
             raise ValueError(
-                f"there is no directory {where}, in which the session would be resumed: make it, or name a folder for the session "
+                f"there is no directory {where}, in which the session would be resumed: create it, or name a folder for the session "
                 "(output; --output in a shell)"
             )
         return where

@@ -1,4 +1,4 @@
-"""How does an export write its files? They are new, 0600, complete and synced before they get their names."""
+"""How does an export write its files? Each is new, 0600, complete and synced before it gets its name."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from transcript_store.temporary_files import temporary
 
 
 class ExportError(TranscriptStoreError):
-    """A conversation, or a file to be written, at ``path`` prevents an export. Nothing was written."""
+    """The conversation or the file at ``path`` prevents an export; ``reason`` says why. Nothing was written."""
 
     path: str
     reason: str
 
 
 def json_lines(records: Iterable[Record], generation: int) -> Iterator[bytes]:
-    """A line a record, as ``show --json`` prints it."""
+    """A line for each record, as ``show --json`` prints it."""
     for record in records:
         members = {name: getattr(record, name) for name in ("seq", "at", "message", "extra")}
         if record.retracts is not None:
@@ -45,14 +45,14 @@ _BEGINS = ".transcript-store-"
 
 
 def write_new(path: str, pieces: Iterable[bytes]) -> None:
-    """Write a file that must not exist. On return it is whole and durable; after a crash it is whole or not there.
+    """Write a file that must not exist. On return it is complete and durable; after a crash it is complete or missing.
 
     After an error there is no file of that name, as far as the system still removes one. A power cut just then may bring it back: it is
     whole then, as it was synced before it had its name. A crash may leave a temporary file beside it, which the next write into
     that folder removes.
 
     Raises:
-        ExportError: something stands there, or the system refuses.
+        ExportError: the path is taken, or the system refuses.
         TranscriptStoreError: what ``pieces`` raises.
     """
     folder = os.path.dirname(path)
@@ -71,7 +71,7 @@ def write_new(path: str, pieces: Iterable[bytes]) -> None:
                 os.unlink(path)
             raise
     except TranscriptStoreError:
-        raise  # some of these are OSErrors too
+        raise  # a StorageError is an OSError too
     except FileExistsError:
         raise ExportError(path=path, reason="the path is taken; choose another one") from None
     except OSError as error:
@@ -79,10 +79,10 @@ def write_new(path: str, pieces: Iterable[bytes]) -> None:
 
 
 def write_all(folder: str, files: Iterable[tuple[str, bytes]]) -> list[str]:
-    """Write files below a folder, in their order; returns the paths of those that are new. An equal one is left as it is.
+    """Write files below a folder, in order; return the paths of the new ones. An equal file is kept.
 
     Raises:
-        ExportError: a file is there with other bytes, or as :func:`write_new`; those that were written before are removed again.
+        ExportError: a file exists with other bytes, or as :func:`write_new`; the files written so far are removed again.
     """
     wanted = [(_below(folder, name), data) for name, data in files]
     written: list[str] = []
@@ -91,6 +91,7 @@ def write_all(folder: str, files: Iterable[tuple[str, bytes]]) -> list[str]:
             write_new(path, (data,))
             written.append(path)
     except ExportError:
+        # Only files of this call: equal ones that existed before stay.
         for path in written:
             with suppress(OSError):
                 os.unlink(path)
@@ -108,18 +109,19 @@ def _below(folder: str, name: str) -> str:
 def _is_there(path: str, data: bytes) -> bool:
     try:
         with open(path, "rb") as file:
+            # One byte more than expected: a longer file is another one, and is not read completely.
             there = file.read(len(data) + 1)
     except FileNotFoundError:
         return False
     except OSError as error:
         raise ExportError(path=path, reason=f"cannot be read: {error.strerror}") from error
     if there != data:
-        raise ExportError(path=path, reason="another file is there already; nothing was written")
+        raise ExportError(path=path, reason="another file exists there; nothing was written")
     return True
 
 
 def _make_folder(folder: str) -> None:
-    """Make a folder and those above it that are missing, and sync the names of the new ones."""
+    """Create a folder and its missing parents, and sync the names of the new ones."""
     if os.path.isdir(folder):
         return
     above = os.path.dirname(folder)
@@ -128,7 +130,7 @@ def _make_folder(folder: str) -> None:
         os.mkdir(folder, _FOLDER_MODE)
         try:
             _sync_folder(above)
-        except OSError:  # a retry has to sync it: it must not look as if that was done
+        except OSError:  # removed, so that a retry creates and syncs it again
             with suppress(OSError):
                 os.rmdir(folder)
             raise
@@ -172,18 +174,18 @@ def original_bytes(conversation: ConversationStore) -> Iterator[bytes]:
     expected = (note.get("file") or {}).get("sha256")
     if not isinstance(expected, str):
         reason = (
-            "was imported from a database, from a file with several sessions, or from a file whose bytes changed meanwhile: "
-            "the bytes of its file are not known. If its bytes changed, import the file again; if you went on with the conversation here, "
+            "was imported from a database, from a file with several sessions, or from a file that changed during the import: "
+            "the bytes of its file are unknown. If they changed, import the file again; if you continued the conversation here, "
             "export it as jsonl"
         )
         raise ExportError(path=path, reason=reason)
     generations, tail = [number for number, _ in chain], [_tail(note)]
     order = array("Q", sorted(line.key for line in _packed(conversation, generations)))
     again = Counter(key for key, next_key in pairwise(order) if key == next_key)
-    """How often each line that is on record more than once is there before its last record: the last one counts."""
+    """For each line with several records, the number of records before the last, which counts."""
     if again:
         order = array("Q", sorted({*order}))
-    if (lines := note.get("lines")) is not None:  # those behind are of an earlier export, which had more
+    if (lines := note.get("lines")) is not None:  # later ones belong to an earlier export, which had more
         del order[bisect_left(order, (lines + 1) << _PART_BITS) :]
     if _sha256(chain_of(_lines(conversation, generations, order, again), tail)) != expected:
         if any("redaction" in note for _, note in chain):
@@ -235,7 +237,7 @@ class _PackedLine(NamedTuple):
     """A packed line, or one piece of it."""
 
     key: int
-    """Where it stands in the source: its number, and behind it the number of the piece."""
+    """Its position in the source: the line's number, then the piece's."""
     packed: dict[str, Any]
     message: dict[str, Any] | None
 
@@ -243,11 +245,11 @@ class _PackedLine(NamedTuple):
         try:
             return unpack_line(self.packed, self.message)
         except (KeyError, ValueError):
-            return b""  # it could not be stored: the sum will say so
+            return b""  # it could not be stored: the checksum will differ
 
 
 def _packed(conversation: ConversationStore, generations: list[int]) -> Iterator[_PackedLine]:
-    """The packed lines, as their records come. What a generation took over from an earlier one counts once."""
+    """The packed lines, in the order of their records. Lines carried over from an earlier generation count once."""
     earlier = array("Q")  # the numbers of the lines that earlier generations have, sorted
     for generation in generations:
         new = array("Q")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from transcript_store.errors import InvalidMessageError
 from transcript_store.formats._blocks import Block, Media
 from transcript_store.messages import as_text, parse_message
 
@@ -85,7 +86,7 @@ def arguments_of(given: object) -> dict[str, Any]:
         return {}
     try:
         return parse_message(as_text(given).encode())
-    except (ValueError, RecursionError):
+    except (InvalidMessageError, UnicodeEncodeError):
         return {"": given}
 
 

@@ -65,11 +65,11 @@ NAMESPACE = UUID("6d1f1f0a-2f3c-5f0e-8a43-0b6a54f1c7d9")
 """It never changes: with another one no conversation would be found again."""
 CACHE_BYTES = 1280 << 10
 """Of each open conversation at most so much is in memory: the end, which the next request reads again. A thousand messages of 1 KB
-fit. What is read from the disk is verified again, which takes several times as long."""
+fit. Data read from the disk is verified again, which takes several times as long."""
 
 
 class OpenOptions(NamedTuple):
-    """What a conversation is opened with."""
+    """The options to open a conversation."""
 
     durability: Durability = "power-loss"
     lock_timeout_seconds: float = 10.0
@@ -77,7 +77,7 @@ class OpenOptions(NamedTuple):
 
     @classmethod
     def of(cls, home: Home, durability: Durability, lock_timeout_seconds: float, redact: Redact | None) -> OpenOptions:
-        """With what the library takes out of messages, if nothing else was asked for."""
+        """With the library's redactor, unless another one was given."""
         if redact is None and isinstance(home, ConversationLibrary):
             redact = home.redact
         return cls(durability, lock_timeout_seconds, redact)
@@ -105,7 +105,7 @@ def id_for_key(framework: str, *key: str) -> str:
     """The id of the conversation that belongs to a key, which may hold any characters and any number of them.
 
     Raises:
-        TypeError: it is no text. An id that a program forgot to set, None, would be one conversation for everybody.
+        TypeError: it is not text. None, an id that a program forgot to set, would be one conversation for all users.
     """
     for part in key:
         if not isinstance(part, str):
@@ -137,7 +137,7 @@ def home_at(directory: str | os.PathLike[str] | ConversationLibrary) -> Home:
         return path  # the disk is not asked here: the first call does that, in the store's thread, and refuses a file
     path = os.path.realpath(given)  # links are followed before ``..`` is
     if os.path.isfile(path):
-        raise ValueError(f"{path} is a file: name the folder for the conversations, which is made if there is none")
+        raise ValueError(f"{path} is a file: name the folder for the conversations (it is created if it is missing)")
     return path
 
 
@@ -150,7 +150,7 @@ def _is_in_an_event_loop() -> bool:
 
 
 def path_of(home: Home) -> str:
-    """What errors call a home, and what a conversation's path begins with."""
+    """The name of a home in errors, and the start of a conversation's path."""
     return home if isinstance(home, str) else home.directory
 
 
@@ -180,7 +180,7 @@ T = TypeVar("T")
 
 MOST_OPEN = 32
 MOST_BYTES = 8 << 20
-"""Of the ends of all of them together. To open one again takes a few milliseconds; memory is taken all the time."""
+"""The bytes of all of their ends together. Reopening one takes a few milliseconds; memory is used all the time."""
 
 _ABOUT_THE_CALL = (
     ConversationChangedError,
@@ -198,7 +198,7 @@ class Conversation:
         self.key = home, id, options.key()
         self.id = id
         self.again_seconds = 0.0 if is_folder(home) else options.lock_timeout_seconds
-        """For so long a call is made again in front of which another writer got."""
+        """How long a call is repeated while other writers come first."""
         self.store = options.store(home, id)
         self.awaited = AsyncConversationStore.of(self.store)
         self.busy = threading.Lock()
@@ -207,10 +207,10 @@ class Conversation:
         """How many calls need it just now; the table counts them."""
         self.closer: object = None
         """Who is closing it because it is one too many, if no call needed it since. It stays in the table until it is
-        closed: a call that needs it meanwhile waits for that, and does not meet the lock of a forgotten store.
+        closed: a call that needs it waits for that, and does not meet the lock of a forgotten store.
         """
         self.memo: Any = None
-        """What an integration knows of this conversation since it was opened. Others may have written since."""
+        """An integration's knowledge of this conversation. Others may have written since."""
         self.bytes = 0
         """At most so much of it is in memory. Each call notes it in the store's thread: the event loop does not wait for the disk."""
 
@@ -220,7 +220,7 @@ class Conversation:
         """Call ``function(store)`` in the store's thread; if there is no conversation, ``begin(store)``, which creates it.
 
         Returns:
-            What the function returns; None if there is no conversation and no ``begin``.
+            The function's result; None if there is no conversation and no ``begin``.
 
         Raises:
             TranscriptStoreError: as ``ConversationStore.load``, and what the function raises.
@@ -235,22 +235,23 @@ class Conversation:
     ) -> T | None:
         try:
             with self.busy:
-                return self._in_front_of_nobody(function, begin, store)
+                return self._until_current(function, begin, store)
         except _ABOUT_THE_CALL:
             raise
         except TranscriptStoreError:
+            # Closed after any other error, so that the next call loads what the disk holds.
             _close(self)
             raise
         finally:
             self.bytes = _size_of_its_end(self.store)
 
-    def _in_front_of_nobody(
+    def _until_current(
         self,
         function: Callable[[ConversationStore], T],
         begin: Callable[[ConversationStore], T] | None,
         store: ConversationStore,
     ) -> T | None:
-        """Make the call again as long as other writers get in front of it, and no longer than it may wait for their turns.
+        """Repeat the call while other writers come first, at most as long as it may wait for the lock.
 
         This happens on a backend only: nothing of the call is stored then, and each time another writer came forward.
         """
@@ -284,7 +285,8 @@ class Conversation:
                 try:
                     return begin(store)
                 except ConversationExistsError:
-                    store.load(verify="tail")  # another process was faster; or this error says what is there
+                    store.load(verify="tail")  # another process was faster; otherwise load() raises the right error
+            # Another conversation may have been copied into this folder: its records would be mixed with ours.
             if store.id != self.id:
                 reason = f"conversation {store.id} is in the folder that belongs to {self.id}"
                 raise CorruptTranscriptError(path=store.directory, kind="wrong-conversation", reason=reason)
@@ -292,13 +294,13 @@ class Conversation:
 
 @dataclass
 class Known:
-    """What an integration knows of a conversation's records. It is read once; later calls read only what others appended since.
+    """An integration's state of a conversation's records. It is read once; later calls read only new records.
 
     An append that depends on it gives ``if_head=known.head``. On ``ConversationChangedError`` the caller reads again.
     """
 
     head: str = ""
-    """What the transcript ended in before this was read: with this head, everything is known."""
+    """The transcript's head before this was read: with this head, everything is known."""
     generation: int = 0
     seq: int = 0
     at: str = ""
@@ -316,15 +318,16 @@ class Known:
                 if current._has_read_on(store):
                     return current
             except ConversationChangedError:
-                pass  # it was replaced meanwhile
+                pass  # it was replaced in between
             known = None
 
     def _has_read_on(self, store: ConversationStore) -> bool:
-        self.head = store.head  # first: what comes between this and the reading is seen by the append
+        self.head = store.head  # read first: the append detects records that come in between
         generation = store.get_metadata().generation
         records = store.iter_records(after_seq=max(0, self.seq - 1))
         if self.seq:
             last = next(records, None)
+            # The last known record is read again: only if it is unchanged do the new ones follow it.
             if self.generation != generation or last is None or last.at != self.at:
                 return False
         self.generation = generation
@@ -341,7 +344,7 @@ _guard = threading.Lock()
 
 
 class conversation:  # noqa: N801  # a block, as contextlib.closing
-    """The conversation with this id, for one call or a few; it is not closed meanwhile.
+    """The conversation with this id, for one call or a few; it is not closed during them.
 
     No generator: one of those takes half as long as the store needs to find the last message.
     """
@@ -439,6 +442,7 @@ async def _close_unused(surplus: Sequence[Conversation]) -> None:
     try:
         for unused in surplus:
             closed += 1  # it is closed also if we are cancelled now
+            # In the store's thread, after the calls that are queued there.
             await unused.awaited.call(partial(_close, unused))
             await unused.awaited.close()  # and its thread ends
     finally:
@@ -463,7 +467,7 @@ def _size_of_its_end(store: ConversationStore) -> int:
 def _close(found: Conversation, *_: object) -> None:
     try:
         found.store.close()
-    except StorageError as error:  # it was written, and not synced: durability="process-crash" promises no more
+    except StorageError as error:  # it was written but not synced: durability="process-crash" promises no more
         logger.warning("%s", error)
 
 
@@ -472,11 +476,11 @@ def _close_all() -> None:
         _close(each)
 
 
-def _begin_anew() -> None:
-    """In a forked child: the stores are its parent's, and another thread may hold the guard for ever."""
+def _start_again() -> None:
+    """In a forked child: the stores are its parent's, and another thread may hold the guard forever."""
     global _table, _guard
     _table, _guard = OrderedDict(), threading.Lock()
 
 
 atexit.register(_close_all)
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_start_again)

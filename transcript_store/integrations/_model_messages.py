@@ -30,16 +30,16 @@ from transcript_store.integrations._values import restored, restored_extra
 
 NOW = "pydantic-ai.now"
 WAITING = "pydantic-ai.waiting"
-"""In the extra of an event: which calls the run ended with, for approval or results from outside."""
+"""In the extra of an event: the calls that the run left for approval or results from outside."""
 
 Change = dict[str, Any]
 
 
 class RecordedHistory(NamedTuple):
-    """What a transcript's records say."""
+    """The history in a transcript's records."""
 
     plain: list[Any]
-    """The messages as JSON, as they are now."""
+    """The current messages as JSON."""
     records: list[Record]
     """The record of each."""
     waiting: dict[str, str]
@@ -47,7 +47,7 @@ class RecordedHistory(NamedTuple):
 
 
 def history_in(records: Sequence[Record]) -> RecordedHistory:
-    """Go through the records in their order: messages, what was taken back, and what was changed later."""
+    """Go through the records in their order: messages, retractions, and later changes."""
     plain: list[Any] = []
     there: list[Record] = []
     waiting: dict[str, str] = {}
@@ -132,13 +132,13 @@ def _warn(what: str, value: object) -> None:
 
 
 def change_of(before: Any, now: Any) -> Change | None:
-    """What a message has now that says the same: times, usage or dynamic system prompts differ. None if it says something else."""
+    """The change of a message with equal contents: times, usage or dynamic system prompts. None if the contents differ."""
     if before["kind"] != now["kind"] or len(before["parts"]) != len(now["parts"]):
         return None
     parts = {}
     for number, (part, other) in enumerate(zip(before["parts"], now["parts"], strict=True)):
         if part != other:
-            if _said(part) != _said(other):
+            if _comparable(part) != _comparable(other):
                 return None
             parts[str(number)] = other
     members = {name: value for name, value in now.items() if name != "parts" and before.get(name) != value}
@@ -146,7 +146,7 @@ def change_of(before: Any, now: Any) -> Change | None:
     return None if gone else {"members": members, "parts": parts}
 
 
-def _said(part: Mapping[str, Any]) -> Any:
+def _comparable(part: Mapping[str, Any]) -> Any:
     if part["part_kind"] == "system-prompt" and part.get("dynamic_ref"):
         return part["part_kind"], part["dynamic_ref"]
     return {name: value for name, value in part.items() if name != "timestamp"}
@@ -257,31 +257,31 @@ def new_in(
     turns = _turns(known)
     turn = turns.popleft() if turns and turns[0].question is None else _StoredTurn(None, deque(), False)
     asked: _Said | None = None
-    """What the page shows as the last question, and where."""
+    """The last question on the page, and its position."""
     place = 0, 0
     for number, message in enumerate(given):
         for position, part in enumerate(message.parts):
-            if (said := _gist(part)) is None:
+            if (gist := _gist(part)) is None:
                 continue
-            is_there = turn.shows(said)
+            is_there = turn.shows(gist)
             while (
                 not is_there
-                and said[0] != _QUESTION
+                and gist[0] != _QUESTION
                 and (passed := _until_it_continues(turn, asked, turns)) is not None
             ):
                 turn = [turns.popleft() for _ in range(passed + 1)][-1]
-                is_there = turn.shows(said)
+                is_there = turn.shows(gist)
             if is_there:
                 continue
-            if said[0] == _QUESTION:
-                while turns and turns[0].question != said and turns[0].may_be_missing:
+            if gist[0] == _QUESTION:
+                while turns and turns[0].question != gist and turns[0].may_be_missing:
                     turns.popleft()
                 if not turns:
                     return _from(given, number, position)
-                if turns[0].question != said:
+                if turns[0].question != gist:
                     return None
-                turn, asked, place = turns.popleft(), said, (number, position)
-            elif turns or (turn.replies and said[0] != _RESULT):
+                turn, asked, place = turns.popleft(), gist, (number, position)
+            elif turns or (turn.replies and gist[0] != _RESULT):
                 return None
             else:
                 return _from(given, number, position)
@@ -301,7 +301,7 @@ class _StoredTurn(NamedTuple):
     question: _Said | None
     """None before the first question."""
     replies: deque[_Said]
-    """What a page may still show of the rest."""
+    """The rest that a page may still show."""
     is_answered: bool
     """True if it ends with a complete reply."""
     is_beside_results: bool = False
@@ -312,17 +312,17 @@ class _StoredTurn(NamedTuple):
         """True if a page may show nothing of it."""
         return self.is_beside_results or not self.is_answered
 
-    def shows(self, said: _Said) -> bool:
+    def shows(self, gist: _Said) -> bool:
         """True if this is in the rest, or is the beginning of a text there; the text before it is no longer in the rest.
 
         Results are an exception: tools that ran side by side end in any order.
         """
         for number, each in enumerate(self.replies):
-            if said == each or (said[0] == each[0] == "text" and str(each[1]).startswith(str(said[1]))):
+            if gist == each or (gist[0] == each[0] == "text" and str(each[1]).startswith(str(gist[1]))):
                 passed = [*islice(self.replies, number)]
                 for _ in range(number + 1):
                     self.replies.popleft()
-                self.replies.extendleft(reversed([one for one in passed if _RESULT in {said[0], one[0]}]))
+                self.replies.extendleft(reversed([one for one in passed if _RESULT in {gist[0], one[0]}]))
                 return True
         return False
 
@@ -344,14 +344,14 @@ def _turns(messages: Sequence[ModelMessage]) -> deque[_StoredTurn]:
     for message in messages:
         has_results = any(is_result(part) for part in message.parts)
         for part in message.parts:
-            if (said := _gist(part)) is None:
+            if (gist := _gist(part)) is None:
                 continue
-            if said[0] == _QUESTION:
-                turns.append(_StoredTurn(said, deque(), False, has_results))
+            if gist[0] == _QUESTION:
+                turns.append(_StoredTurn(gist, deque(), False, has_results))
             else:
                 if not turns:
                     turns.append(_StoredTurn(None, deque(), False))
-                turns[-1].replies.append(said)
+                turns[-1].replies.append(gist)
         if turns:
             is_whole = isinstance(message, ModelResponse) and getattr(message, "state", None) != "interrupted"
             turns[-1] = turns[-1]._replace(is_answered=is_whole and not tool_calls_of(message))
@@ -386,8 +386,8 @@ def _said_by(content: Any) -> object:
     """A text, the bytes of an image, or an address. What else is beside them (a name, a guessed type) differs from page to page."""
     if isinstance(content, str):
         return content
-    said = (getattr(content, name, None) for name in ("content", "data", "url", "file_id"))
-    return next((each for each in said if each is not None), None) or str(content)
+    gist = (getattr(content, name, None) for name in ("content", "data", "url", "file_id"))
+    return next((each for each in gist if each is not None), None) or str(content)
 
 
 def asks_something(message: ModelMessage) -> bool:

@@ -21,12 +21,12 @@ from transcript_store.integrations._conversations import Home, path_of
 
 _Key = tuple[Home, str]
 _Place = Future[None]
-"""A place in a line; it has its result when it is the first one."""
+"""A position in a queue; it has its result when it is the first one."""
 
 _lines: dict[_Key, deque[_Place]] = {}
 _guard = threading.Lock()
 _of_this_task: ContextVar[tuple[_Place, ...]] = ContextVar("transcript_store_runs", default=())
-"""The places of the runs that this task is a part of. A tool's task inherits them, so a run within a tool knows what it is in."""
+"""The positions of the runs that contain this task. A tool's task inherits them, so a run within a tool knows its outer runs."""
 
 
 async def begin_turn(home: Home, id: str, timeout_seconds: float) -> Callable[[], None]:
@@ -40,7 +40,7 @@ async def begin_turn(home: Home, id: str, timeout_seconds: float) -> Callable[[]
     with _guard:
         line = _lines.setdefault(key, deque())
         if line and line[0] in _of_this_task.get():
-            reason = "a run on this history asked for another run on it, and would wait for it for ever: give the inner agent another key"
+            reason = "a run on this history started another run on it, which would wait forever: give the inner agent another key"
             raise ConversationLockedError(path=path, reason=reason, holder_pid=os.getpid(), hint=None)
         line.append(place)
         if line[0] is place:
@@ -73,9 +73,9 @@ def _leave(key: _Key, place: _Place) -> None:
             line[0].set_result(None)
 
 
-def _begin_anew() -> None:
+def _start_again() -> None:
     global _lines, _guard
     _lines, _guard = {}, threading.Lock()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_start_again)

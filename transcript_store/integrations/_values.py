@@ -23,7 +23,7 @@ _AS_TEXT = "transcript_store.json"
 
 
 def stored(item: Any, name: str, max_bytes: int) -> EncodedMessage:
-    """An item as it is stored: a copy, which later changes of the item do not reach.
+    """The stored form of an item: a copy, which later changes of the item do not reach.
 
     Raises:
         TypeError: JSON cannot carry it, as ``json.dumps`` says. The message begins with ``name``.
@@ -48,7 +48,7 @@ def stored(item: Any, name: str, max_bytes: int) -> EncodedMessage:
 
 def of_items(redact: Redact | None) -> Redact | None:
     """The caller's function, so that it gets the item itself, even if the transcript stores it as text."""
-    if redact is None or not callable(redact):  # the store refuses what cannot be called
+    if redact is None or not callable(redact):  # the store refuses it
         return redact
     return _SecretsOfItems(redact) if isinstance(redact, SecretRedactor) else partial(_redacted, redact)
 
@@ -58,11 +58,11 @@ def _redacted(redact: Redact, message: dict[str, Any]) -> dict[str, Any]:
     if item is message or not isinstance(item, dict):
         return redact(message)
     now = redact(item)
-    return {_AS_TEXT: json.dumps(now)} if isinstance(now, dict) else now  # the store refuses what is none
+    return {_AS_TEXT: json.dumps(now)} if isinstance(now, dict) else now  # the store refuses a non-object
 
 
 class _SecretsOfItems(SecretRedactor):
-    """The same for a function that reports what it removed."""
+    """The same for a function that reports its removals."""
 
     def __init__(self, redactor: SecretRedactor) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ def redact_item(redact: Redact, message: dict[str, Any], name: str) -> dict[str,
 
 
 def require_items(name: str, items: object) -> None:
-    """Refuse one item in the place of a list: its letters, or the names of its members, would be stored as items.
+    """Refuse one item instead of a list: its letters, or the names of its members, would be stored as items.
 
     Raises:
         TypeError: it is a text or an object.

@@ -98,8 +98,8 @@ class NewEntry(NamedTuple):
         if not (isinstance(message, dict) and isinstance(message.get("role"), str)):
             return cls(name, None, stored({"entry": entry}, name, max_bytes), redact)
         around = {**entry, "message": None}  # which keeps the place, so that the members keep their order
-        said = stored(message, f"{name}.message", max_bytes)
-        return cls(name, said, stored({"entry": around}, name, max_bytes), redact)
+        encoded = stored(message, f"{name}.message", max_bytes)
+        return cls(name, encoded, stored({"entry": around}, name, max_bytes), redact)
 
     def read(self) -> StoredEntry:
         """The entry as it will be read again. The SDK cuts texts for its summary, and half a secret would not be known as one."""
@@ -226,7 +226,7 @@ class TranscriptSessionStore:
             a backend: all projects are in it, and the list of sessions is as late as a list of the library is.
         durability: as of ``ConversationStore``.
         lock_timeout_seconds: how long to wait for the turns of others. After 60 s the SDK gives a batch up.
-        redact: as of ``ConversationStore``: takes out of an entry what must not be stored, before it is. It gets an
+        redact: as of ``ConversationStore``: removes from an entry what must not be stored. It gets an
             entry's ``message``, and the rest of the entry as ``{"entry": …}``. Give the same function each time.
 
     Raises:
@@ -260,7 +260,7 @@ class TranscriptSessionStore:
         """Store a batch; on return it is durable. Without entries nothing is written.
 
         Raises:
-            TypeError: JSON cannot carry an entry, or this is no list. Nothing was stored.
+            TypeError: JSON cannot hold an entry, or this is not a list. Nothing was stored.
             InvalidMessageError: an entry is too long. Nothing was stored.
             RedactionError: ``redact`` raised, or gave no object. Nothing was stored.
             TranscriptStoreError: as ``ConversationStore.append_messages``.
@@ -281,10 +281,10 @@ class TranscriptSessionStore:
                             raise
 
     async def load(self, key: Key) -> list[Entry] | None:
-        """The entries in order, as they were given; None if nothing was stored under this key.
+        """The entries in order, unchanged; None if nothing was stored under this key.
 
         Raises:
-            TranscriptStoreError: the session cannot be read. It is never taken for an empty one.
+            TranscriptStoreError: the session cannot be read. It is never treated as empty.
         """
         life = 0
         while True:
@@ -364,7 +364,7 @@ class TranscriptSessionStore:
         return to_read(*self._place_now(key))
 
     def close(self) -> None:
-        """Close the sessions' files. The next call opens what it needs again. No other process waits for this."""
+        """Close the sessions' files. The next call opens the needed ones again. No other process waits for this."""
         close_within(self._home)
 
     # ---- within --------------------------------------------------------------------------------------------------
@@ -417,7 +417,7 @@ class TranscriptSessionStore:
         return [one for its, one in found if its is not None and its[:2] == own and its[2] is not None]
 
     async def _delete(self, home: Home, id: str) -> bool:
-        """Delete it, if it is there; whether it may have another life."""
+        """Delete it, if it exists; whether it may be created again."""
         async with conversation(home, id, self._options) as found:
             await found.awaited.call(partial(_delete, found, home, self._options.lock_timeout_seconds))
             return not is_folder(home) and await found.awaited.exists()

@@ -70,18 +70,18 @@ class TranscriptSession:
 
     Args:
         session_id: the session's key: any text.
-        directory: the folder with the conversations, a library, which is made if it is missing. Or a
-            ``ConversationLibrary``, which may be on a backend: objects that are given the same one share what is open.
+        directory: the library's folder, which is created if it is missing; or a
+            ``ConversationLibrary``, which may be on a backend: objects that are given the same one share open conversations.
         session_settings: as of the SDK's own sessions: ``limit``, how many items ``get_items()`` returns by default.
         durability: as of ``ConversationStore``.
         lock_timeout_seconds: how long to wait for the turns of others.
         keep_cleared: whether ``clear_session()`` keeps what it clears, in ``archive/``. With False, what was cleared and
             compacted is removed; on a backend that cannot be.
-        redact: as of ``ConversationStore``: takes out of an item what must not be stored, before it is. Give the same
+        redact: as of ``ConversationStore``: removes from an item what must not be stored. Give the same
             function each time.
 
     Raises:
-        TypeError: the key is no text, or ``redact`` cannot be called.
+        TypeError: the key is not text, or ``redact`` is not callable.
         ValueError: ``directory`` is a file, there is no such ``durability``, or ``keep_cleared`` is False on a backend.
         CorruptTranscriptError: any call; the session is damaged. ``transcript-store verify`` and ``repair`` help.
         ConversationLockedError: any call; a store that holds its lock (``hold_lock=True``) has the session open.
@@ -128,7 +128,7 @@ class TranscriptSession:
             limit: only the last so many; 0 is none, less is all. None: as ``session_settings`` says.
 
         Raises:
-            TranscriptStoreError: the session cannot be read. It is never taken for an empty one.
+            TranscriptStoreError: the session cannot be read. It is never treated as empty.
         """
         last = resolve_session_limit(limit, self.session_settings)
         if last is not None and last < 0:
@@ -142,7 +142,7 @@ class TranscriptSession:
         """Append items as one batch; on return they are durable. Without items nothing is written.
 
         Raises:
-            TypeError: JSON cannot carry an item, or this is no list. Nothing was stored.
+            TypeError: JSON cannot hold an item, or this is not a list. Nothing was stored.
             InvalidMessageError: an item is too long. Nothing was stored.
             RedactionError: ``redact`` raised, or gave no item. Nothing was stored.
             TranscriptStoreError: as ``ConversationStore.append_messages``.
@@ -153,7 +153,7 @@ class TranscriptSession:
                 await found.call(partial(_add, found, messages, redacts), partial(self._begin, messages))
 
     # The very function of the SDK's own session, which is one line (``return await self._pop_item_with_validation()``): EncryptedSession
-    # checks its key before an item is taken back if this is it. Else a wrong key takes back every item, one after the other.
+    # checks its key before an item is retracted if this is it. Otherwise a wrong key would retract every item, one by one.
     pop_item = SQLiteSession.pop_item
     """Take back the last item, and return it; None if there is none. It costs an append.
 
@@ -194,7 +194,7 @@ class TranscriptSession:
     # A subclass may change what the four methods do, so it does not get those: SQLiteSession and RedisSession do the same.
 
     async def _pop_item_with_validation(self, validate: Callable[[Any], object] | None = None) -> Any | None:
-        """Take back the last item if ``validate(item)`` returns; what it raises is raised, and the item stays."""
+        """Retract the last item if ``validate(item)`` returns; if it raises, the item stays."""
         async with conversation(*self._place) as found:
             try:
                 return await found.call(partial(_pop, found, validate))
@@ -211,7 +211,7 @@ class TranscriptSession:
             return False
         messages, sent, self._compacted = self._stored(items), self._compacted, None
         read = sent or self._end_of_encrypted_read()
-        replace = _begin_anew if read is None else partial(_replace_begin, read)
+        replace = _start_again if read is None else partial(_replace_begin, read)
         return bool(await self._call(lambda store: replace(store, messages)))
 
     def _end_of_encrypted_read(self) -> _SentUpTo | None:
@@ -222,7 +222,7 @@ class TranscriptSession:
     @property
     def _read_compaction_items(self) -> Callable[[int | None], Awaitable[tuple[list[Any], bool]]]:
         if type(self) is not TranscriptSession:
-            raise AttributeError("_read_compaction_items")  # as if it were not there
+            raise AttributeError("_read_compaction_items")  # as for an unknown attribute
         return self._read_to_compact
 
     async def _read_to_compact(self, limit: int | None) -> tuple[list[Any], bool]:
@@ -298,7 +298,7 @@ class _Snapshot:
 
 
 class _End(NamedTuple):
-    """What a transcript ends in, and its last items as they are stored, the last one last: true as long as it has this head."""
+    """A transcript's head, and its last stored items in order: valid as long as it has this head."""
 
     head: str
     items: list[EncodedMessage]
@@ -311,7 +311,7 @@ class _End(NamedTuple):
 
 def _add(found: Conversation, messages: Sequence[EncodedMessage], redacts: bool, store: ConversationStore) -> None:
     head = store.append_messages(messages)[-1].head
-    found.memo = None if redacts else _End.of(head, messages)  # else what is stored is not what was given
+    found.memo = None if redacts else _End.of(head, messages)  # else the stored messages differ from the given ones
 
 
 def _pop(found: Conversation, validate: Callable[[Any], object] | None, store: ConversationStore) -> Any | None:
@@ -351,14 +351,14 @@ def _pop(found: Conversation, validate: Callable[[Any], object] | None, store: C
 
 def _clear(store: ConversationStore, *, keep: bool) -> None:
     if store.record_count:
-        _begin_anew(store, [])
+        _start_again(store, [])
     if not keep:
         for generation in store.generations()[:-1]:
             with suppress(GenerationNotFoundError):  # another process cleared too
                 store.delete_generation(generation.number)
 
 
-def _begin_anew(store: ConversationStore, messages: Sequence[EncodedMessage]) -> bool:
+def _start_again(store: ConversationStore, messages: Sequence[EncodedMessage]) -> bool:
     store.replace_transcript(messages, features=["retract"])
     return True
 
@@ -369,13 +369,13 @@ def _counted(store: ConversationStore) -> list[Record]:
 
 
 class _Sent(NamedTuple):
-    """What a compaction began with: the transcript's generation and the numbers of the records in it."""
+    """The start of a compaction: the transcript's generation and the numbers of its records."""
 
     generation: int
     numbers: list[int]
 
     def items_sent(self, store: ConversationStore, records: Sequence[Record]) -> int | None:
-        """How many of the items are those that were sent; None if they are not there any more."""
+        """How many of the items are those that were sent; None if they no longer exist."""
         count = len(self.numbers)
         is_there = _generation(store) == self.generation and [each.seq for each in records[:count]] == self.numbers
         return count if is_there or not count else None
@@ -395,7 +395,7 @@ _ENCRYPTED = "__enc__"
 """The member by which EncryptedSession knows its items."""
 _ends_read: ContextVar[tuple[Any, ...]] = ContextVar("transcript_store_ends_read", default=("",))
 """Which session this task read, and the last items of its last two reads, if these are encrypted. Around a compaction EncryptedSession
-reads by ``get_items()`` alone, and other tasks may read the same session meanwhile."""
+reads by ``get_items()`` alone, and other tasks may read the same session at that time."""
 
 
 def _generation(store: ConversationStore) -> int:
@@ -411,14 +411,14 @@ def _replace_begin(sent: _Sent | _SentUpTo, store: ConversationStore, new: Seque
     """Replace the items that were sent, in one commit; those after them keep their times and extras.
 
     Raises:
-        ConversationChangedError: they were replaced meanwhile. Nothing was changed.
+        ConversationChangedError: they were replaced. Nothing was changed.
     """
     while True:
         now = store.head  # first: the replacement detects later items
         records = _counted(store)
         count = sent.items_sent(store, records)
         if count is None:
-            reason = "items that the provider compacted were taken back or replaced meanwhile"
+            reason = "items that the provider compacted were retracted or replaced"
             raise ConversationChangedError(path=store.directory, reason=reason, expected_head=now, head=store.head)
         kept, ahead = records[count:], [None] * len(new)
         with suppress(ConversationChangedError):  # something came since: that is kept too

@@ -8,13 +8,13 @@
 
 It needs the extra ``pydantic-ai``.
 
-A ``ModelMessage`` is a message. What a run has in memory and what is stored are kept equal:
+A ``ModelMessage`` is a message. The run's messages and the stored ones are kept equal:
 
-* before a run begins, the stored history is put where the framework has the ``message_history`` of a run that is given one. So all that the
-  framework does with a history, it does with this one: system prompts, calls that wait for a result, a question that is asked again.
-* before each attempt of a request, what is new is stored; the reply is stored before any of its tools is called.
-* when the run has ended, however it ended, what it has then is stored: results of tools, a reply that was cut off.
-* what the run no longer has (a reply that was rejected) is taken back when that is seen, and what it has instead is stored.
+* before a run starts, the stored history becomes its ``message_history``. So the framework treats it like any history: system
+  prompts, calls that wait for a result, a repeated question.
+* before each attempt of a request, new messages are stored; a reply is stored before any of its tools is called.
+* at the end of a run, successful or not, its messages are stored: results of tools, a reply that was cut off.
+* messages that the run has dropped (a rejected reply) are retracted, and their replacements are stored.
 """
 
 from __future__ import annotations
@@ -93,11 +93,11 @@ from transcript_store.messages import EncodedMessage
 __all__ = ["TranscriptHistory"]
 
 FRAMEWORK = "pydantic-ai"
-_CUT_OFF = "The run ended before this call had a result. The tool may have run, in part or to its end."
+_CUT_OFF = "The run ended before this call had a result. The tool may have run, partly or completely."
 _NOT_CALLED = "The reply was cut off, and this call did not run."
 _WAITED_FOR = {
     "approval": ("This call was not approved and did not run.", "denied"),
-    "result": ("This call was handed on, and no result came back.", "interrupted"),
+    "result": ("This call was passed to the caller, and no result was returned.", "interrupted"),
 }
 _FINAL = "Final result processed."
 _NOT_USED = "{} - a final result was already processed."
@@ -108,7 +108,7 @@ _NO_HEAD = "0" * 32
 
 @dataclass
 class _Run:
-    """What of a run is stored: its messages, as objects and as JSON, in order."""
+    """The stored messages of a run, as objects and as JSON, in order."""
 
     id: str
     messages: list[ModelMessage] = field(default_factory=list)
@@ -119,23 +119,21 @@ class _Run:
     has_more: bool = False
     """True if it has more messages than are stored."""
     head: str = _NO_HEAD
-    """The head when these were the transcript's last messages. After another run stored something it is out of date and
-    permits no retraction: the last messages may be the other run's.
-    """
+    """The head after these messages. If another run has written since, it prevents a retraction of that run's messages."""
     known: int = 0
     """How many messages were stored when the run began."""
     last: ModelMessage | None = None
-    """The last message of the history that the run was given, as it is sent."""
+    """The last message of the run's history, in the form that is sent."""
     waiting: dict[str, str] = field(default_factory=dict)
     """The calls that the previous run left for approval or an answer."""
     live: list[ModelMessage] | None = None
-    """The list in which the framework has the run's messages. It is another one than that at the run's beginning."""
+    """The framework's list of the run's messages; another list than at the run's start."""
     answers: ModelRequest | None = None
-    """The text for the model about interrupted calls: it belongs into the request with the next question."""
+    """The text for the model about interrupted calls: part of the request with the next question."""
     stream: Any = None
-    """The reply that is being streamed. The framework's own list has it only when the stream is closed."""
+    """The streaming reply. The framework's own list gets it when the stream is closed."""
     results: dict[str, tuple[Any, Any]] = field(default_factory=dict)
-    """By the call's id, what its tool gave, as a part, and what the user says with it."""
+    """By the call's id, its tool's result as a part, and the user content with it."""
     final: Any = None
     """The final result of a run that was streamed."""
     results_of_stream: ModelRequest | None = None
@@ -143,40 +141,39 @@ class _Run:
     waits: dict[str, str] = field(default_factory=dict)
     """The calls that this run leaves for approval or an answer."""
     nodes: int = 0
-    """How many nodes are at work."""
+    """The number of running nodes."""
     has_ended: bool = False
     end_turn: Callable[[], None] = lambda: None
     storing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 _runs: WeakValueDictionary[tuple[Home, str, str], _Run] = WeakValueDictionary()
-"""By folder and run: an agent may have one history twice (its own, and one of a run), and what one of them stored is stored."""
+"""By folder and run: an agent may have one history twice (its own, and one of a run); both are the same run."""
 
 
 class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the framework's types are not followed
     """A capability that gives an agent its stored history, and stores each message before the run continues.
 
     Runs on one history take turns in a process: the second one waits until the first has ended. A run that is given a
-    ``message_history`` must begin with what is stored; anything else is refused, before a request is made. Approvals
+    ``message_history`` must start with the stored messages; otherwise it is refused, before a request is made. Approvals
     and results of deferred tools need it.
 
     Args:
         key: the history's key: any text.
-        directory: the folder with the conversations, a library, which is made if it is missing. Or a
-            ``ConversationLibrary``, which may be on a backend: objects that are given the same one share what is open.
-        durability: as of ``ConversationStore``.
-        lock_timeout_seconds: how long to wait for the turns of others, and for another run of this process to end.
-        redact: as of ``ConversationStore``: takes out of a message what must not be stored, before it is. The run that
-            is under way sends its messages as they were said; later runs send what is stored. Give the same function
-            each time.
+        directory: the library's folder, which is created if it is missing; or a ``ConversationLibrary``, also on a
+            backend: objects with the same one share its open stores.
+        durability: as in ``ConversationStore``.
+        lock_timeout_seconds: how long to wait for other writers' calls, and for another run of this process to end.
+        redact: as in ``ConversationStore``. The current run sends unredacted messages; later runs send the stored ones.
+            Give the same function each time.
 
     Raises:
-        TypeError: the key is no text, or ``redact`` cannot be called.
+        TypeError: the key is not text, or ``redact`` is not callable.
         ValueError: ``directory`` is a file, or there is no such ``durability``.
         CorruptTranscriptError: a run, or any call; the history is damaged. ``transcript-store verify`` and ``repair`` help.
-        ConversationChangedError: a run; it has to take back what it stored, and another run stored something behind that.
-        ConversationLockedError: a run; another run on this history did not end in ``lock_timeout_seconds``, or this run
-            is within one, in a tool of it. Give the inner agent a key of its own. Or any call; a store that holds its
+        ConversationChangedError: a run; it must retract messages, and another run has stored others after them.
+        ConversationLockedError: a run; another run on this history did not end within ``lock_timeout_seconds``, or this run
+            is inside a tool of that run: give the inner agent another key. Or any call; a store that holds its
             lock (``hold_lock=True``) has the history open.
         TranscriptStoreError: a run, or any call, as ``ConversationStore``.
     """
@@ -194,7 +191,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         home = home_at(directory)
         options = OpenOptions.of(home, durability, lock_timeout_seconds, redact)
         self._place = (home, id_for_key(FRAMEWORK, key), options)
-        self._max_bytes = options.store(*self._place[:2]).max_line_bytes  # which checks the options
+        self._max_bytes = options.store(*self._place[:2]).max_line_bytes  # this checks the options
         self._run: _Run | None = None
 
     def __repr__(self) -> str:
@@ -203,19 +200,19 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
     # ---- without a run -------------------------------------------------------------------------------------------
 
     async def messages(self) -> list[ModelMessage]:
-        """The stored messages; none if nothing was stored.
+        """The stored messages; empty if nothing was stored.
 
         Raises:
-            TranscriptStoreError: the history cannot be read. It is never taken for an empty one.
+            TranscriptStoreError: the history cannot be read. It is never treated as empty.
         """
-        _, history = await self._stored()
+        _, history = await self._call(_history_of) or _nothing()
         return of_json(history.plain)
 
     async def append(self, messages: Sequence[ModelMessage]) -> None:
-        """Store messages as one batch, such as a history that was kept elsewhere; on return they are durable.
+        """Store messages as one batch, such as a history from elsewhere; on return they are durable.
 
         Raises:
-            TypeError: something is no ``ModelMessage``, or JSON cannot carry it. Nothing was stored.
+            TypeError: an item is not a ``ModelMessage``, or JSON cannot carry it. Nothing was stored.
             InvalidMessageError: a message is too long. Nothing was stored.
             TranscriptStoreError: as ``ConversationStore.append_messages``.
         """
@@ -230,7 +227,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
 
     @property
     def directory(self) -> str:
-        """The conversation's folder; on a backend, what errors call it."""
+        """The conversation's folder; on a backend, its name in errors."""
         return f"{path_of(self._place[0])}/{self._place[1]}"
 
     def conversation(self) -> ConversationStore:
@@ -249,28 +246,28 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
     # ---- what pydantic-ai calls ----------------------------------------------------------------------------------
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Outside of the others: what they make of a history, a request or a reply is what is stored."""
+        """Outermost: the history, requests and replies are stored as the other capabilities leave them."""
         return CapabilityOrdering(position="outermost")
 
     def get_default_conversation_id(self, run_id: str) -> str:  # noqa: ARG002
-        """The one that the stored messages have; of a new history, the id of its conversation in the library.
+        """The id in the stored messages; for a new history, the id of its conversation in the library.
 
         Raises:
             TranscriptStoreError: the history cannot be read.
         """
-        _, history = call_now(*self._place, _history_of) or (_NO_HEAD, RecordedHistory([], [], {}))
+        _, history = call_now(*self._place, _history_of) or _nothing()
         ids = (message.get("conversation_id") for message in reversed(history.plain))
         return next(filter(None, ids), self._place[1])
 
     async def for_run(self, ctx: RunContext[Any]) -> TranscriptHistory:
-        """One of its own for each run. Two of one key are the same run."""
+        """A copy for each run. Two with one key are the same run."""
         own = copy(self)
         run_id = ctx.run_id or str(uuid4())
         own._run = _runs.setdefault((*self._place[:2], run_id), _Run(run_id))
         return own
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: Callable[[], Any]) -> AgentRunResult[Any]:
-        """Put the stored history before the run's messages; when the run has ended, store what it has then."""
+        """Put the stored history before the run's messages; at the end of the run, store its messages."""
         run = self._of_this_run()
         if run.has_begun:  # the agent has this history twice
             return await handler()
@@ -288,7 +285,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
             await self._end_run()
 
     async def before_node_run(self, ctx: RunContext[Any], *, node: Any) -> Any:
-        """Prepare the history for what the run begins with; store a reply before what the run makes of it."""
+        """Prepare the history for the run's first request; store a reply before the run acts on it."""
         run = self._of_this_run()
         run.live = ctx.messages
         if isinstance(node, UserPromptNode):
@@ -318,9 +315,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Note where the framework has the messages: an older version has no other place for it if the caller iterates
-        over the nodes.
-        """
+        """Remember the framework's list: in an older version this is the only chance if the caller iterates over the nodes."""
         self._of_this_run().live = ctx.messages
         return request_context
 
@@ -329,36 +324,30 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         async def prepare_model_request(
             self, ctx: RunContext[Any], request_context: ModelRequestContext
         ) -> ModelRequestContext:
-            """Store what is new, before it is sent."""
+            """Store new messages before they are sent."""
             await self._keep(ctx.messages)
             return request_context
 
-    else:  # before 2.64, in which the processors of a history are done when this is called
+    else:  # before 2.64: the history processors have run when this is called
 
         async def wrap_model_request(
             self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: Callable[..., Any]
         ) -> ModelResponse:
-            """Store what is new, before it is sent."""
+            """Store new messages before they are sent."""
             await self._keep(ctx.messages)
             return await handler(request_context)
 
     async def wrap_tool_execute(
-        self,
-        ctx: RunContext[Any],
-        *,
-        call: ToolCallPart,
-        tool_def: Any,  # noqa: ARG002
-        args: Any,
-        handler: Callable[[Any], Any],
+        self, ctx: RunContext[Any], *, call: ToolCallPart, args: Any, handler: Callable[[Any], Any], **_more: Any
     ) -> Any:
-        """Store the reply before its tool runs, if it is not stored yet, and note what the tool gave."""
+        """Store the reply before its tool runs, if it is not stored yet, and remember the tool's result."""
         run = self._of_this_run()
         await self._keep([*ctx.messages, self._streamed(ctx)] if run.stream is not None else ctx.messages)
         try:
             result = await handler(args)
         except Exception as error:
-            if (told := _told_of(call, error)) is not None:
-                run.results[call.tool_call_id] = told, None
+            if (text := _error_result(call, error)) is not None:
+                run.results[call.tool_call_id] = text, None
             raise
         run.results[call.tool_call_id] = _result_of(call, result)
         return result
@@ -372,18 +361,18 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
     async def _begin_run(self, messages: list[ModelMessage], *, is_asked: bool) -> None:
         run = self._of_this_run()
         run.has_begun = True
-        run.head, history = await self._stored()
+        run.head, history = await self._call(_history_of) or _nothing()
         run.plain, run.waiting = history.plain, history.waiting
         run.messages = of_json(run.plain)
         run.known = len(run.plain)
         new = self._new_in(messages, run.messages, is_asked)
         if new is None:
+            what = f"the {len(run.plain)} messages that are stored under {self.key[:60]!r}"
             raise ValueError(
-                f"the message_history of this run does not begin with the {len(run.plain)} messages that are stored "
-                f"under {self.key[:60]!r}: leave it out, or give what messages() gives"
+                f"the message_history of this run does not begin with {what}: leave it out, or pass messages()"
             )
         run.is_given = bool(messages)
-        # A page asks by what it adds to its history. A call that it passed by has no result, and a reply that was stopped is asked again.
+        # A web page asks by adding to its history. A skipped call has no result, and a stopped reply is requested again.
         known, asks_now = run.messages, bool(messages) and asks_something(messages[-1])
         if asks_now and not new:
             known = known[: 1 + max(n for n, each in enumerate(known) if asks_something(each))]
@@ -406,16 +395,15 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         return new_in(read, known, is_asked=is_asked)
 
     def _make_room_for(self, prompt: object, messages: list[ModelMessage]) -> None:
-        """Let a question be the next message: repeated messages are dropped, and abandoned calls get an answer.
+        """Let a question be the next message: drop a repeated question, and answer abandoned calls.
 
-        Without a question the framework continues with the calls, if the caller has seen them and gives them to the
-        run.
+        Without a question the framework continues with the calls, if the caller passes them to the run.
         """
         run = self._of_this_run()
         if run.has_more or (prompt is None and run.is_given):
-            return  # what the caller added is the framework's to put in order
+            return  # the framework handles what the caller added
         if messages and asks(messages[-1], prompt):
-            del messages[-1]  # it was asked, and there is no answer
+            del messages[-1]  # it was asked before, without an answer
         ordered = in_order(messages, self._instead_of, also_last=True)
         if len(ordered) > len(messages):
             run.answers = ordered[-1]
@@ -424,21 +412,19 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
     def _instead_of(self, call: ToolCallPart) -> ToolReturnPart:
         """The text for the model about a call without a result."""
         run = self._of_this_run()
-        told, outcome = _CUT_OFF, "interrupted"
+        text, outcome = _CUT_OFF, "interrupted"
         if waited_for := run.waiting.get(call.tool_call_id):
-            told, outcome = _WAITED_FOR[waited_for]
+            text, outcome = _WAITED_FOR[waited_for]
         else:
             for message in reversed(run.messages):
                 if isinstance(message, ModelResponse) and any(each is call for each in message.parts):
-                    told = _NOT_CALLED if getattr(message, "state", None) == "interrupted" else told
-        return ToolReturnPart(call.tool_name, told, tool_call_id=call.tool_call_id, outcome=outcome)
+                    text = _NOT_CALLED if getattr(message, "state", None) == "interrupted" else text
+        return ToolReturnPart(call.tool_name, text, tool_call_id=call.tool_call_id, outcome=outcome)
 
     def _watch(self, node: Any) -> None:
-        """Know when the node is done, and the reply while it is streamed.
-
-        A run that is cancelled ends before its node does, which still puts the results of its tools into the messages. And
-        ``run_stream()`` calls tools before the stream is closed.
-        """
+        """Track when the node is done, and its streaming reply."""
+        # A cancelled run ends before its node, which still adds the results of its tools. And ``run_stream()`` calls
+        # tools before the stream is closed.
         run, work, stream = self._of_this_run(), node.run, node.stream
 
         @asynccontextmanager
@@ -472,18 +458,18 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         return replace(reply, run_id=ctx.run_id, conversation_id=ctx.conversation_id)
 
     def _results_of(self, reply: ModelResponse, ctx: RunContext[Any] | None = None) -> ModelRequest | None:
-        """The results of a reply's calls, where the framework's own list does not get them: ``run_stream()`` has them in a copy."""
+        """The results of a reply's calls, if the framework's own list does not get them: ``run_stream()`` has a copy."""
         run = self._of_this_run()
         strategy = getattr(ctx.agent, "end_strategy", None) if ctx is not None else None
         parts: list[Any] = []
-        said: list[Any] = []
+        contents: list[Any] = []
 
         def is_output(call: ToolCallPart) -> bool:
             definition = ctx.tool_manager.get_tool_def(call.tool_name) if ctx is not None else None
             return definition is not None and definition.kind == "output"
 
-        # As the framework puts them: with "early" the output tools come first, and with "graceful" each batch between two of them ends
-        # with what the user says.
+        # In the framework's order: with "early" the output tools come first; with "graceful" each batch between two of them ends
+        # with the user content.
         for call in sorted(tool_calls_of(reply), key=lambda call: strategy == "early" and not is_output(call)):
             if call.tool_call_id in run.results:
                 part, content = run.results[call.tool_call_id]
@@ -492,21 +478,17 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
             else:
                 continue
             if strategy == "graceful" and is_output(call):
-                parts, said = [*parts, *said], []
+                parts, contents = [*parts, *contents], []
             parts.append(part)
-            said += [UserPromptPart(content)] if content else []
+            contents += [UserPromptPart(content)] if content else []
         if not parts:
             return None
-        request = ModelRequest(
-            parts=[*parts, *said],
-            run_id=reply.run_id,
-            conversation_id=reply.conversation_id,
-            timestamp=datetime.now(UTC),
-        )
+        ids = {"run_id": reply.run_id, "conversation_id": reply.conversation_id}
+        request = ModelRequest(parts=[*parts, *contents], timestamp=datetime.now(UTC), **ids)
         return request if ctx is not None else replace(request, state="interrupted")
 
     async def _end_run(self) -> None:
-        """Store what the run has at its end, to the letter: the framework may have changed what was stored before."""
+        """Store the run's final messages exactly: the framework may have changed stored ones."""
         run = self._of_this_run()
         if run.nodes:
             return  # the last of them calls this again
@@ -524,12 +506,9 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
     async def _keep(
         self, messages: Sequence[ModelMessage], waits: dict[str, str] | None = None, *, to_the_letter: bool = False
     ) -> None:
-        """Make what is stored equal to what the run has.
+        """Make the stored messages equal to the run's. ``waits`` are the calls that the run leaves open, by their id.
 
-        Args:
-            messages: what the run has.
-            waits: the calls that the run leaves open, by their id.
-            to_the_letter: look into messages of this run that are the same objects as before, too.
+        With ``to_the_letter``, unchanged objects are compared too: the framework may have changed their contents.
         """
         run = self._of_this_run()
         async with run.storing:
@@ -548,7 +527,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
                 now.append(this)
             same = len(now)
             now += [message_json(each) for each in messages[same:]]
-            if same < min(own, len(run.plain)):  # what is replaced stood there before this run: in one commit
+            if same < min(own, len(run.plain)):  # messages from before this run change: replaced in one commit
                 writing = _Writing(self._encoded(now), waits=waits, whole=same, head=run.head)
             elif changes or waits or len(now) > same or len(run.plain) > same:
                 writing = _Writing(self._encoded(now[same:]), changes, waits, len(run.plain) - same, head=run.head)
@@ -560,17 +539,17 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
             except ConversationChangedError:
                 if writing.whole is None or (unstored := self._unstored(messages, now)) is None:
                     raise
-                # A run of another process is under way: the history stays as both store it, and the next run puts it in order.
+                # Another process's run is active: both append to the history, and the next run puts it in order.
                 writing = _Writing(self._encoded(unstored), waits=waits)
                 await self._write(writing)
             finally:
-                if writing.ends is not None:  # also if the run was cancelled meanwhile
+                if writing.ends is not None:  # also if the run was cancelled in between
                     before, after = writing.ends
                     run.head = after if run.head == before else run.head
                     run.messages, run.plain = [*messages], now
 
     def _unstored(self, messages: Sequence[ModelMessage], now: list[Any]) -> list[Any] | None:
-        """What the run has of its own that is not stored, as JSON; None if it changed what it stored."""
+        """The run's own unstored messages, as JSON; None if it changed stored ones."""
         run = self._of_this_run()
         starts = (n + 1 for n, each in enumerate(messages) if each is run.last)
         own = now[next(starts, 0) if run.last is not None else 0 :]
@@ -579,10 +558,6 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
 
     def _encoded(self, messages: Sequence[Any]) -> list[EncodedMessage]:
         return [stored(each, f"messages[{k}]", self._max_bytes) for k, each in enumerate(messages)]
-
-    async def _stored(self) -> tuple[str, RecordedHistory]:
-        """What the transcript ends in, and what it says."""
-        return await self._call(_history_of) or (_NO_HEAD, RecordedHistory([], [], {}))
 
     async def _write(self, writing: _Writing) -> None:
         await self._call(writing.write, partial(self._begin, writing))
@@ -599,10 +574,8 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
             features=["retract"],
         )
         count, head = store.position
-        writing.ends = (
-            _NO_HEAD,
-            head if count == len(messages) else _NO_HEAD,
-        )  # else another process stored something after it
+        # With another count another process has appended since: this head is not ours.
+        writing.ends = _NO_HEAD, head if count == len(messages) else _NO_HEAD
 
     async def _call(self, function: Any, begin: Any = None) -> Any:
         async with conversation(*self._place) as found:
@@ -611,20 +584,20 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
 
 @dataclass
 class _Writing:
-    """One write to a transcript, in the store's thread; so it completes even if the run is cancelled meanwhile."""
+    """One write to a transcript, in the store's thread; so it completes even if the run is cancelled."""
 
     new: list[EncodedMessage]
     changes: list[tuple[int, Change]] = field(default_factory=list)
-    """What of messages that are stored is different now."""
+    """The changes of stored messages."""
     waits: dict[str, str] | None = None
     surplus: int = 0
-    """How many of the last messages are taken back first."""
+    """How many of the last messages are retracted first."""
     whole: int | None = None
-    """``new`` replaces all messages; so many of the first ones keep their times and extras. None: it is appended."""
+    """``new`` replaces all messages, of which this many keep their times and extras. None: ``new`` is appended."""
     head: str = _NO_HEAD
     """The head if no other process wrote: with another head nothing is retracted or replaced."""
     ends: tuple[str, str] | None = None
-    """What the transcript ended in before and after; None as long as nothing was written."""
+    """The transcript's heads before and after; None until something is written."""
 
     def records(self) -> tuple[list[EncodedMessage | None], list[dict[str, Any] | None]]:
         """The new records: the first one has the changes, and an event the open calls."""
@@ -641,7 +614,7 @@ class _Writing:
         """Write it; then ``ends`` is set.
 
         Raises:
-            ConversationChangedError: something is to be taken back or replaced, and another writer came in between.
+            ConversationChangedError: messages must be retracted or replaced, and another writer came first.
         """
         messages, extras = self.records()
         if self.whole is not None:
@@ -663,10 +636,8 @@ class _Writing:
             if messages:
                 if_head = self.head if self.changes and not self.surplus else None
                 results += store.append_messages(messages, extras=extras, if_head=if_head)
-        except (
-            ConversationChangedError
-        ):  # the places of what changed are other ones now; it says the same, so it is left out
-            self.changes = []
+        except ConversationChangedError:
+            self.changes = []  # their positions changed; the changes do not alter the content
             self.write(store)
             return
         if results:
@@ -674,13 +645,17 @@ class _Writing:
 
 
 def _own_extra(record: Record) -> dict[str, Any] | None:
-    """A record's extra without what it said of other records."""
+    """A record's extra without its facts about other records."""
     return {name: value for name, value in (record.extra or {}).items() if name not in {NOW, WAITING}} or None
 
 
 def _history_of(store: ConversationStore) -> tuple[str, RecordedHistory]:
-    head = store.head  # first: what comes between the two is not ours to take back
+    head = store.head  # read first: records that come in between are not ours to retract
     return head, history_in(store.get_records())
+
+
+def _nothing() -> tuple[str, RecordedHistory]:
+    return _NO_HEAD, RecordedHistory([], [], {})
 
 
 def _waiting(output: object) -> dict[str, str]:
@@ -694,14 +669,14 @@ def _waiting(output: object) -> dict[str, str]:
 
 
 def _result_of(call: ToolCallPart, result: Any) -> tuple[Any, Any]:
-    """What a tool gave, as the framework puts it into the history: a part, and what the user says with it."""
+    """A tool's result as the framework stores it: a part, and the user content with it."""
     given = result if isinstance(result, ToolReturn) else ToolReturn(result)
     part = ToolReturnPart(call.tool_name, given.return_value, tool_call_id=call.tool_call_id, metadata=given.metadata)
     return part, given.content
 
 
-def _told_of(call: ToolCallPart, error: Exception) -> Any:
-    """The text for the model about a call whose tool asks for something else; None for an error that ends the run."""
+def _error_result(call: ToolCallPart, error: Exception) -> Any:
+    """The text for the model about a call whose tool asks for a retry; None for an error that ends the run."""
     part = getattr(error, "tool_retry", None) or getattr(error, "tool_failed", None)
     if part is None and isinstance(error, ModelRetry):
         part = ToolReturnPart(call.tool_name, error.message, tool_call_id=call.tool_call_id, outcome="failed")
@@ -709,13 +684,13 @@ def _told_of(call: ToolCallPart, error: Exception) -> Any:
 
 
 def _beside_a_final_result(call: ToolCallPart, final: Any, strategy: str | None, is_output: bool) -> ToolReturnPart:
-    """The framework's text for a model about a call that no tool of the program answered, since there was a final result."""
+    """The framework's text for a model about a call that was not executed because of a final result."""
     if final.tool_call_id == call.tool_call_id:
-        told = _FINAL
+        text = _FINAL
     elif not is_output:
-        told = _NOT_USED.format("Tool not executed")
+        text = _NOT_USED.format("Tool not executed")
     elif strategy == "exhaustive":
-        told = "Output tool processed, but its value will not be the final result of the agent run."
+        text = "Output tool processed, but its value will not be the final result of the agent run."
     else:
-        told = _NOT_USED.format("Output tool not used")
-    return ToolReturnPart(call.tool_name, told, tool_call_id=call.tool_call_id)
+        text = _NOT_USED.format("Output tool not used")
+    return ToolReturnPart(call.tool_name, text, tool_call_id=call.tool_call_id)

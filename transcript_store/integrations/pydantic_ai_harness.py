@@ -76,7 +76,7 @@ _SNAPSHOTS: TypeAdapter[ContinuableSnapshot] = TypeAdapter(ContinuableSnapshot)
 
 @dataclass
 class _StepRecords(Known):
-    """What a run's transcript says."""
+    """The contents of a run's transcript."""
 
     messages: list[Any] = field(default_factory=list)
     """The messages that count, as JSON, and the number of each one's record."""
@@ -125,7 +125,7 @@ class TranscriptStepStore:
             function each time.
 
     Raises:
-        TypeError: a run's id is no text, or ``redact`` cannot be called.
+        TypeError: a run's id is not text, or ``redact`` is not callable.
         ValueError: ``directory`` is a file, or there is no such ``durability``.
         CorruptTranscriptError: any call about a run; it is damaged. ``transcript-store verify`` and ``repair`` help.
         ConversationLockedError: any call about a run; a store that holds its lock (``hold_lock=True``) has it open.
@@ -359,7 +359,7 @@ class TranscriptStepStore:
 
 
 def _known(found: Conversation, store: ConversationStore) -> _StepRecords:
-    """What the run's transcript says now; what was read before is not read again."""
+    """The current contents of the run's transcript; known records are not read again."""
     run: _StepRecords | None = found.memo
     if run is None or run.head != store.head:
         found.memo = run = _StepRecords.read(store, run)

@@ -1,6 +1,6 @@
 """A library that keeps up with the programs of this machine by itself: ``transcript-store keep``.
 
-docs/keep.md says how it is set up and what it promises.
+docs/keep.md has its setup and its guarantees.
 """
 
 from transcript_store.keeping._keeper import Keeper, KeepEvent

@@ -1,9 +1,9 @@
-"""One process that imports what programs write, keeps up with them, indexes it and ships it. Only a signal ends it.
+"""One process that imports, indexes and ships what programs write, continuously. Only a signal ends it.
 
-N1  What was imported is durable before the state says so, and importing it again changes nothing: whatever ends the process, the next
+N1  An imported session is durable before the state says so, and importing it again changes nothing: whatever ends the process, the next
     one takes up what is missing and nothing twice.
 N2  Of all that can fail (a source, a conversation, the disk, a backend) nothing ends it: it says so once, and tries again later.
-N3  It looks at all folders again and again, with a bounded share of one core: a change that no watch reported is found minutes later.
+N3  It checks all folders repeatedly, with a bounded share of one core: a change that no watch reported is found minutes later.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from transcript_store.search import SearchIndex
 from transcript_store.sources import session_at
 
 _SHARE = 0.005
-"""So much of one core a look at all folders may take, on average."""
+"""The share of one core for reading all folders, on average."""
 _LEAST_SECONDS, _MOST_SECONDS = 5.0, 300.0
-"""Between two looks at all folders."""
+"""The time between two reads of all folders."""
 _STAMP_SECONDS = 3600.0
-"""So often what did not change is noted for the next start, if anything was imported meanwhile."""
+"""How often stamps are stored for the next start, if anything was imported."""
 _RETRY_SECONDS, _MOST_RETRY_SECONDS = 5.0, 300.0
 _GAP_SECONDS = 30.0
-"""More than this between two moments that should follow each other: the process was stopped, the machine slept, or the clock was set."""
+"""A longer gap between two steps means: the process was stopped, the machine slept, or the clock was set."""
 _WHOLE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""What one source meets the next one meets too."""
+"""Errors that would meet every source."""
 _TAKEN = ("created", "grew", "replaced", "reread")
 _LEFT = ("refused", "diverged")
 
 
 class ShipsConversations(Protocol):
-    """What sends the conversations of the library to a backend: a ``LibraryShipper``."""
+    """Sends the conversations of the library to a backend: a ``LibraryShipper``."""
 
     def send(self) -> Iterator[Any]:
         """Send what changed since the last call; a report for each conversation."""
 
     def close(self) -> None:
-        """Release what was claimed."""
+        """Release the claim."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class Keeper:
 
     Args:
         library: opens the library; called for each import, because a store that met a failing disk is not used again.
-        state_path: the file in which it says what it did.
+        state_path: the file in which it reports its work.
         say: is given each event.
         programs: which programs' sessions; None for all that are known.
         cache: a folder in which it is noted what did not change, for the next start.
@@ -115,7 +115,7 @@ class Keeper:
         self._look_at = self._retry_at = self._stamp_at = self._ship_at = 0.0
         self._retries = self._ship_retries = 0
         self._again: dict[str, tuple[int, float]] = {}
-        """Of each source that failed by itself how often it did, and when it is tried again."""
+        """For each source that failed alone: how often, and when it is tried again."""
         self._has_news = True
         self._has_unstamped = False
         self._state_said = ""
@@ -124,10 +124,10 @@ class Keeper:
     # ---- the life of it ----------------------------------------------------------------------------------------------
 
     def run(self, *, once: bool = False) -> None:
-        """Import all that is there, and keep up until the process is ended; with ``once`` only the first.
+        """Import all sessions, then follow them until the process is ended; with ``once`` only import.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C or SIGTERM. What was imported stays.
+            KeyboardInterrupt: Ctrl-C or SIGTERM. Imported sessions stay.
         """
         self._tell("began", f"keeps {self.state.library}, by {self.state.how}")
         try:
@@ -177,15 +177,16 @@ class Keeper:
             return self._watcher.wait(seconds)
         except OSError as error:
             pause(_LEAST_SECONDS)  # whatever fails at once would fail again at once
-            self._tell("problem", f"{error}; it polls from now on", doing="watch folders", reason=str(error))
+            self._tell("problem", f"{error}; polling from now on", doing="watch folders", reason=str(error))
             self._watcher.close()
+            # A failed watch is not retried: polling is complete, only later.
             self._watcher = PollingWatcher()
             self.state.how = self._watcher.how
             self._look_at = 0.0
             return set()
 
     def _note_gap(self, waited: float) -> None:
-        """Say that the machine slept or the clock was set, and look at everything: a watch may have missed what happened meanwhile.
+        """Report that the machine slept or the clock was set, and check everything: a watch may have missed changes.
 
         Compared is what passed since the last call: by the wall clock, by the monotonic clock, and of the process's own time.
         """
@@ -194,15 +195,16 @@ class Keeper:
         idle = steady - waited - busy
         if idle > _GAP_SECONDS or wall - steady > _GAP_SECONDS:
             kind, length = "stopped", max(idle, wall - steady)
-            text = f"it stood still for {length:,.0f} seconds, or the clock was set forward"
+            text = f"the process stood still for {length:,.0f} seconds, or the clock was set forward"
         elif steady - wall > _GAP_SECONDS:
             kind, length = "clock", steady - wall
             text = f"the clock was set back by {length:,.0f} seconds"
         else:
             return
+        # Kept in the state: `keep status` explains late imports with it.
         self.state.last_gap = {"at": now(), "kind": kind, "seconds": round(length)}
         self._look_at = 0.0
-        self._tell("gap", f"{text}: looks at everything again", cause=kind, seconds=round(length))
+        self._tell("gap", f"{text}: comparing everything again", cause=kind, seconds=round(length))
 
     # ---- looking and importing ---------------------------------------------------------------------------------------
 
@@ -228,6 +230,8 @@ class Keeper:
         for path in [path for path in self.state.failed if not os.path.lexists(path.partition("!")[0])]:
             del self.state.failed[path]
         took = time.process_time() - began
+        # N3: the pause follows the processor time of the last read, so a large machine costs the same share of a
+        # core.
         pause = min(max(took / _SHARE, _LEAST_SECONDS), _MOST_SECONDS)
         if not isinstance(self._watcher, PollingWatcher):
             pause = max(pause, _MOST_SECONDS / 2)  # the system tells of the rest
@@ -247,10 +251,11 @@ class Keeper:
                 self._follower.imported(left.values())
                 break
             except (TranscriptStoreError, OSError) as error:
+                # With a full disk every other source fails too; trying each of them would only repeat the error.
                 if self._is_whole_disk(error) or len(left) == 1:
                     self._give_up(left, error)
                     return
-                # Which of them it was is not said: each of them is tried by itself.
+                # The error does not name the session, so each is tried by itself.
                 for one in [*left.values()]:
                     self._import([one], cache=None)
                     del left[one.path]
@@ -267,6 +272,7 @@ class Keeper:
     def _try_failed_again(self) -> None:
         """Take those that failed by themselves, and whose time has come, for changed."""
         for path in [path for path, (_, moment) in self._again.items() if moment <= time.monotonic()]:
+            # Not due again until this attempt has failed.
             self._again[path] = self._again[path][0], float("inf")
             self._follower.forget(path)
             self._follower.look(filter(None, [session_at(path)]), is_all=False)
@@ -284,7 +290,7 @@ class Keeper:
             return
         self._again.pop(report.source, None)
         if self.state.failed.pop(report.source, None) is not None:
-            self._tell("recovered", f"{report.source}: is imported now", source=report.source)
+            self._tell("recovered", f"{report.source}: imported now", source=report.source)
         if report.action not in _TAKEN:
             return
         self._has_news = True
@@ -315,6 +321,7 @@ class Keeper:
             for one in left.values():
                 tries = self._again.get(one.path, (0, 0.0))[0] + 1
                 self._again[one.path] = tries, time.monotonic() + _pause(tries)
+                # Otherwise the follower would offer it again at once.
                 self._follower.imported([one])  # until then
                 self._fail(one.path, one.program, reason)
         self._save()
@@ -323,7 +330,7 @@ class Keeper:
         known = self.state.problem
         if known is None or (known["doing"], known["reason"]) != (doing, reason):
             self.state.problem = {"doing": doing, "reason": reason, "since": now()}
-            self._tell("problem", f"cannot {doing}: {reason}; it is tried again", doing=doing, reason=reason)
+            self._tell("problem", f"cannot {doing}: {reason}; will retry", doing=doing, reason=reason)
 
     def _stamp(self) -> None:
         """Note how everything looks, for the next start."""
@@ -347,12 +354,12 @@ class Keeper:
             with SearchIndex(self._library()) as index:
                 index.update()
         except (TranscriptStoreError, OSError) as error:
-            self._have_problem("index", getattr(error, "what", str(error)))
+            self._have_problem("index", error.problem if isinstance(error, TranscriptStoreError) else str(error))
             return
         self.state.indexed_at = now()
 
     def _ship(self) -> None:
-        """Send what is new. What could not be sent is tried again, less and less often."""
+        """Send new records. Failed sends are retried at growing intervals."""
         assert self._shipper is not None
         ship = self.state.ship = self.state.ship or {}
         left, failed, sent = 0, {}, 0
@@ -367,7 +374,7 @@ class Keeper:
             failed[""] = error.problem
         if failed != ship.get("failed") and failed:
             reason = next(iter(failed.values()))
-            self._tell("problem", f"cannot ship: {reason}; it is tried again", doing="ship", reason=reason)
+            self._tell("problem", f"cannot ship: {reason}; will retry", doing="ship", reason=reason)
         if failed or left:
             self._ship_retries += 1
             self._ship_at = time.monotonic() + _pause(self._ship_retries)
@@ -379,7 +386,7 @@ class Keeper:
             self._tell("shipped", f"{sent:,} records sent to {ship.get('to')}", records=sent, left_records=left)
         self._save()
 
-    # ---- what it says ------------------------------------------------------------------------------------------------
+    # ---- reports -----------------------------------------------------------------------------------------------------
 
     def _standing(self) -> str:
         sessions = sum(one.sessions for one in self.state.programs.values())
@@ -398,7 +405,7 @@ class Keeper:
             if self._state_said != (reason := f"{self._state_path}: {error.strerror}"):
                 self._state_said = reason
                 with suppress(OSError):
-                    self._tell("problem", f"cannot say how it is: {reason}", doing="write the state", reason=reason)
+                    self._tell("problem", f"cannot write the state: {reason}", doing="write the state", reason=reason)
         else:
             self._state_said = ""
 

@@ -1,9 +1,9 @@
-"""Which sessions a program will delete, by its own setting, and which of them are not in the library.
+"""The sessions that a program will delete by its own setting, and those of them that the library lacks.
 
 A program deletes what did not change for a number of days, by the time of the file, when it is started. Its setting is read as the
 program reads it: from the user's own file, above it from a project's, and above all from those of the machine. A project's setting
 deletes the sessions of all projects as soon as the program is started there, so the shortest time of all projects counts. Comments and
-trailing commas are allowed; what cannot be understood is said, and the program's default counts.
+trailing commas are allowed; a setting that cannot be parsed is reported, and the program's default is used.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _LENGTH = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 _UNITS = {"": 1.0, "d": 1.0, "day": 1.0, "days": 1.0, "h": 1 / 24, "m": 1 / 1440, "w": 7.0, "week": 7.0, "weeks": 7.0}
 _NOT_JSON = re.compile(r'("(?:[^"\\]|\\.)*")|/\*.*?\*/|//[^\n]*|,(?=\s*[}\]])', re.DOTALL)
 _HELD = frozenset({"unchanged", "empty", "deleted"})
-"""What a dry run says of a session that the library has whole, that says nothing, or that the user deleted here."""
+"""A dry run's actions for sessions that are completely stored, empty, or deleted by the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionOutlook:
-    """What a program will delete soon."""
+    """The sessions that a program will delete soon."""
 
     program: str
     title: str
@@ -49,7 +49,7 @@ class RetentionOutlook:
     """The file in which that is set."""
     key: str
     is_set: bool
-    """Whether it stands in the file; otherwise it is the program's default."""
+    """True if the file sets it; otherwise it is the program's default."""
     keeps: str
     """The line that makes the program keep its sessions."""
     note: str
@@ -67,7 +67,7 @@ class RetentionOutlook:
 
     @property
     def sentence(self) -> str:
-        """What it means, for a person."""
+        """A sentence for a person."""
         if self.days is None:
             return f"{self.title} keeps its sessions"
         if not self.soon:
@@ -92,7 +92,7 @@ def retention_outlook(
     home: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> list[RetentionOutlook]:
-    """What each program that has a retention setting, and sessions here, will delete. Nothing is written.
+    """The sessions that each program with a retention setting will delete. Nothing is written.
 
     Args:
         found: the sources of this machine, as :func:`sources.discover` finds them.
@@ -248,7 +248,7 @@ def _layer(path: str) -> _Layer:
     try:
         settings = orjson.loads(_NOT_JSON.sub(lambda match: match[1] or "", text) or "{}")
     except ValueError as error:
-        return _Layer(path, {}, f"{path}: cannot be understood: {error}")
+        return _Layer(path, {}, f"{path}: cannot be parsed: {error}")
     return _Layer(path, settings if isinstance(settings, dict) else {}, None)
 
 
@@ -263,12 +263,12 @@ def _decided(layers: list[_Layer], retention: Retention) -> _Setting:
             path, is_set = layer.path, True
     if _says_keep(settings, retention):
         return _Setting(None, path, True, problem)
-    if not is_set or (said := _member(settings, retention.key)) is None:
+    if not is_set or (setting := _member(settings, retention.key)) is None:
         return _Setting(retention.days, path, False, problem)
-    days = _length(said)
+    days = _length(setting)
     if days is None or days < retention.least:
-        wrong = "is no number of days" if days is None else f"must be {retention.least:g} at least"
-        return _Setting(retention.days, path, False, f"{path}: {retention.key} {wrong}: {said!r:.40}")
+        wrong = "is not a number of days" if days is None else f"must be {retention.least:g} at least"
+        return _Setting(retention.days, path, False, f"{path}: {retention.key} {wrong}: {setting!r:.40}")
     return _Setting(days, path, True, problem)
 
 
@@ -281,7 +281,7 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 
 def _says_keep(settings: Any, retention: Retention) -> bool:
-    """Whether the line that the table has for keeping sessions stands in the settings, if that is no number of days."""
+    """True if the settings have the table's line for keeping sessions, if that is not a number of days."""
     wanted = orjson.loads(f"{{{retention.keeps}}}")
     path, value = [], wanted
     while isinstance(value, dict) and len(value) == 1:
@@ -298,10 +298,10 @@ def _member(settings: Any, key: str) -> Any:
     return settings
 
 
-def _length(said: object) -> float | None:
+def _length(setting: object) -> float | None:
     """A number of days, or a text such as ``30d`` and ``12h``."""
-    if isinstance(said, int | float) and not isinstance(said, bool):
-        return float(said) if said >= 0 else None
-    if isinstance(said, str) and (found := _LENGTH.fullmatch(said)) and (unit := found[2].lower()) in _UNITS:
+    if isinstance(setting, int | float) and not isinstance(setting, bool):
+        return float(setting) if setting >= 0 else None
+    if isinstance(setting, str) and (found := _LENGTH.fullmatch(setting)) and (unit := found[2].lower()) in _UNITS:
         return float(found[1]) * _UNITS[unit]
     return None

@@ -1,4 +1,4 @@
-"""What a running keep says of itself in a file, and the lock by which there is one of them for a library."""
+"""The state file of a running keep, and the lock that allows one for each library."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _MOST_FAILURES = 200
 
 
 class AlreadyKeptError(TranscriptStoreError):
-    """Another process (``holder_pid``, None if it is not known) keeps the library at ``path`` already; nothing was begun."""
+    """Another process (``holder_pid``, None if unknown) already keeps the library at ``path``. Nothing was started."""
 
     path: str
     holder_pid: int | None
 
     def _problem(self) -> str:
         holder = "another process" if self.holder_pid is None else f"process {self.holder_pid}"
-        return f"{self.path}: {holder} keeps this library already"
+        return f"{self.path}: {holder} already keeps this library"
 
 
 @dataclass(slots=True, kw_only=True)
 class KeptProgram:
-    """What was taken of one program since the keeper was first started."""
+    """The imports of one program since the keeper was first started."""
 
     sessions: int = 0
     """How many sessions it has on this machine."""
@@ -42,19 +42,19 @@ class KeptProgram:
     """How many times a session was created, or something of one was added."""
     last_at: str | None = None
     last_source: str | None = None
-    """The source of what was taken last."""
+    """The source of the last import."""
 
 
 @dataclass(slots=True, kw_only=True)
 class KeepState:
-    """What a keeper did last, and what it could not do."""
+    """The last actions of a keeper, and its failures."""
 
     library: str
     pid: int = 0
     how: str = "polling"
     started_at: str | None = None
     looked_at: str | None = None
-    """When all folders were looked at last: a keeper that lives looks again after a few minutes at most."""
+    """When all folders were read last: a live keeper reads them again within a few minutes."""
     looks_every_seconds: float = 0.0
     imported_at: str | None = None
     indexed_at: str | None = None
@@ -62,13 +62,13 @@ class KeepState:
     """How many sources changed and were not imported yet: those that a program wrote to just now, and those that failed."""
     programs: dict[str, KeptProgram] = field(default_factory=dict)
     failed: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Of each source that could not be imported ``reason``, ``since`` and ``program``."""
+    """For each source that could not be imported: ``reason``, ``since`` and ``program``."""
     problem: dict[str, Any] | None = None
-    """What keeps it from going on: ``doing``, ``reason`` and ``since``; None if nothing does."""
+    """The current problem: ``doing``, ``reason`` and ``since``; None without one."""
     ship: dict[str, Any] | None = None
-    """Of what goes to a backend: ``to``, ``at``, ``left_records`` and ``failed``; None if nothing does."""
+    """The copy on a backend: ``to``, ``at``, ``left_records`` and ``failed``; None without one."""
     last_gap: dict[str, Any] | None = None
-    """When it stood still last, or the clock was set: ``at``, ``kind`` and ``seconds``."""
+    """When it was last suspended, or the clock was set: ``at``, ``kind`` and ``seconds``."""
 
 
 def now() -> str:
@@ -91,7 +91,7 @@ def state_path(library: str, folder: str | None = None) -> str:
 
 
 def read_state(path: str) -> KeepState | None:
-    """What stands in a state; None if there is none, or if something else stands there."""
+    """The stored state; None if it is missing or invalid."""
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError), open(path, "rb") as file:
         found = orjson.loads(file.read())
         if found.pop("version") != _VERSION:
@@ -107,7 +107,7 @@ def write_state(path: str, state: KeepState) -> None:
     """Replace the state.
 
     Raises:
-        OSError: the system refuses; the state that was there is whole.
+        OSError: the system refuses; the earlier state is intact.
     """
     members = asdict(state)
     members["failed"] = dict([*members["failed"].items()][-_MOST_FAILURES:])
@@ -115,10 +115,10 @@ def write_state(path: str, state: KeepState) -> None:
 
 
 def replace_file(path: str, data: bytes) -> None:
-    """Put a file of these bytes in the place of what stands at a path, in a folder that is made if it is missing.
+    """Replace the file at a path with these bytes; create its folder if it is missing.
 
     Raises:
-        OSError: the system refuses; what was there is whole.
+        OSError: the system refuses; the earlier file is intact.
     """
     folder, name = os.path.split(path)
     os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -130,9 +130,9 @@ def replace_file(path: str, data: bytes) -> None:
 
 @contextmanager
 def only_keeper(library: str, path: str) -> Iterator[None]:
-    """Be the only keeper of a library while the block runs. The kernel ends the lock with the process.
+    """Hold the lock of a library's only keeper while the block runs. The kernel releases it with the process.
 
-    Where the system has no lock for it, there may be two: an import that is done twice stores nothing twice.
+    Without such a lock there may be two keepers: a repeated import stores nothing twice.
 
     Raises:
         AlreadyKeptError: another process is it.
@@ -147,12 +147,12 @@ def only_keeper(library: str, path: str) -> Iterator[None]:
             state = read_state(path)
             raise AlreadyKeptError(path=library, holder_pid=(state and state.pid) or None) from None
         except OSError:
-            pass  # a folder that cannot be written: the keeper says so when it writes its state
+            pass  # a read-only folder: the keeper reports it when it writes its state
         yield
 
 
 def is_kept(path: str) -> bool:
-    """Whether a keeper runs now."""
+    """True if a keeper runs now."""
     try:
         handle = os.open(_lock_of(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""A keeper as a service of the user: a unit of systemd, or an agent of launchd. What is written here is text; nothing is started."""
+"""A keeper as a service of the user: a unit of systemd, or an agent of launchd. This module only makes text; it starts nothing."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ UNIT = "transcript-store-keep.service"
 AGENT = "io.github.transcript-store.keep"
 _PLAIN = re.compile(r"[A-Za-z0-9_@+=:,./%$-]+")
 _ENVIRONMENT = ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "TRANSCRIPT_STORE_KEY")
-"""What changes where a keeper reads and writes, besides the variables of the programs. The key only if it is the path of a file."""
+"""Variables that change where a keeper reads and writes, beside those of the programs. The key only as a file's path."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeepService:
-    """A service of the user: where its file stands, what is in it, and the commands that start and end it."""
+    """A service of the user: the path and content of its file, and the commands that start and end it."""
 
     kind: str
     """``systemd`` or ``launchd``."""
@@ -31,7 +31,7 @@ class KeepService:
     stop: tuple[tuple[str, ...], ...]
     """Those that end it, before the file is removed."""
     notes: tuple[str, ...] = ()
-    """What a person has to know besides."""
+    """Notes for the user."""
 
 
 def service_for(
@@ -97,12 +97,12 @@ def _unit(command: Sequence[str], environment: Mapping[str, str], config: str) -
 
 
 def _quoted(word: str) -> str:
-    """A word as systemd reads it again: it replaces what stands behind ``%``, and knows the escapes of C. (In a command also ``$``.)"""
-    said = word.replace("%", "%%")
-    if _PLAIN.fullmatch(said):
-        return said
+    """A word quoted for systemd, which expands ``%`` and reads the escapes of C. (In a command also ``$``.)"""
+    escaped = word.replace("%", "%%")
+    if _PLAIN.fullmatch(escaped):
+        return escaped
     escaped = (
-        said.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+        escaped.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
     )
     return f'"{escaped}"'
 

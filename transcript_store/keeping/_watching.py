@@ -1,7 +1,7 @@
-"""Which files may have changed: the system says so where watchfiles is installed; otherwise some of them are looked at.
+"""Which files may have changed: reported by the system through watchfiles, otherwise found by polling.
 
-Both give candidates. The caller looks at them itself, and at all folders from time to time: a watch may miss what happens while it
-begins, on a network share or while the machine sleeps.
+Both report candidates. The caller checks them, and reads all folders from time to time: a watch may miss changes while it starts,
+on a network share or while the machine sleeps.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from transcript_store.sources import FoundSource, folder_of, session_folders
 
 _POLL_SECONDS = 2.0
 _HOT_SECONDS = 2 * 86_400
-"""A source that changed within this time is looked at each time: a session may take a day or two."""
+"""A source that changed within this time is checked each time: a session may take a day or two."""
 _MOST_HOT = 500
 _DEEPEST = 6
 _STEP_MILLISECONDS = 1000
-"""How often watchfiles looks whether the system said something. Its own 50 ms would cost more than all the rest when nothing happens."""
+"""How often watchfiles checks for events. Its default of 50 ms would cost more than everything else when idle."""
 _BESIDE_A_DATABASE = ("-wal", "-shm", "-journal")
 
 
 class Watcher(Protocol):
-    """Says which files may have changed."""
+    """Reports files that may have changed."""
 
     how: str
     """How it knows: ``watchfiles`` or ``polling``."""
@@ -45,7 +45,7 @@ class Watcher(Protocol):
 
 
 def session_roots() -> list[str]:
-    """The folders on this machine below which programs keep sessions: of each pattern what stands before the first ``*``."""
+    """The folders on this machine below which programs keep sessions: of each pattern the part before the first ``*``."""
     roots: dict[str, None] = {}
     for place in session_folders():
         for pattern in place.patterns:
@@ -76,7 +76,7 @@ def pause(seconds: float) -> None:
 
 
 class PollingWatcher:
-    """Looks at the sources that changed last and at the folders of all, every other second."""
+    """Polls the sources that changed last and the folders of all, every other second."""
 
     how = "polling"
 
@@ -116,7 +116,7 @@ class PollingWatcher:
                 return changed
 
     def _new_in(self, path: str, now: tuple[int, ...] | None) -> set[str]:
-        """What may have changed at a path: of a folder that changed its files, and what is below those of its folders that are new."""
+        """The files that may have changed at a path: those of a changed folder, and those below its new folders."""
         if now is None or not stat.S_ISDIR(now[0]):
             return set(files_at(path))
         found: set[str] = set()
@@ -195,12 +195,12 @@ class SystemWatcher:
         """
         changed: set[str] = set()
         try:
-            said = self._changed.get(timeout=max(0.001, seconds))
+            event = self._changed.get(timeout=max(0.001, seconds))
             while True:
-                if isinstance(said, BaseException):
-                    raise OSError(f"the folders cannot be watched: {said}") from said
-                changed.update(path for given in said for path in files_at(given))
-                said = self._changed.get_nowait()
+                if isinstance(event, BaseException):
+                    raise OSError(f"the folders cannot be watched: {event}") from event
+                changed.update(path for given in event for path in files_at(given))
+                event = self._changed.get_nowait()
         except queue.Empty:
             return changed
 
@@ -213,7 +213,7 @@ class SystemWatcher:
 
 
 def _below(path: str, roots: Iterable[str]) -> str:
-    """A path as it stands below the folder that is watched: the system may name the folder to which a link leads."""
+    """A path below the watched folder: the system may name the folder to which a link leads."""
     for root in roots:
         if (real := os.path.realpath(root)) != root and path.startswith(f"{real}/"):
             return root + path[len(real) :]
@@ -226,5 +226,5 @@ def best_watcher(*, polls: bool = False) -> Watcher:
         return PollingWatcher()
     try:
         return SystemWatcher()
-    except ImportError:  # not installed, or not for this machine
+    except ImportError:  # not installed, or not available for this machine
         return PollingWatcher()

@@ -11,7 +11,7 @@
         print(past.search_conversations("socket")["hits"])  # what an agent would get
         server = make_server(past)  # server.run() answers on standard input and output
 
-The server needs the extra ``mcp``. docs/mcp.md says what the tools answer, and what an agent cannot get at.
+The server needs the extra ``mcp``. docs/mcp.md describes the tools' answers, and what an agent cannot reach.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _P = ParamSpec("_P")
 
 _INSTRUCTIONS = f"""\
 The user's past conversations with AI models, to read. {NOTICE}
-Search or list first; both give ids. An answer that is not all has a `cursor`: call the same tool with it for the next page."""
+Search or list first; both give ids. An incomplete answer has a `cursor`: call the same tool with it for the next page."""
 
 _QUERY = (
     'words (all of them), "a phrase", begin*, *part*, -without, a OR b; filters title: model: provider: project: label:name=value '
@@ -39,12 +39,12 @@ Cursor = Annotated[
     str | None, Field(description="`cursor` of the page before; then only `limit` counts", max_length=100)
 ]
 Id = Annotated[str, Field(description="the conversation's id, as an answer has it", max_length=100)]
-Include = Annotated[list[Kind], Field(description="which parts of messages are shown, and no others", max_length=10)]
+Include = Annotated[list[Kind], Field(description="the parts of messages to show", max_length=10)]
 _TEXTS: list[Kind] = ["text", "call", "result", "media"]
 
 
 def server_of(past: LibraryTools) -> MCPServer[Any]:
-    """The server that asks ``past``."""
+    """The server with the tools of ``past``."""
 
     def list_conversations(
         query: Query = "",
@@ -52,7 +52,7 @@ def server_of(past: LibraryTools) -> MCPServer[Any]:
         limit: Annotated[int, Field(description=f"at most {MOST_LISTED}")] = 10,
         cursor: Cursor = None,
     ) -> dict[str, Any]:
-        """List past conversations, the one that changed last first. Words of the query are looked for in titles."""
+        """List past conversations, latest change first. Words of the query must be in the title."""
         return past.list_conversations(query, sort=sort, limit=limit, cursor=cursor)
 
     def search_conversations(
@@ -63,7 +63,7 @@ def server_of(past: LibraryTools) -> MCPServer[Any]:
     ) -> dict[str, Any]:
         """Find messages of past conversations: each with the conversation's id, its number (seq) and an excerpt.
 
-        `beside` marks what does not count any more: on a branch that was left, or from before a compaction.
+        `beside` marks messages that are no longer live: on an abandoned branch, or removed by a compaction.
         """
         return past.search_conversations(query, sort=sort, limit=limit, cursor=cursor)
 
@@ -80,17 +80,17 @@ def server_of(past: LibraryTools) -> MCPServer[Any]:
     def read_record(
         id: Id = "", seq: Annotated[int, Field(description="the message's number")] = 1, cursor: Cursor = None
     ) -> dict[str, Any]:
-        """Read one message of a past conversation whole."""
+        """Read one complete message of a past conversation."""
         return past.read_record(id, seq, cursor=cursor)
 
     server: MCPServer[Any] = MCPServer("transcript-store", instructions=_INSTRUCTIONS, log_level="ERROR")
     reads = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
     for tool in (list_conversations, search_conversations, read_conversation, read_record):
-        server.add_tool(_told(tool), annotations=reads)
+        server.add_tool(_with_errors(tool), annotations=reads)
     return server
 
 
-def _told(tool: Callable[_P, dict[str, Any]]) -> Callable[_P, dict[str, Any]]:
+def _with_errors(tool: Callable[_P, dict[str, Any]]) -> Callable[_P, dict[str, Any]]:
     """The tool, whose errors are reported to its caller. Other exceptions are our bugs; the SDK hides their text."""
 
     @wraps(tool)

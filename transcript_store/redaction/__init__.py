@@ -8,9 +8,9 @@ r"""Removes secrets that should not be stored: a function from message to messag
     message = redact({"role": "user", "content": "The ticket is ACME-123456."})
     print(message["content"])  # The ticket is [redacted:pattern].
 
-What is found are secrets that show what they are by their form: keys and tokens of services, private keys, JSON web
-tokens, passwords in the URL of a server. A password in plain words is not found by anything: give a pattern for it.
-docs/import.md says what was measured.
+It finds secrets with a recognizable form: keys and tokens of services, private keys, JSON web tokens, passwords in
+the URL of a server. It cannot find a password in plain words: give a pattern for it. docs/import.md has the
+measurements.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Redacted(NamedTuple):
 
 
 def require_redactor(redact: object) -> None:
-    """Raise ``TypeError`` unless this is a :class:`SecretRedactor`: what says how many secrets it took out, and by what."""
+    """Raise ``TypeError`` unless this is a :class:`SecretRedactor`, which counts the removed secrets by kind."""
     if not isinstance(redact, SecretRedactor):
         raise TypeError(f"redact must be a SecretRedactor, not {type(redact).__name__}: give SecretRedactor()")
 
@@ -55,20 +55,20 @@ def require_redactor(redact: object) -> None:
 class SecretRedactor:
     """Takes secrets out of messages: a call gives the message with ``[redacted:<kind>]`` instead of each.
 
-    Every text anywhere in a message is looked at: names of members too, the values within a text that is JSON, and that text as
-    it stands. A message without secrets comes back as the very object that it was; no other is changed. A redacted message has
+    Every text anywhere in a message is searched: names of members too, the values within a JSON text, and that text
+    itself. A message without secrets is returned as the same object; no given object is changed. A redacted message has
     none, so it can be given again.
 
     Thinking that had a secret in it, or in its signature, is no longer what its provider signed. Such a block becomes a text,
-    ``[redacted:thinking]``. JSON in a text stays as it was spelled; only what was taken out is changed.
+    ``[redacted:thinking]``. JSON in a text keeps its spelling; only the removed parts change.
 
     Args:
-        patterns: regular expressions of one's own, which are replaced by ``[redacted:pattern]``. They are run as they are: one in
+        patterns: your own regular expressions; matches are replaced by ``[redacted:pattern]``. They run unchanged: one in
             which a repetition is repeated (``(a+)+``) may take for ever.
 
     Raises:
-        TypeError: a pattern is no text, or ``patterns`` is one pattern.
-        ValueError: a pattern is no regular expression, or matches the empty text.
+        TypeError: a pattern is not text, or ``patterns`` is a single pattern.
+        ValueError: a pattern is not a regular expression, or matches the empty text.
     """
 
     def __init__(self, *, patterns: Iterable[str] = ()) -> None:
@@ -82,7 +82,7 @@ class SecretRedactor:
             try:
                 pattern = re.compile(text)
             except re.error as error:
-                raise ValueError(f"pattern {number} is no regular expression: {error}") from None
+                raise ValueError(f"pattern {number} is not a regular expression: {error}") from None
             if pattern.search("") is not None:
                 raise ValueError(f"pattern {number} matches the empty text, and so everywhere")
             self._own.append(pattern)
@@ -101,7 +101,7 @@ class SecretRedactor:
         return Redacted(self._value(value, counts, _TEXTS_WITHIN, 0), dict(sorted(counts.items())))
 
     def _value(self, value: Any, counts: Counter[str], within: int, depth: int, name: str = "") -> Any:
-        """A value, and what says what it is."""
+        """A value, and the text that names it."""
         if isinstance(value, str):
             return self._text(value, counts, within, depth, name)
         if not isinstance(value, (list, dict)):
@@ -114,7 +114,7 @@ class SecretRedactor:
         items = []
         for item in value:
             items.append(self._value(item, counts, within, depth + 1, name))
-            name = item if isinstance(item, str) else ""  # of a pair: what stands in front of an item says what it is
+            name = item if isinstance(item, str) else ""  # of a pair: the item before a value names it
         return items if any(map(operator.is_not, items, value)) else value
 
     def _object(self, value: dict[str, Any], counts: Counter[str], within: int, depth: int) -> dict[str, Any]:
@@ -138,22 +138,22 @@ class SecretRedactor:
         return members
 
     def _text(self, text: str, counts: Counter[str], within: int, depth: int, name: str = "") -> str:
-        """A text, and what says what it is."""
+        """A text, and the text that names it."""
         if within and text[:1] in ("{", "[") and text.rstrip()[-1:] in ("}", "]"):
             try:
-                said = parse_json_text(text)
+                value_read = parse_json_text(text)
             except ValueError:
                 pass  # a text that only looks like JSON
             except RecursionError:  # how deep Python goes differs from version to version
                 counts["too-deep"] += 1
                 return "[redacted:too-deep]"
             else:
-                now = self._value(said, counts, within - 1, depth)
-                if now is not said:
-                    text = respelled(text, said, now)
+                now = self._value(value_read, counts, within - 1, depth)
+                if now is not value_read:
+                    text = respelled(text, value_read, now)
                 # It is a text too: a pattern may be of a number, or of a name with its value.
         found = [*self._found(text)]
-        found += [  # what has a form of its own is called by that
+        found += [  # a secret with a form is named by that
             (first, last, kind)
             for first, last, kind in secrets_named(name, text)
             if not any(start <= first and last <= end for start, end, _ in found)
@@ -166,7 +166,7 @@ class SecretRedactor:
             if start >= done:
                 pieces += [text[done:start], f"[redacted:{kind}]"]
                 counts[kind] += 1
-            elif end > done:  # two kinds meet: both are taken out, the first one is named
+            elif end > done:  # two kinds overlap: both are removed, the first one is named
                 pieces.append("")
             done = max(done, end)
         return "".join((*pieces, text[done:]))
@@ -181,7 +181,7 @@ class SecretRedactor:
         return text if now is read else base64.b64encode(now.encode("latin-1", "replace")).decode()
 
     def _found(self, text: str, *, is_decoded: bool = False) -> Iterator[tuple[int, int, str]]:
-        """Where secrets stand, and of which kinds."""
+        """The positions and kinds of secrets."""
         if "PRIVATE KEY" in text:
             yield from private_keys(text)
         yield from secrets_in(text)
@@ -199,7 +199,9 @@ class SecretRedactor:
 
 
 def _name_of(name: str, members: dict[str, Any]) -> str:
-    """What says what a member is: of a ``value`` the ``name`` beside it, as recorded headers have it."""
+    """The name of a member; for a ``value`` the ``name`` beside it, as in recorded headers."""
     if name not in ("value", "Value"):
         return name
-    return next((said for key in ("name", "Name", "key", "Key") if isinstance(said := members.get(key), str)), name)
+    return next(
+        (value_read for key in ("name", "Name", "key", "Key") if isinstance(value_read := members.get(key), str)), name
+    )

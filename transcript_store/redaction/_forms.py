@@ -18,17 +18,17 @@ __all__ = ["DONE", "secrets_in", "secrets_named", "texts_in_base64"]
 
 # ---- notations ----
 #
-# Secrets that only what stands around them gives away: the name of a header, of a variable or of an option, or a URL.
+# Secrets that only their context reveals: the name of a header, of a variable or of an option, or a URL.
 
 _PORT = r"\d{2,5}|[$#]{0,2}\{{1,2}[\w.]{0,64}\}{1,2}|\$\w{1,64}|%[ds]|(?i:port)|" + DONE
-"""What else stands behind ``host:``."""
+"""Other values after ``host:``."""
 _NO_WEB = "".join(rf"(?<!{scheme}://)" for scheme in ("http", "https", "ws", "wss", "file", "ssh", "git"))
 """Behind these schemes ``/`` begins a path, always."""
 
 
 def _in_url(ends: str) -> str:
     """``user:password@host`` behind ``://``. The password goes up to the last ``@`` before the path. Before its first ``@`` it may hold
-    characters that ought to be escaped, except those of ``ends``. A port in front of a path is no password. Nor is what stands before
+    characters that ought to be escaped, except those of ``ends``. A port before a path is not a password. Nor is what stands before
     the ``@`` of an image's digest.
     """
     never = r"\s\"'\\<>"
@@ -231,7 +231,7 @@ NOTATIONS: tuple[Kind, ...] = (
 
 _ESCAPES = ("\\n", "\\r", "\\t")
 _COLOUR = re.compile(r"(?:\x1b|\\(?:u001[bB]|x1[bB]|033|e))\[[0-9;:]{0,24}[A-Za-z]$")
-"""How a terminal's colours end, which is by a letter: as it is, and escaped in a text."""
+"""The end of a terminal's colour code, a letter: raw, and escaped in a text."""
 _LONGEST_COLOUR = 32
 _PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
 """A character as a URL has it, which may end in a letter."""
@@ -245,9 +245,9 @@ _PLACEHOLDER = re.compile(
 )
 """The placeholder for a password. A text that only begins as a variable does is a password: ``$uper$ecret``."""
 _ATTRIBUTES = frozenset({"expires", "path", "domain", "max-age", "samesite", "priority", "version", "comment"})
-"""Of a cookie, what is beside its value."""
+"""The attributes of a cookie."""
 _NAMED = tuple(kind for kind in _KINDS if SET in kind.rest)
-"""Those whose name says what they are: it may be the name of a member, and the secret its value."""
+"""Those with a telling name: it may be the name of a member, and the secret its value."""
 _NAMES = tuple(literal for kind in _NAMED for literal in kind.literals)
 
 
@@ -270,7 +270,7 @@ _GROUPS = tuple(_by_stem().items())
 
 
 def secrets_in(text: str) -> Iterator[tuple[int, int, str]]:
-    """Where secrets stand, and of which kinds."""
+    """The positions and kinds of secrets."""
     if len(text) >= _SHORTEST:
         for stem, literals in _GROUPS:
             if stem in text:
@@ -280,7 +280,7 @@ def secrets_in(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def secrets_named(name: str, text: str) -> Iterator[tuple[int, int, str]]:
-    """Where secrets stand in a text of which something else says what it is."""
+    """The positions of secrets in a text whose kind is known from its context."""
     if not name.endswith(_NAMES):
         return
     for kind in _NAMED:
@@ -319,7 +319,7 @@ def _of_kind(text: str, kind: Kind, literal: str) -> Iterator[tuple[int, int, st
 
 
 def _may_begin(text: str, at: int, kind: Kind) -> bool:
-    """True if what stands before a literal lets it be this kind's."""
+    """True if the text before a literal allows this kind."""
     if not kind.is_anywhere and not _begins_a_word(text, at, kind):
         return False
     return not kind.before or (
@@ -415,7 +415,7 @@ _MARK = re.compile(r"-----(BEGIN|END) (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLO
 
 def _base64_of(least: int) -> re.Pattern[str]:
     """That many characters of base64, with a capital and a digit among the first ones: a hash in hex has no capital, a word no digit.
-    It is looked for where such characters begin: not once more at each of them.
+    The search starts where such characters begin, not again at each of them.
     """
     a_capital, a_digit = r"(?=[a-z0-9+/=]{0,80}[A-Z])", r"(?=[A-Za-z+/=]{0,80}[0-9])"
     return re.compile(rf"(?<![A-Za-z0-9+/=]){a_capital}{a_digit}[A-Za-z0-9+/=]{{{least},}}+")

@@ -20,7 +20,7 @@ def parse_json_text(text: str) -> Any:
     """The object or list that a text is.
 
     Raises:
-        ValueError: it is no JSON, or has an object with a name twice: the first value would not be checked.
+        ValueError: it is not JSON, or has an object with a repeated name: the first value would not be checked.
         RecursionError: it nests more deeply than Python goes.
     """
     return json.loads(text, object_pairs_hook=_each_name_once)
@@ -33,18 +33,18 @@ def _each_name_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
     return each
 
 
-def respelled(text: str, said: Any, now: Any) -> str:
+def respelled(text: str, value_read: Any, now: Any) -> str:
     """A text that said one value, with each part of it that is another object now spelled again."""
     tokens = _TOKEN.finditer(text)
     pieces: list[str] = []
     done = 0
 
-    def value(said: Any, now: Any) -> None:
+    def value(value_read: Any, now: Any) -> None:
         nonlocal done
         first = last = next(tokens)
-        is_held = isinstance(said, (dict, list)) and type(said) is type(now) and len(said) == len(now)
-        if said is not now and is_held:
-            for part, part_now in zip(_parts(said), _parts(now), strict=True):
+        is_held = isinstance(value_read, (dict, list)) and type(value_read) is type(now) and len(value_read) == len(now)
+        if value_read is not now and is_held:
+            for part, part_now in zip(_parts(value_read), _parts(now), strict=True):
                 value(part, part_now)
             next(tokens)  # its closing bracket
             return
@@ -52,11 +52,11 @@ def respelled(text: str, said: Any, now: Any) -> str:
         while level:
             last = next(tokens)
             level += (last[0] in "{[") - (last[0] in "}]")
-        if said is not now:
+        if value_read is not now:
             pieces.extend((text[done : first.start()], json.dumps(now, ensure_ascii="\\u" in first[0])))
             done = last.end()
 
-    value(said, now)
+    value(value_read, now)
     return "".join((*pieces, text[done:]))
 
 

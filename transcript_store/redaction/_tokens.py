@@ -14,13 +14,13 @@ class Kind(NamedTuple):
 
     name: str
     literals: tuple[str, ...]
-    """What it begins with. To look for a text is far faster than for a pattern, and most texts have none of them."""
+    """How it starts. Searching for a literal is far faster than for a pattern, and most texts contain none."""
     rest: str
     """What follows the literal. The secret is the group ``secret``, or literal and rest. No repetition is within another one, unless what
     stands between two rounds ends the first, and none gives back more than 256 characters. So it takes time by the length of what it
     matches."""
     is_anywhere: bool = False
-    """True if a letter may stand before the literal."""
+    """True if a letter may precede the literal."""
     is_alone: bool = False
     """True if ``+``, ``/`` and ``-`` may not stand before it either: within other base64, or within a name, it is none."""
     is_random: bool = False
@@ -28,11 +28,11 @@ class Kind(NamedTuple):
     is_basic: bool = False
     """True if the secret must be ``user:password`` in base64."""
     before: str = ""
-    """What stands right before the literal and belongs to the secret: one character class of a fixed width for each part."""
+    """The part of the secret directly before the literal: one character class of a fixed width for each part."""
     width: int = 0
     """How many characters that is."""
     near: str = ""
-    """What stands in the ``NEAR`` characters before the literal: a pattern, which ends there if it ends in ``$``."""
+    """A pattern for the ``NEAR`` characters before the literal, which ends there if it ends in ``$``."""
     each: str = ""
     """Where ``secret`` has several of them, each by itself: their pattern, with a group ``secret``."""
 
@@ -49,7 +49,7 @@ DONE = r"\[redacted:[a-z0-9-]{1,40}\]"
 """The placeholder for a secret."""
 CHARACTER = r"[A-Za-z0-9_-]"
 ENDS = r"(?![A-Za-z0-9+/=_-])"
-"""Nothing follows that could go on with it, in whichever base64."""
+"""Nothing that could continue it follows, in either base64."""
 QUOTE = r"[\"'`\\]"
 SET = (
     rf"(?:{QUOTE}{{0,4}}(?: ?\[[^\]\s]{{0,32}}\])?\s{{0,4}}[:=]>?\s{{0,4}}(?:b(?=[\"']))?{QUOTE}{{0,4}}"
@@ -176,7 +176,7 @@ TOKENS: tuple[Kind, ...] = (
     ),
     secret_kind("teams-webhook", "webhook.office.com/webhookb2/", r"(?P<secret>[A-Za-z0-9@/-]{60,})", anywhere=True),
     secret_kind("twilio-key", "SK", r"[a-f0-9]{32}" + ENDS, is_alone=True),
-    secret_kind(  # behind the account that it belongs to: "AC…:token", ('AC…', 'token')
+    secret_kind(  # after the account that it belongs to: "AC…:token", ('AC…', 'token')
         "twilio-key",
         "AC",
         r"[a-f0-9]{32}[\"'\\]{0,4}[\s,:]{1,8}[\"'\\]{0,4}(?P<secret>[a-f0-9]{32})" + ENDS,
@@ -202,7 +202,7 @@ TOKENS: tuple[Kind, ...] = (
     secret_kind("razorpay-key", "rzp_live_ rzp_test_", r"[A-Za-z0-9]{14,}"),
     secret_kind("plaid-token", "access-production- access-sandbox- access-development-", _UUID),
     secret_kind("lob-key", "live_pub_ test_pub_", r"[a-f0-9]{31}"),
-    # Of code, and of what is built.
+    # Of code hosting and build systems.
     secret_kind("gitlab-token", "GR1348941 glwt- glffct-", CHARACTER + "{20,}"),
     secret_kind(
         "bitbucket-token", "ATBB ATCTT3xFfGN0", r"[A-Za-z0-9=_-]{24,200}" + ENDS, is_alone=True, is_random=True

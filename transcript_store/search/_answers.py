@@ -42,7 +42,7 @@ class Hit:
     """
     seq: int
     at: str
-    """When it was said: RFC 3339 in UTC."""
+    """The time of the message: RFC 3339 in UTC."""
     role: str
     where: str
     """The part of the message that matches: ``text``, ``thinking``, ``call``, ``result``, or ``scaffolding``, which a
@@ -51,7 +51,7 @@ class Hit:
     excerpt: str
     """A part of it on one line. Another program wrote it: it may contain anything."""
     highlights: tuple[Span, ...]
-    """Which stretches of the excerpt match: ``excerpt[start:end]``."""
+    """The matching spans of the excerpt: ``excerpt[start:end]``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,16 +60,16 @@ class SearchResult:
 
     hits: tuple[Hit, ...]
     total: int | None
-    """How many messages match, as the index has it; at most one more than 2,000, or than the limit if
+    """How many messages match according to the index; at most one more than 2,000, or than the limit if
     that is more. None if only reading them could tell."""
     elsewhere: dict[str, int]
     """If there is no hit: in which other columns there are some, and how many."""
     not_indexed: int
-    """How many conversations may hold more, because the time for updating the index was over. 0 is everything."""
+    """How many conversations may have more hits, because the time to update the index ran out. 0: all were searched."""
     is_busy: bool
     """True if another process is updating the index, so that this one did not."""
     ignored: tuple[str, ...]
-    """Pieces of the query that mean nothing: words without a letter, dates that are none."""
+    """Ignored parts of the query: words without a letter, invalid dates."""
     as_of: str | None = None
     """Everything that was acknowledged before then is found: RFC 3339 in UTC. None if unknown: something is left to
     index, or on an object store nothing was refreshed yet.
@@ -77,9 +77,9 @@ class SearchResult:
     not_searched: int = 0
     """How many sealed conversations were not searched: no key was given, or none of them opens it, or it is damaged."""
     damaged: tuple[str, ...] = ()
-    """The directories of the conversations in which damage was met: nothing after it is found. ``verify`` says more."""
+    """The directories of damaged conversations: nothing after the damage is found. ``verify`` shows more."""
     not_read: tuple[StorageError, ...] = ()
-    """What the system refused to read: an error for each conversation that was not searched, with its ``path`` and a hint."""
+    """An error for each conversation that the system refused to read, with its ``path`` and a hint."""
 
     @property
     def is_complete(self) -> bool:
@@ -105,11 +105,11 @@ class ListPage:
     next: str | None
     """The value to pass as ``after`` for the next page; None on the last one."""
     as_of: str
-    """The list is as the library was then, or later: RFC 3339 in UTC. On an object store, as its writers left word."""
+    """The library's state at this time or later: RFC 3339 in UTC. On an object store, that of the list summaries."""
     not_looked_at: int
-    """How many folders were not looked at since, because the time for it was over."""
+    """How many folders were not checked, because the time ran out."""
     ignored: tuple[str, ...]
-    """Pieces of the filter that mean nothing, as :attr:`SearchResult.ignored`."""
+    """Ignored parts of the filter, as :attr:`SearchResult.ignored`."""
 
     def __iter__(self) -> Iterator[ConversationSummary]:
         return iter(self.summaries)
@@ -120,15 +120,15 @@ class ListPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexStatus:
-    """What an index has. Nothing is updated for it."""
+    """The contents of an index, without an update."""
 
     path: str | None
-    """Its file; None if none can be kept (it is locked, or the directory cannot be written): it lives as long as the object."""
+    """Its file; None if none can be kept (locked, or a read-only directory): then the index lives as long as the object."""
     size_bytes: int
     conversations: int
     messages: int
     forgotten: int
-    """Messages that were replaced or deleted. Their words are in the file until it is rebuilt."""
+    """Replaced or deleted messages. The file has their words until it is rebuilt."""
     not_indexed: int
     is_intact: bool
     """True if the whole file was read and is intact."""
@@ -136,7 +136,7 @@ class IndexStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexUpdate:
-    """What an update left to do."""
+    """The work that an update left."""
 
     not_indexed: int
     is_busy: bool
@@ -156,16 +156,16 @@ ORDERS: dict[Order, tuple[str, bool]] = {
     "records": ("record_count", True),
     "size": ("size_bytes", True),
 }
-"""The column of each order, and whether it falls."""
+"""The column of each order, and True for a descending one."""
 _NAME = 3 + list(FACTS).index("title")
 _ASKED = 500
-"""Every SQLite takes so many values in a statement."""
+"""Every SQLite takes at least this many values in a statement."""
 _MOST = 2**31
-"""More than there can be. SQLite and slices take no number of any length."""
+"""More than there can be: SQLite and slices do not take larger numbers."""
 
 
 class Page(NamedTuple):
-    """What is asked for. ``place`` is where the page before ended: the value of its last conversation, and its number."""
+    """The request for a page. ``place`` is the end of the page before: the value of its last conversation, and its number."""
 
     limit: int
     order: Order
@@ -181,7 +181,7 @@ class Page(NamedTuple):
 
 
 class PageRows(NamedTuple):
-    """What a page holds, of how many, and what to give for the next one."""
+    """The rows of a page, the total, and the value for the next page."""
 
     summaries: tuple[ConversationSummary, ...]
     names: tuple[str, ...]
@@ -190,7 +190,7 @@ class PageRows(NamedTuple):
 
 
 def checked_limit(limit: int) -> int:
-    """How many are wanted, as a statement takes it; raises ``ValueError`` if it is no such number.
+    """The limit for a statement; raises ``ValueError`` if it is not an int from 1.
 
     SQLite would report another type as damage, and the index would be rebuilt.
     """
@@ -200,7 +200,7 @@ def checked_limit(limit: int) -> int:
 
 
 def page_of(limit: int, after: str | None, order: Order, filter: str) -> Page:
-    """The page that is asked for; raises ``ValueError`` if that makes no sense."""
+    """The request for a page; raises ``ValueError`` for invalid arguments."""
     limit = checked_limit(limit)
     if order not in ORDERS:
         raise ValueError(f"sort must be one of {', '.join(ORDERS)}, not {order!r}")
@@ -215,8 +215,8 @@ def page_of(limit: int, after: str | None, order: Order, filter: str) -> Page:
     return Page(limit, order, _place(after, order), all_conditions(where), values, query.ignored)
 
 
-def listed(database: Database, shelf: IndexSource, page: Page) -> PageRows:
-    """The page as the catalogue has it."""
+def listed(database: Database, source: IndexSource, page: Page) -> PageRows:
+    """The page, from the catalogue."""
     column, is_falling = ORDERS[page.order]
     compare, way = ("<", "DESC") if is_falling else (">", "ASC")
     behind = "" if page.place is None else f"({column}, n) {compare} (?, ?) AND"
@@ -237,7 +237,7 @@ def listed(database: Database, shelf: IndexSource, page: Page) -> PageRows:
     shown = rows[: page.limit]
     names = tuple(row[_NAME] or "" for row in shown)
     labels = _labels(database, [n for n, *_ in shown])
-    return PageRows(tuple(_summary(shelf, labels[n], *facts) for n, _, *facts in shown), names, total, more)
+    return PageRows(tuple(_summary(source, labels[n], *facts) for n, _, *facts in shown), names, total, more)
 
 
 _FACETS = {
@@ -248,7 +248,7 @@ _FACETS = {
 
 
 def facets(database: Database, most: int) -> dict[str, tuple[tuple[str, int], ...]]:
-    """For each filter that a list is narrowed by most, its values with how many conversations have them, the most frequent first."""
+    """For each common filter, its values with the number of conversations, the most frequent first."""
     return {
         name: tuple(database.connection.execute(f"{asked} ORDER BY count(*) DESC, 1 LIMIT ?", (most,)))
         for name, asked in _FACETS.items()
@@ -256,7 +256,7 @@ def facets(database: Database, most: int) -> dict[str, tuple[tuple[str, int], ..
 
 
 def _labels(database: Database, conversations: list[int]) -> dict[int, dict[str, str]]:
-    """The labels of these conversations, asked for together."""
+    """The labels of these conversations, in one query."""
     found: dict[int, dict[str, str]] = {n: {} for n in conversations}
     for at in range(0, len(conversations), _ASKED):
         some = conversations[at : at + _ASKED]
@@ -267,13 +267,13 @@ def _labels(database: Database, conversations: list[int]) -> dict[int, dict[str,
     return found
 
 
-def _summary(shelf: IndexSource, labels: dict[str, str], folder: bytes, *facts: Any) -> ConversationSummary:
+def _summary(source: IndexSource, labels: dict[str, str], folder: bytes, *facts: Any) -> ConversationSummary:
     known: dict[str, Any] = {
         name: None if fact == absent else fact for (name, absent), fact in zip(FACTS.items(), facts, strict=True)
     }
     known |= {"title": title_in(labels), "torn_bytes": known["torn_bytes"] or 0, "sealed": bool(known["sealed"])}
     shown = None if known["sealed"] else labels
-    return ConversationSummary(directory=shelf.path(os.fsdecode(folder)), labels=shown, **known)
+    return ConversationSummary(directory=source.path(os.fsdecode(folder)), labels=shown, **known)
 
 
 def _place(after: str | None, order: Order) -> tuple[str | int, int] | None:
@@ -290,5 +290,5 @@ def _place(after: str | None, order: Order) -> tuple[str | int, int] | None:
 
 
 def _fit(*values: str | int) -> bool:
-    """Whether SQLite takes these numbers."""
+    """True if SQLite takes these numbers."""
     return all(isinstance(value, str) or -(2**63) <= value < 2**63 for value in values)

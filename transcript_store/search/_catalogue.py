@@ -22,22 +22,22 @@ SETTLED_NS = 2 * 10**9
 _FILES = tuple(b"/" + os.fsencode(name) for name in (TRANSCRIPT, METADATA))
 _NOTHING = (0, None)
 _LOOKS_AT_A_TIME = 16
-"""The clock is asked behind so many folders."""
+"""The clock is read after this many folders."""
 _AT_A_TIME = 200
-"""So many summaries are made in a transaction; a reader of the index never waits, another writer waits for one of them."""
+"""Summaries per transaction: another writer waits for one transaction, a reader never."""
 FACTS: dict[str, str | int | None] = {
     "id": None, "title": "", "provider": None, "model": None, "created_at": "", "updated_at": "", "touched_at": None,
     "record_count": -1,
     "generation": None, "size_bytes": -1, "damage": None, "torn_bytes": 0, "sealed": 0,
 }  # fmt: skip
-"""What is kept of a summary, and what stands for a fact that it does not have: a list is sorted by some of them."""
+"""The stored facts of a summary, each with the value for a missing one: lists are sorted by some of them."""
 _COLUMNS = ("stamp", *FACTS)
 _KNOWN = f"SELECT n, {', '.join(_COLUMNS)} FROM conversation WHERE folder = ?"
 _NEW = f"INSERT INTO conversation (folder, {', '.join(_COLUMNS)}) VALUES (?, {', '.join('?' * len(_COLUMNS))})"
 
 
 Changed = tuple[bytes, str]
-"""A folder that looks other than it is known, and how."""
+"""A folder with another stamp than the known one, and that stamp."""
 
 
 class CatalogueRow(NamedTuple):
@@ -47,35 +47,35 @@ class CatalogueRow(NamedTuple):
     stamp: str
     summary: ConversationSummary | None
     name: str = ""
-    """What it is called: the catalogue has that as its title."""
+    """Its name: the catalogue has it as the title."""
 
 
 class CatalogueUpdate(NamedTuple):
-    """What a sweep looked at. ``left`` folders were not, because the time was over. It is not exact if what writers
-    said is all that is known, on a backend that cannot list its current slots.
+    """The result of a sweep. ``left`` folders were not checked, because the time ran out. It is not exact if only list
+    summaries are known, on a backend that cannot list its current slots.
     """
 
     began_at: float
     left: int
     is_exact: bool
     lines: list[CatalogueRow]
-    """What is still to be noted; so few that it can go into a transaction with something else."""
+    """Rows still to be stored; so few that they fit into another transaction."""
 
 
 def update_catalogue(
-    database: Database, shelf: FolderIndexSource | TrackedIndexSource, deadline: float, *, refresh: bool = False
+    database: Database, source: FolderIndexSource | TrackedIndexSource, deadline: float, *, refresh: bool = False
 ) -> CatalogueUpdate:
     """Bring the catalogue up to date with the library until the deadline (of ``time.monotonic``).
 
-    The caller notes the lines that it returns. When they are noted, the catalogue has each folder that was looked at as it was at
-    ``began_at`` or later. If ``is_exact``, it has no folder that was gone.
+    The caller stores the returned rows. Then the catalogue has each checked folder in its state at
+    ``began_at`` or later. If ``is_exact``, it has no folder that was deleted before.
 
     Raises:
         StorageError: the library cannot be read. (One that does not exist has no conversations.)
         sqlite3.OperationalError: another process writes to the index.
     """
     began_at = time.time()
-    changed, left, is_exact, gone = find_changes(database, shelf, deadline, refresh=refresh)
+    changed, left, is_exact, gone = find_changes(database, source, deadline, refresh=refresh)
     _forget(database, gone)
     lines: list[CatalogueRow] = []
     for at in range(0, len(changed), _AT_A_TIME):
@@ -86,41 +86,42 @@ def update_catalogue(
                 note(database, lines)
         # Read before the transaction that stores them: every other writer waits for that one.
         some = changed[at : at + _AT_A_TIME]
-        lines = [_line(shelf, folder, stamp) for folder, stamp in some]
+        lines = [_line(source, folder, stamp) for folder, stamp in some]
     return CatalogueUpdate(began_at, left, is_exact, lines)
 
 
-def _line(shelf: FolderIndexSource | TrackedIndexSource, folder: bytes, stamp: str) -> CatalogueRow:
-    summary = shelf.summary(os.fsdecode(folder))
+def _line(source: FolderIndexSource | TrackedIndexSource, folder: bytes, stamp: str) -> CatalogueRow:
+    summary = source.summary(os.fsdecode(folder))
     if summary is None:
         return CatalogueRow(folder, stamp, None)
     if summary.title is not None:
         return CatalogueRow(folder, stamp, summary, summary.title)
-    from transcript_store.naming import name_at, name_of  # with all that reads conversations, for a first prompt
+    from transcript_store.naming import name_at, name_of  # imports the readers of conversations, for a first prompt
 
-    # On a place a whole conversation would be fetched for its first prompt.
+    # On a backend a first prompt would cost a fetch of the whole conversation.
     return CatalogueRow(
-        folder, stamp, summary, name_at(summary) if isinstance(shelf, FolderIndexSource) else name_of(summary)
+        folder, stamp, summary, name_at(summary) if isinstance(source, FolderIndexSource) else name_of(summary)
     )
 
 
 def find_changes(
-    database: Database, shelf: FolderIndexSource | TrackedIndexSource, deadline: float, *, refresh: bool = False
+    database: Database, source: FolderIndexSource | TrackedIndexSource, deadline: float, *, refresh: bool = False
 ) -> FoundChanges:
-    """What changed in a library since it was noted in the catalogue. Nothing is written."""
+    """The changes of a library since the catalogue was updated. Nothing is written."""
     known: dict[bytes, tuple[int, str]] = {
         folder: (n, stamp)
         for folder, n, stamp in database.connection.execute("SELECT folder, n, stamp FROM conversation")
-    }  # before the library is looked at: what is known and not there was deleted
-    if isinstance(shelf, FolderIndexSource):
-        changed, left, is_exact = _look_at_files(shelf, known, deadline)
+    }  # before the library is read: a known folder that is missing then was deleted
+    if isinstance(source, FolderIndexSource):
+        changed, left, is_exact = _look_at_files(source, known, deadline)
     else:
-        changed, left, is_exact = _look_at_word(shelf, known, deadline, refresh)
+        changed, left, is_exact = _look_at_word(source, known, deadline, refresh)
+    # Nothing counts as deleted after an incomplete sweep: the folder may be among those that were not checked.
     return FoundChanges(changed, left, is_exact, [] if left or not is_exact else [n for n, _ in known.values()])
 
 
 class FoundChanges(NamedTuple):
-    """What looks other than it is known, how many were not looked at, whether that is how it stands now, and what was deleted."""
+    """The changed folders, how many were not checked, whether the stamps are current, and the deleted ones."""
 
     changed: list[Changed]
     left: int
@@ -129,16 +130,16 @@ class FoundChanges(NamedTuple):
 
 
 def _look_at_files(
-    shelf: FolderIndexSource, known: dict[bytes, tuple[int, str]], deadline: float
+    source: FolderIndexSource, known: dict[bytes, tuple[int, str]], deadline: float
 ) -> tuple[list[Changed], int, bool]:
-    """What was looked at is taken out of ``known``."""
-    names = shelf.names()
-    # What is new comes first. Of a library that is too large for one look, each look begins elsewhere.
+    """Checked folders are removed from ``known``."""
+    names = source.names()
+    # New folders first. In a library that is too large for one sweep, each sweep starts at another folder.
     turn = time.time_ns() % (len(names) or 1)
     names = sorted(names[turn:] + names[:turn], key=known.__contains__)
     changed: list[Changed] = []
-    looked, above = 0, os.fsencode(shelf.name) + b"/"
-    now = time.time_ns()  # a moment that is past already only makes more of them unsettled
+    looked, above = 0, os.fsencode(source.name) + b"/"
+    now = time.time_ns()  # an earlier time only makes more stamps unsettled
     for name in names:
         looked += 1
         stamp = _stamp_of(above + name, now)
@@ -152,11 +153,11 @@ def _look_at_files(
 
 
 def _look_at_word(
-    shelf: TrackedIndexSource, known: dict[bytes, tuple[int, str]], deadline: float, refresh: bool
+    source: TrackedIndexSource, known: dict[bytes, tuple[int, str]], deadline: float, refresh: bool
 ) -> tuple[list[Changed], int, bool]:
     """The same for a backend. The number is unknown before the end: an interrupted sweep reports one as left."""
     before = {os.fsdecode(folder): stamp for folder, (_, stamp) in known.items()}
-    pages, is_exact = shelf.looks(before, refresh=refresh)
+    pages, is_exact = source.looks(before, refresh=refresh)
     changed: list[Changed] = []
     for page in pages:
         for folder, stamp in page:
@@ -169,7 +170,7 @@ def _look_at_word(
 
 
 def _stamp_of(directory: bytes, now: int) -> str | None:
-    """How a conversation looks; "" if it may look the same after another write, None if there is none."""
+    """The stamp of a conversation; "" if another write may leave the same one, None if it does not exist."""
     settled = now - SETTLED_NS
     looks = []
     for name in _FILES:
@@ -181,9 +182,11 @@ def _stamp_of(directory: bytes, now: int) -> str | None:
         except OSError:
             return ""
         modified, changed = status.st_mtime_ns, status.st_ctime_ns
+        # The clock of a file system ticks in milliseconds: a second write within the tick would leave the same stamp.
         if modified > settled or changed > settled:
             return ""
         looks.append(f"{status.st_ino}.{status.st_size}.{modified}.{changed}")
+    # One missing file is damage, and is shown; both missing is a folder without a conversation.
     return None if looks == ["-", "-"] else " ".join(looks)
 
 
@@ -199,7 +202,7 @@ def _forget_these(database: Database, gone: list[int]) -> None:
 
 
 def note(database: Database, lines: list[CatalogueRow]) -> None:
-    """Note what a list says of these, within a transaction. What is known already is not written: each fact has an index of its own."""
+    """Store the listed facts of these, within a transaction. Unchanged facts are not written: each has its own SQL index."""
     execute, many = database.connection.execute, database.connection.executemany
     for folder, stamp, summary, name in lines:
         n, *before = execute(_KNOWN, (folder,)).fetchone() or (None,)
@@ -222,7 +225,7 @@ def note(database: Database, lines: list[CatalogueRow]) -> None:
 
 
 def _storable(fact: str | int | None, absent: str | int | None) -> str | int | None:
-    """A fact as SQLite can hold it; a forged file may say any number."""
+    """A fact that SQLite can hold; a forged file may have any number."""
     if fact is None:
         return absent
     return min(int(fact), 2**63 - 1) if isinstance(fact, int) else fact

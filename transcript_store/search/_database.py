@@ -4,10 +4,10 @@ It is derived and disposable. Whatever is wrong with it (another version, anothe
 it is removed and rebuilt; if that is refused (locked, no space, a read-only directory), a temporary index replaces it
 as long as the object lives. So a bad index costs time but never gives a wrong answer.
 
-SQLite notices much damage, and not all: a bit that flips within a list of places takes a hit away in silence. So a
-*checksum* lies beside the file while no process writes: its SHA-256, and its stamp. An open compares the stamp, and if
-that differs the hash. A writer removes the checksum first, and writes a new one at the end. Where there is no seal a
-writer was killed, or is at work. Then SQLite's own checks decide, unless a writer holds the lock.
+SQLite detects much damage, but not all: a flipped bit in a list of positions silently loses a hit. So a *checksum* is
+stored beside the file while no process writes: its SHA-256, and its stamp. An open compares the stamp, and if that
+differs the hash. A writer removes the checksum first, and writes a new one at the end. A missing checksum means that a
+writer was killed, or is active. Then SQLite's own checks decide, unless a writer holds the lock.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ CREATE TABLE conversation (
     id TEXT, title TEXT, provider TEXT, model TEXT, created_at TEXT, updated_at TEXT, touched_at TEXT,
     record_count INTEGER,
     generation INTEGER, size_bytes INTEGER, damage TEXT, torn_bytes INTEGER, sealed INTEGER,
-    -- What is in the index of its texts. A life ends when they are forgotten; its documents lead nowhere then.
+    -- Its indexed texts. A life ends when they are forgotten; its documents then refer to nothing.
     indexed TEXT NOT NULL DEFAULT '', life INTEGER UNIQUE, documents INTEGER NOT NULL DEFAULT 0,
-    -- They stand from first_document to last_document, others' among them if it was appended to later.
+    -- They range from first_document to last_document, with those of others in between after a later append.
     first_document INTEGER, last_document INTEGER,
-    -- Of its earlier generations those from this number on were looked at; NULL before the live one was read to its end.
+    -- Its earlier generations from this number on were indexed; NULL before the live one was read to its end.
     earlier_from INTEGER,
     text_generation INTEGER, through_seq INTEGER, through_offset INTEGER, head TEXT,
     damaged INTEGER NOT NULL DEFAULT 0);
@@ -51,13 +51,13 @@ CREATE INDEX by_title ON conversation (title COLLATE NOCASE, n);
 CREATE INDEX by_records ON conversation (record_count, n);
 CREATE INDEX by_size ON conversation (size_bytes, n);
 CREATE INDEX by_id ON conversation (id);
--- Nothing of their texts is in the index; every answer says how many they are.
+-- The index has none of their texts; every answer counts them.
 CREATE INDEX by_sealed ON conversation (n) WHERE sealed = 1;
--- Nor is what stands behind damage.
+-- Nor records after damage.
 CREATE INDEX by_damage ON conversation (n) WHERE damaged = 1;
--- What is not indexed: every search asks, and most times there is nothing. (The condition is that of _indexing.PENDING.)
+-- Not indexed yet: every search asks, and usually there is nothing. (The condition is that of _indexing.PENDING.)
 CREATE INDEX pending ON conversation (updated_at, n) WHERE (stamp = '' OR indexed <> stamp);
--- How many there are, and how many messages they have: to count a million takes SQLite a hundred times as long as to read fifty.
+-- The numbers of conversations and messages: counting a million takes SQLite a hundred times as long as reading fifty.
 INSERT INTO about VALUES ('conversations', 0), ('messages', 0);
 CREATE TRIGGER counted AFTER INSERT ON conversation BEGIN UPDATE about SET value = value + 1 WHERE name = 'conversations'; END;
 CREATE TRIGGER uncounted AFTER DELETE ON conversation BEGIN UPDATE about SET value = value - 1 WHERE name = 'conversations'; END;
@@ -68,25 +68,25 @@ CREATE TRIGGER counted_messages AFTER UPDATE OF documents ON conversation BEGIN
 CREATE TABLE label (n INTEGER NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (n, name)) WITHOUT ROWID;
 CREATE INDEX by_label ON label (name, value, n);
 CREATE TABLE role (n INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL);
--- A message: the life of its conversation, its number, where its line begins, when it was said (seconds), who said it, and
--- half of its line's hash. One beside what counts has a kind (1: on a branch that was left, 2: of an earlier generation), and of an
--- earlier generation the number of that.
+-- A message: the life of its conversation, its number, the offset of its line, its time (seconds), its role, and
+-- half of its line's hash. One that is not live has a kind (1: on an abandoned branch, 2: of an earlier generation), and in an
+-- earlier generation its number.
 CREATE TABLE document (n INTEGER PRIMARY KEY, life INTEGER, seq INTEGER, offset INTEGER, at INTEGER, role INTEGER, head INTEGER,
     kind INTEGER NOT NULL DEFAULT 0, generation INTEGER);
 CREATE INDEX beside ON document (kind) WHERE kind > 0;
--- The words, for whoever looks for a part of one. After a build they are taken from FTS5; 'words' says whether they are there.
+-- The words, for searches by a part of one. After a build they come from FTS5; 'words' is 1 if they are complete.
 CREATE TABLE word (text TEXT PRIMARY KEY) WITHOUT ROWID;
 INSERT INTO about VALUES ('words', 1);
 """
-# No text is kept (content=''): a hit is a position. The text is folded before it comes here, so all that is not ASCII and comes is
-# part of a word. Only what SQLite 3.40 has is used.
+# No text is kept (content=''): a hit is a position. The text is folded first, so every character here outside ASCII is
+# part of a word. Only features of SQLite 3.40 are used.
 _WORDS = f"""
 CREATE VIRTUAL TABLE words USING fts5 ({", ".join(COLUMNS)}, content='',
     tokenize="unicode61 remove_diacritics 0 categories 'L* N* M* Co Cn'");
 """
 _MERGED = (("hashsize", 2**24), ("automerge", 8))
-"""So many bytes wait in memory until a transaction ends, and so many pieces are merged at a time: FTS5's own 1 MB and 4 make a build
-longer by a third. (They are kept in the file.)"""
+"""Bytes kept in memory until a transaction ends, and pieces merged at a time: FTS5's defaults of 1 MB and 4 make a build
+a third longer. (The file stores them.)"""
 
 _BESIDE = ("-wal", "-shm", "-journal", ".seal", ".writing")
 
@@ -103,7 +103,7 @@ def cache_folder() -> str:
 
 
 def path_in(folder: str, library: str, name: str = "search-{}.sqlite") -> str:
-    """The path of a library's index: in its name is a hash of the library's path and of what stands there now."""
+    """The path of a library's index: its name has a hash of the library's path and the identity of its directory."""
     try:
         status = os.stat(library)
         what = f"{status.st_dev}:{status.st_ino}"
@@ -114,7 +114,7 @@ def path_in(folder: str, library: str, name: str = "search-{}.sqlite") -> str:
 
 
 class Database:
-    """A connection to an index, and what keeps its file whole.
+    """A connection to an index, with its checksum and locks.
 
     Args:
         path: the file; None for a private index that is removed when it is closed.
@@ -125,7 +125,7 @@ class Database:
         self.path = path
         self._library = library
         self._inode = 0
-        self._writer: int | None = None  # the handle of the writers' lock, from the first write to the seal
+        self._writer: int | None = None  # the handle of the writers' lock, from the first write to the checksum
         self.has_words = True
         self.connection = self._connect()
 
@@ -139,6 +139,7 @@ class Database:
                     return self._opened(self.path)
                 except (DamagedIndexError, sqlite3.DatabaseError) as error:
                     self._let_go()
+                    # A locked index is not damaged, and belongs to a working process: it is never removed.
                     if not is_busy(error):
                         remove_index(self.path)
                         return self._opened(self.path)
@@ -152,7 +153,7 @@ class Database:
             with descriptor(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW) as handle:
                 status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
-                raise DamagedIndexError("it is no file")
+                raise DamagedIndexError("it is not a file")
             self._inode = status.st_ino
             _require_files_beside(path)
             if status.st_size:
@@ -160,7 +161,10 @@ class Database:
         connection = connected(path or "", isolation_level=None, timeout=_BUSY_MS / 1000, check_same_thread=False)
         try:
             connection.execute("PRAGMA journal_mode=WAL")
+            # A power loss may cost the last transactions, which the next update adds again. So no transaction waits
+            # for the disk.
             connection.execute("PRAGMA synchronous=NORMAL")
+            # Another program could have written the file: functions in its schema must not run.
             connection.execute("PRAGMA trusted_schema=OFF")
             connection.execute("PRAGMA cache_size=-16000")
             if not _tables(connection):
@@ -178,9 +182,7 @@ class Database:
     def _create(self, connection: sqlite3.Connection) -> None:
         for statement in _SCHEMA.split(";\n"):
             connection.execute(statement)
-        with suppress(
-            sqlite3.OperationalError
-        ):  # an SQLite without FTS5: what is asked for is looked for in each transcript
+        with suppress(sqlite3.OperationalError):  # an SQLite without FTS5: every transcript is searched
             connection.execute(_WORDS)
             connection.executemany("INSERT INTO words (words, rank) VALUES (?, ?)", _MERGED)
         connection.execute("INSERT INTO about VALUES ('library', ?)", (os.fsencode(self._library),))
@@ -230,6 +232,7 @@ class Database:
 
     def _note_a_writer(self, path: str) -> None:
         handle = os.open(f"{path}.writing", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # Shared: several writers may be open. A process that gets it exclusively knows that none is.
         fcntl.flock(handle, fcntl.LOCK_SH)
         self._writer = handle
 
@@ -249,12 +252,13 @@ class Database:
     def _seal(self) -> None:
         if self.path is None or self._writer is None:
             return
+        # The checksum covers the main file only, so everything has to be in it.
         if self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
-            return  # a reader still uses what is not in the file yet; the next writer writes the checksum
+            return  # a reader still uses the WAL; the next writer writes the checksum
         self.connection.execute("BEGIN IMMEDIATE")  # from here on no process writes
         fcntl.flock(
             self._writer, fcntl.LOCK_EX | fcntl.LOCK_NB
-        )  # another writer is between two transactions: it will seal
+        )  # another writer is between two transactions: it will write the checksum
         # Another process may have found the file damaged and replaced it: that one does not get our checksum.
         if os.path.getsize(f"{self.path}-wal") == 0 and os.stat(self.path).st_ino == self._inode:
             seal = json.dumps({"looks": _looks(self.path), "sha256": _digest(self.path)})
@@ -275,16 +279,17 @@ class Database:
 
     def _check_seal(self, path: str) -> None:
         while (seal := _seal_of(path)) is not None:
+            # The stamp first: a hash of a large index takes seconds.
             if seal["looks"] == _looks(path) or seal["sha256"] == _digest(path):
                 return
             if seal == _seal_of(path):  # and no process wrote meanwhile
                 raise DamagedIndexError("its checksum does not match")
         if not self._is_written():
             _check_inside(path)
-            self._note_a_writer(path)  # so that it is sealed in the end
+            self._note_a_writer(path)  # so that the checksum is written in the end
 
     def check(self) -> bool:
-        """Read all of the index and say whether it is whole."""
+        """Read the whole index; True if it is intact."""
         try:
             seal = None if self.path is None else _seal_of(self.path)
             if self.path is not None and seal is not None and seal["sha256"] != _digest(self.path):
@@ -299,18 +304,18 @@ def _require_files_beside(path: str) -> None:
     for end in _BESIDE:
         with suppress(FileNotFoundError):
             if not stat.S_ISREG(os.lstat(path + end).st_mode):
-                raise DamagedIndexError("what stands beside it is no file")
+                raise DamagedIndexError("a file of SQLite beside it is not a file")
 
 
 def remove_index(path: str) -> None:
-    """Remove an index with all that stands beside it."""
+    """Remove an index with its other files."""
     for end in ("", *_BESIDE):
         with suppress(FileNotFoundError):
             os.unlink(path + end)
 
 
 def _check_inside(path: str) -> None:
-    """SQLite's own checks, where no seal says that the file is whole: a writer was killed."""
+    """SQLite's own checks, for a file without a checksum: a writer was killed."""
     connection = connected(path, timeout=_BUSY_MS / 1000)
     try:
         if not _is_whole(connection):
@@ -337,7 +342,7 @@ def _seal_of(path: str) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError):
-        raise DamagedIndexError("its seal cannot be read") from None
+        raise DamagedIndexError("its checksum cannot be read") from None
 
 
 def _tables(connection: sqlite3.Connection) -> int:
@@ -351,7 +356,7 @@ def is_busy(error: BaseException) -> bool:
 
 
 def is_full(error: BaseException) -> bool:
-    """True if there was no space for what SQLite wanted to write, here or among its temporary files."""
+    """True if SQLite had no space to write, here or for its temporary files."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
 
 

@@ -37,33 +37,33 @@ if TYPE_CHECKING:
 
 
 _RANKED = 2000
-"""Rank looks at every hit, so only at so many: those that came into the index last. More than that are not counted, either."""
+"""Ranking reads every hit, so it is limited to the newest documents of the index. More are not counted either."""
 _OPEN_AT_ONCE = 64
 _TRIED, _PASSED_WHILE_ONE_IS_BEGUN = 4, 250
-"""Of many ranges so many are counted first. Measured, a range takes 45 µs, and a message of others that has the words 0.19."""
+"""With many ranges, this many are counted first. Measured: a range takes 45 µs, a foreign message with the words 0.19."""
 
 Redact = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class Finder:
-    """Asks the index of a library. With ``redact`` a message is what that leaves of it: nothing is found in what it takes out."""
+    """Searches the index of a library. With ``redact`` only redacted messages are matched: removed text is never found."""
 
-    def __init__(self, database: Database, shelf: IndexSource, redact: Redact | None) -> None:
+    def __init__(self, database: Database, source: IndexSource, redact: Redact | None) -> None:
         self._connection = database.connection
         self._has_words = database.has_words
-        self._shelf = shelf
+        self._source = source
         self._redact = redact
         self.refused: list[StorageError] = []
-        """What the system refused to read, for each conversation that was asked for."""
+        """The error of each conversation that the system refused to read."""
         self._changed: set[bytes] = set()
         """The folders of conversations whose bytes changed where the index has read a message."""
 
     def found(
         self, query: Query, match_of: Callable[[Query], Match], limit: int, sort: Sort | None, *, is_read: bool
     ) -> tuple[tuple[Hit, ...], int | None]:
-        """The hits, and how many there are if the index can tell. What counts stands before what stands beside it."""
+        """The hits, live messages first, and their number if the index knows it."""
         if not (is_read or query.groups or query.without or query.filters or query.after or query.before):
-            return (), 0  # nothing is asked
+            return (), 0  # an empty query
         try:
             plan = None if is_read or not self._has_words else plan_for(self._connection, query)
         except TooManyWordsError:
@@ -73,7 +73,7 @@ class Finder:
         most = max(_RANKED, limit) + 1
         ranges = self._to_ask(plan, most)
         total = self._count(plan, ranges, most) if plan.is_exact else None
-        # How many there are is known before the first is read, if the index decides.
+        # If the index decides, the number is known before the first is read.
         is_ranked = bool(plan.match) and (sort == "rank" or (sort is None and total is not None and total <= _RANKED))
         hits: dict[int, Hit] = {}
         with self._opened() as opened:
@@ -95,7 +95,7 @@ class Finder:
         return tuple(hits.values()), total
 
     def _tiers(self, query: Query, *, is_ranked: bool) -> list[tuple[tuple[str, ...], int | None]]:
-        """What is asked for, the first first: each with its columns, and the kind of its messages (None if there is but one)."""
+        """The queries in order, each with its columns, and the kind of its messages (None if there is only one)."""
         has_others = self._connection.execute("SELECT EXISTS (SELECT 1 FROM document WHERE kind > 0)").fetchone()[0]
         first = MESSAGE if has_others else None
         columns = [query.columns]
@@ -105,9 +105,9 @@ class Finder:
         return [*((each, first) for each in columns), *others]
 
     def _to_ask(self, plan: QueryPlan, most: int) -> list[Range]:
-        """Where so many messages are looked for: in each range of a plan by itself, or in one that has them all.
+        """The ranges to search for that many messages: each range of a plan, or one that covers them all.
 
-        To begin in a range takes as long as to pass some hundred messages. The last ranges tell how many messages have the words.
+        To start a range takes as long as to skip some hundred messages. The last ranges show how many messages have the words.
         """
         ranges = plan.ranges
         if not plan.match or len(ranges) <= _TRIED:
@@ -137,7 +137,7 @@ class Finder:
             )
             for (least,) in self._connection.execute(bound, plan.of(whole)).fetchall():
                 whole = whole._replace(first=least)
-        # Few of them are shown, so only their places are looked up.
+        # Few of them are shown, so only their positions are looked up.
         best = f"SELECT words.rowid FROM {self._proposed(plan)} ORDER BY bm25(words), words.rowid DESC"
         for n in self._connection.execute(best, plan.of(whole)):
             yield from self._connection.execute(f"SELECT {_HIT} FROM document d {_OF_ITS} WHERE d.n = ?", n)
@@ -152,29 +152,29 @@ class Finder:
         return found
 
     def _proposed(self, plan: QueryPlan) -> str:
-        """The messages that a plan with words is about, as SQL."""
+        """The messages of a plan with words, as SQL."""
         if plan.where == EVERY and self._leads_everywhere():
             return f"words WHERE {_OF_RANGE}"
         return f"words CROSS JOIN document d ON d.n = words.rowid {_OF_ITS} WHERE {_OF_RANGE} AND {plan.where}"
 
     def _leads_everywhere(self) -> bool:
-        """True if no message in the index was forgotten: then what its words say needs no look at where it leads."""
+        """True if no message of the index was forgotten: then a count of its words needs no join."""
         asked = "SELECT (SELECT coalesce(max(n), 0) FROM document) = (SELECT value FROM about WHERE name = 'messages')"
         return bool(self._connection.execute(asked).fetchone()[0])
 
     def damaged(self, query: Query) -> tuple[str, ...]:
-        """The directories of conversations that its filters leave, and in which damage was met: by the index, or by a hit."""
+        """The directories of damaged conversations that match its filters: damage met by the index, or by a hit."""
         where, values = conditions(replace(query, after=None, before=None))
         statement = (
             f"SELECT c.folder FROM conversation c INDEXED BY by_damage WHERE c.damaged = 1 AND {where} ORDER BY c.n"
         )
         folders = [folder for (folder,) in self._connection.execute(statement, values)]
         return tuple(
-            self._shelf.path(os.fsdecode(folder)) for folder in dict.fromkeys((*folders, *sorted(self._changed)))
+            self._source.path(os.fsdecode(folder)) for folder in dict.fromkeys((*folders, *sorted(self._changed)))
         )
 
     def elsewhere(self, query: Query) -> dict[str, int]:
-        """In which other columns there are hits of a query that has none."""
+        """The other columns with hits, for a query without any."""
         found = {}
         if query.groups and self._has_words:
             for name in COLUMNS:
@@ -187,7 +187,7 @@ class Finder:
         return {name: count for name, count in found.items() if count}
 
     def _read_all(self, query: Query, match: Match, limit: int) -> tuple[Hit, ...]:
-        """The hits among all messages that the filters leave, read one conversation after the other, the last changed first."""
+        """The hits among all messages that match the filters, read conversation by conversation, latest change first."""
         found: dict[int, list[Hit]] = {MESSAGE: [], LEFT: [], EARLIER: []}
         where, values = conditions(replace(query, after=None, before=None))
         statement = f"SELECT c.folder, c.title FROM conversation c WHERE {where} ORDER BY c.updated_at DESC, c.n DESC"
@@ -200,7 +200,7 @@ class Finder:
         return tuple(hit for its in found.values() for hit in newest_first(its[:limit]))[:limit]
 
     def _opened(self) -> _Opened:
-        return _Opened(self._shelf, self._redact, self.refused, self._changed)
+        return _Opened(self._source, self._redact, self.refused, self._changed)
 
 
 class _Proposal(NamedTuple):
@@ -213,11 +213,11 @@ class _Proposal(NamedTuple):
     head: int
     kind: int
     generation: int | None
-    """Of an earlier one; None if it is in the live one."""
+    """The earlier generation; None in the live one."""
     live: int
-    """The number of the live generation, as the index has it."""
+    """The number of the live generation when it was indexed."""
     read_to: FilePosition
-    """How far the index has read the transcript that it is in."""
+    """The position up to which its transcript is indexed."""
 
 
 def _row_of(selected: tuple[Any, ...]) -> _Proposal:
@@ -237,13 +237,13 @@ _OF_ITS = "CROSS JOIN conversation c ON c.life = d.life"
 class _Opened:
     """The transcripts that hits are read from, each opened once; use it in a ``with`` statement.
 
-    What the system refuses is noted, and what was changed.
+    Refusals of the system and changed conversations are noted.
     """
 
     def __init__(
-        self, shelf: IndexSource, redact: Redact | None, refused: list[StorageError], changed: set[bytes]
+        self, source: IndexSource, redact: Redact | None, refused: list[StorageError], changed: set[bytes]
     ) -> None:
-        self._shelf = shelf
+        self._source = source
         self._redact = redact
         self._refused = refused
         self._changed = changed
@@ -262,7 +262,7 @@ class _Opened:
         """The transcript in a folder; None if it cannot be read.
 
         Raises:
-            StorageError: no file can be opened any more, or there is no memory.
+            StorageError: this process cannot open more files, or has no memory.
         """
         if folder not in self._transcripts:
             if len(self._transcripts) >= _OPEN_AT_ONCE:
@@ -270,7 +270,7 @@ class _Opened:
             try:
                 found = self._open(folder)
             except StorageError:
-                self._let_go()  # what is held for the next hits may be what is too many
+                self._let_go()  # the files kept open for the next hits may be too many
                 found = self._open(folder)
             self._transcripts[folder] = found
         return self._transcripts[folder]
@@ -282,18 +282,18 @@ class _Opened:
 
     def _open(self, folder: bytes) -> TranscriptFile | None:
         try:
-            return self._stack.enter_context(self._shelf.transcript(os.fsdecode(folder)))
+            return self._stack.enter_context(self._source.transcript(os.fsdecode(folder)))
         except TranscriptStoreError as error:
             if isinstance(error, StorageError):
                 self._note(error)
-            return None  # it is refused, gone, or damaged from its first line on
+            return None  # it was refused or deleted, or is damaged from its first line
 
     def _note(self, error: StorageError) -> None:
         raise_if_of_the_process(error)
         self._refused.append(error)
 
     def last_hits_in(self, folder: bytes, title: str, match: Match, query: Query, limit: int) -> Sequence[Hit]:
-        """The last hits of a conversation, of which every record is read; none if it cannot be read to its end."""
+        """The last hits of a conversation, reading every record; none if it cannot be read to its end."""
         transcript = self.transcript(folder)
         if transcript is None:
             return ()
@@ -315,17 +315,17 @@ class _Opened:
         return [hit for its in last.values() for hit in its]
 
     def _earlier_records(self, folder: bytes) -> Iterator[tuple[Record, int | None]]:
-        """What compactions took out of sight, each with the number of its generation."""
+        """The records that compactions removed, each with the number of its generation."""
         try:
-            with self._shelf.store(os.fsdecode(folder)) as conversation:
+            with self._source.store(os.fsdecode(folder)) as conversation:
                 yield from earlier_records(conversation)
         except StorageError:
             raise
         except TranscriptStoreError:
-            return  # damaged: nothing of it counts
+            return  # damaged: it has no hits
 
     def hit(self, row: _Proposal, match: Match) -> Hit | None:
-        """The hit that the index proposes; None if that is not what stands there now, is taken back, does not match, or cannot be read."""
+        """The hit that the index proposes; None if the record has changed, is retracted, does not match, or cannot be read."""
         try:
             return self._hit(row, match)
         except StorageError as error:
@@ -339,7 +339,7 @@ class _Opened:
             return None if record is None else self._hit_of(row.folder, row.title, record, match, row.generation)
         placed = None if transcript is None else transcript.record_at(row.offset)
         if placed is None or (placed.record.seq, short(placed.head.encode())) != (row.seq, row.head):
-            # If it no longer leads through what the index has read, it was replaced, and will be read again.
+            # If the transcript no longer has the indexed position, it was replaced, and will be indexed again.
             if transcript is not None and transcript.holds(row.read_to):
                 self._changed.add(row.folder)
             return None
@@ -348,12 +348,12 @@ class _Opened:
         return self._hit_of(row.folder, row.title, placed.record, match, None)
 
     def _archived(self, row: _Proposal) -> Record | None:
-        """The record of an earlier generation; None if that is gone, or damaged. The generation is verified."""
+        """The record of an earlier generation, verified; None if that was deleted, or is damaged."""
         key = row.folder, row.generation
         if self._last_archived is None or self._last_archived[0] != key:
             records: Sequence[Record] = ()
             try:
-                with self._shelf.store(os.fsdecode(row.folder)) as conversation:
+                with self._source.store(os.fsdecode(row.folder)) as conversation:
                     conversation.load(verify="tail")
                     records = conversation.get_records(generation=row.generation)
             except StorageError:
@@ -365,7 +365,7 @@ class _Opened:
         return found[row.seq - 1] if row.seq <= len(found) else None
 
     def _taken_back_in(self, folder: bytes, read_to: FilePosition) -> Callable[[int], bool]:
-        """What is taken back behind the place up to which the index has read: it does not know of that yet."""
+        """The messages retracted after the indexed position, which the index does not know yet."""
         if folder not in self._taken_back:
             transcript = self.transcript(folder)
             assert transcript is not None
@@ -373,7 +373,7 @@ class _Opened:
         return self._taken_back[folder]
 
     def _hit_of(self, folder: bytes, title: str, record: Record, match: Match, generation: int | None) -> Hit | None:
-        """The hit that a record is, if its message matches; of an earlier generation, if that has a number."""
+        """The hit for a record, if its message matches; with a number, in an earlier generation."""
         transcript = self.transcript(folder)
         hit = hit_of(record, match, self._redact, title, is_earlier=generation is not None)
         if hit is None or transcript is None:
@@ -386,16 +386,16 @@ class _Opened:
         )
 
     def _directory(self, folder: bytes) -> str:
-        return self._shelf.path(os.fsdecode(folder))
+        return self._source.path(os.fsdecode(folder))
 
 
 def _both(match: Match, other: Match) -> Match:
-    """What the first matches, if the other does too: what is refused stands nowhere in a message."""
+    """The match of the first, if the second matches too: refused terms may not occur anywhere in the message."""
     return lambda texts: match(texts) if other(texts) is not None else None
 
 
 def earlier_records(conversation: ConversationStore) -> Iterator[tuple[Record, int | None]]:
-    """What compactions took out of sight of a conversation, and what they took over, each with the number of its generation."""
+    """The records that compactions removed or carried over, each with the number of its generation."""
     from transcript_store.import_notes import earlier_generations
 
     conversation.load(verify="tail")
@@ -409,7 +409,7 @@ def earlier_records(conversation: ConversationStore) -> Iterator[tuple[Record, i
 
 
 def hit_of(record: Record, match: Match, redact: Redact | None, title: str | None, *, is_earlier: bool) -> Hit | None:
-    """The hit that a record is, if its message matches, or what it keeps of a branch that was left. It has no conversation yet."""
+    """The hit for a record, if its message or its abandoned message matches. It has no conversation yet."""
     left = left_of(record.extra) if record.message is None else None
     message, extra = left if left is not None else (record.message, record.extra)
     if message is None:
@@ -439,12 +439,12 @@ def _when(hit: Hit) -> tuple[str, int]:
 
 
 def newest_first(hits: Iterable[Hit]) -> tuple[Hit, ...]:
-    """What counts first, and of each kind the newest."""
+    """Live messages first, and the newest of each kind first."""
     return tuple(sorted(sorted(hits, key=_when, reverse=True), key=lambda hit: _KINDS[hit.beside]))
 
 
 def passes(query: Query, record: Record) -> bool:
-    """What :func:`conditions` asks of a message."""
+    """The conditions of :func:`conditions` on a message."""
     left = left_of(record.extra) if record.message is None else None
     role = fold(role_searched(role_of(left[0] if left else record.message))).lower()
     roles = ((fold(one.value).lower() in role) != one.is_not for one in query.filters if one.name == "role")
@@ -461,24 +461,24 @@ def _is_in_time(query: Query, at: str) -> bool:
 
 
 class SealedFinder:
-    """Reads the sealed conversations of a library. ``keys`` is what a store is given of them; without keys they are only counted."""
+    """Reads the sealed conversations of a library. ``keys`` are the store's arguments; without keys they are only counted."""
 
-    def __init__(self, database: Database, shelf: IndexSource, redact: Redact | None, keys: Mapping[str, Any]) -> None:
+    def __init__(self, database: Database, source: IndexSource, redact: Redact | None, keys: Mapping[str, Any]) -> None:
         self._connection = database.connection
-        self._shelf = shelf
+        self._source = source
         self._redact = redact
         self._keys = keys
         self.not_opened = 0
-        """How many could not be read: there is no key, it is another one, or they are damaged."""
+        """How many could not be read: no key, a wrong key, or damage."""
 
     def found(self, query: Query, match: Match, limit: int, *, is_read: bool = False) -> list[Hit]:
-        """At most so many hits, the conversation that changed last first, and in each the newest first.
+        """At most ``limit`` hits, the latest changed conversation first, and in each the newest first.
 
         Filters for a title or for labels use plaintext only: a sealed conversation has none.
         """
         where, values = conditions(replace(query, after=None, before=None))
         statement = (
-            # Left to itself SQLite goes through all conversations in this order, for the few that are sealed.
+            # Without INDEXED BY, SQLite would scan all conversations in this order for the few sealed ones.
             "SELECT c.folder FROM conversation c INDEXED BY by_sealed "
             f"WHERE c.sealed = 1 AND {where} ORDER BY c.updated_at DESC, c.n DESC"
         )
@@ -495,7 +495,7 @@ class SealedFinder:
         return hits
 
     def _hits_in(self, folder: str, query: Query, match: Match) -> Iterator[Hit]:
-        with self._shelf.store(folder, **self._keys) as conversation:
+        with self._source.store(folder, **self._keys) as conversation:
             conversation.load()
             metadata = conversation.get_metadata()
             live = ((record, None) for record in conversation.iter_records())

@@ -42,9 +42,9 @@ if TYPE_CHECKING:  # a command that searches starts in two thirds of the time wi
 UPDATE_SECONDS = 0.2
 """How long an answer may wait for the index to be brought up to date."""
 _PATIENCE_SECONDS = 30.0
-"""An index that others keep locked for so long is left to them."""
+"""How long to wait for an index that other processes keep locked."""
 _DEAD_SHARE, _DEAD_LEAST = 10, 10_000
-"""An update without a limit rebuilds when a tenth of the messages, and at least so many, lead nowhere."""
+"""An update without a limit rebuilds when a tenth of the documents, and at least this many, are forgotten."""
 
 _T = TypeVar("_T")
 
@@ -57,16 +57,16 @@ class SearchIndex:
     index of one library at the same time. One object may be used by several threads; one call waits for the other.
 
     Args:
-        library: the library, or its directory. Every conversation directly under it is searched, whatever its folder is
-            called. A library on a backend has an index here too.
-        cache: the directory that the file stands in; None for ``transcript-store`` in the user's cache directory.
-        encryption_key: the key of sealed conversations. Nothing of them comes into the index: with the key a search
+        library: the library, or its directory. Every conversation directly under it is searched, with any folder
+            name. A library on a backend has an index here too.
+        cache: the directory of the file; None for ``transcript-store`` in the user's cache directory.
+        encryption_key: the key of sealed conversations. The index has nothing of them: with the key a search
             reads them, one after the other, in memory.
         retired_keys: earlier keys.
 
     Raises:
-        ConversationNotFoundError: nothing stands at the path that was given, or a conversation; name the directory that
-            it is in. (A ``ConversationLibrary`` may be empty still: it makes its directory with the first
+        ConversationNotFoundError: the path does not exist, or is a conversation; name the directory that
+            it is in. (A ``ConversationLibrary`` may still be empty: it creates its directory with the first
             conversation.)
     """
 
@@ -81,11 +81,11 @@ class SearchIndex:
         named = absolute_path(library) if isinstance(library, (str, os.PathLike)) else library
         if isinstance(named, str) and not os.path.exists(named):
             raise ConversationNotFoundError(path=named, reason="there is no such directory")
-        self._shelf = index_source(named)
-        if isinstance(self._shelf, FolderIndexSource) and os.path.lexists(os.path.join(self._shelf.name, TRANSCRIPT)):
-            reason = "this is a conversation, and no library: name the directory that it is in"
-            raise ConversationNotFoundError(path=self._shelf.name, reason=reason, hint=None)
-        self._library, identity = self._shelf.name, self._shelf.identity
+        self._source = index_source(named)
+        if isinstance(self._source, FolderIndexSource) and os.path.lexists(os.path.join(self._source.name, TRANSCRIPT)):
+            reason = "this is a conversation, not a library: name its directory's parent"
+            raise ConversationNotFoundError(path=self._source.name, reason=reason, hint=None)
+        self._library, identity = self._source.name, self._source.identity
         self._identity = identity or ""
         self._keys: dict[str, Any] = {}
         if encryption_key is not None:
@@ -101,14 +101,14 @@ class SearchIndex:
     def _open(self) -> None:
         self._database = Database(self._path, self._identity)
         functions(self._database.connection)
-        self._indexer = Indexer(self._database, self._shelf)
+        self._indexer = Indexer(self._database, self._source)
 
     def close(self) -> None:
-        """Close the index. What it holds stays for the next one."""
+        """Close the index. Its file stays for the next one."""
         with self._mutex:
             if not self._is_closed:
                 self._is_closed = True
-                self._shelf.close()
+                self._source.close()
                 self._database.close()
 
     def __enter__(self) -> Self:
@@ -129,7 +129,7 @@ class SearchIndex:
         nothing that was deleted, replaced or repaired away before it.
 
         On an object store this holds with ``refresh``, which reads the new slots of every conversation. Without it,
-        what their writers left for lists is taken, and ``SearchResult.as_of`` says when the last refresh was.
+        the list summaries are used, and ``SearchResult.as_of`` has the time of the last refresh.
 
         Raises:
             StorageError: the library cannot be read, or this process can open no file more or has no memory. Nothing is
@@ -141,7 +141,7 @@ class SearchIndex:
     def rebuild(self) -> None:
         """Rebuild the index from scratch. Words of deleted messages are in the old file until then.
 
-        What a disk keeps of a file that was deleted is another matter: overwrite the free space, or encrypt the disk.
+        The disk may keep the deleted file's bytes: overwrite the free space, or encrypt the disk.
 
         Raises:
             StorageError: the library cannot be read, or the old file cannot be removed; remove it yourself.
@@ -151,16 +151,16 @@ class SearchIndex:
             self.update()
 
     def purge(self) -> None:
-        """Throw the index away. The next call begins a new one.
+        """Remove the index. The next call builds a new one.
 
         Raises:
             StorageError: the file cannot be removed; the message says which, and why.
         """
         with self._mutex:
-            self._surely(self._anew)
+            self._surely(self._start_again)
 
     def status(self) -> IndexStatus:
-        """What the index has, and whether its file is whole; all of it is read."""
+        """The contents of the index, and whether its file is intact; all of it is read."""
         with self._mutex:
             return self._surely(self._status)
 
@@ -171,7 +171,7 @@ class SearchIndex:
         left = 0
         while True:
             try:
-                swept = update_catalogue(self._database, self._shelf, deadline, refresh=refresh)
+                swept = update_catalogue(self._database, self._source, deadline, refresh=refresh)
                 if with_texts:
                     left = self._indexer.run(deadline, swept.lines)
                     self._note_as_of(swept, left + swept.left, refresh=refresh)
@@ -187,20 +187,20 @@ class SearchIndex:
                     return IndexUpdate(not_indexed=max(1, self._pending()) if with_texts else 0, is_busy=True)
                 if time.monotonic() > patience:
                     raise
-                continue  # SQLite has waited a while for the other writer; what that did need not be done again
+                continue  # SQLite has waited for the other writer; its work need not be repeated
             if limit is None and with_texts and self._is_mostly_dead():
-                self._anew()
+                self._start_again()
                 continue
             not_read = tuple(self._indexer.refused) if with_texts else ()
             return IndexUpdate(not_indexed=left + swept.left, is_busy=False, not_read=not_read)
 
     def _note_as_of(self, swept: CatalogueUpdate, left: int, *, refresh: bool) -> None:
-        """Remember until when everything is found. What a refresh alone can tell is kept, for a search without one."""
+        """Remember the time up to which everything is found. That of a refresh is stored, for a search without one."""
         self._found_to = swept.began_at if swept.is_exact and not left else None
         if left:
             return
         if self._found_to is not None:
-            if not refresh or isinstance(self._shelf, FolderIndexSource):
+            if not refresh or isinstance(self._source, FolderIndexSource):
                 return
             with self._database.writing() as connection:
                 connection.execute("INSERT OR REPLACE INTO about VALUES ('as_of', ?)", (self._found_to,))
@@ -239,7 +239,7 @@ class SearchIndex:
         return int(self._database.connection.execute(statement).fetchone()[0])
 
     def _surely(self, work: Callable[[], _T]) -> _T:
-        """Do something with the index; if that meets damage, with a new one. If that one fails too, with one of our own."""
+        """Call ``work`` on the index; after damage on a new one; if that fails too, on a private one."""
         if self._is_closed:
             raise ValueError("this index is closed")
         for attempt in range(3):
@@ -257,17 +257,17 @@ class SearchIndex:
                 if attempt or is_busy(error):
                     self._path = None
                 with suppress(StorageError):
-                    self._anew()
+                    self._start_again()
         raise AssertionError("the third attempt returns or raises")
 
-    def _anew(self) -> None:
+    def _start_again(self) -> None:
         self._database.close()
         try:
             if self._path is not None:
                 remove_index(self._path)
         except OSError as error:
-            self._path = None  # from here on with one of our own
-            raise index_error(error, str(error.filename), "throw the index away") from error
+            self._path = None  # from here on with a private one
+            raise index_error(error, str(error.filename), "remove the index") from error
         finally:
             self._open()
 
@@ -290,20 +290,20 @@ class SearchIndex:
         stale.
 
         Args:
-            query: what is looked for: in what was said, and behind that in thinking, calls and results, unless ``in:`` names one; behind
-                these on branches that were left, and in what compactions took out of sight (``Hit.beside``).
-            limit: at most so many hits.
-            sort: ``"rank"`` for the best first (of the 2,000 that came into the index last), ``"newest"``; None for rank,
+            query: searched in texts, then in thinking, calls and results, unless ``in:`` names one; then
+                on abandoned branches and in earlier generations (``Hit.beside``).
+            limit: the most hits.
+            sort: ``"rank"`` for the best first (of the 2,000 indexed last), ``"newest"``; None for rank,
                 and for the newest if there are more than 2,000.
-            regex: a regular expression of Python that has to be found besides, wherever the query looks. Without a query it is looked
-                for in every message.
-            redact: a function that takes secrets out of a message, such as a ``SecretRedactor``. Nothing is found in what it
-                takes out, and no number says that there was something: ``total`` is None, ``elsewhere`` is empty.
+            regex: a Python regular expression that must match too, in the columns of the query. Without a query it is searched
+                in every message.
+            redact: a function that removes secrets from a message, such as a ``SecretRedactor``. Text that it
+                removes is never found, and no number reveals it: ``total`` is None, ``elsewhere`` is empty.
             wait: update the index as long as it takes.
-            refresh: the same, and as :meth:`update` says on an object store.
+            refresh: the same, with a refresh of an object store as in :meth:`update`.
 
         Raises:
-            ValueError: the limit is no positive int, the sort is neither, or the regular expression is none.
+            ValueError: ``limit`` is not a positive int, or ``sort`` or ``regex`` is invalid.
             StorageError: the library cannot be read, or this process can open no file more or has no memory. Nothing is left out for that.
         """
         limit = checked_limit(limit)
@@ -313,7 +313,7 @@ class SearchIndex:
         try:
             pattern = None if regex is None else re.compile(regex)
         except re.error as error:
-            raise ValueError(f"{regex!r:.80} is no regular expression: {error}") from None
+            raise ValueError(f"{regex!r:.80} is not a regular expression: {error}") from None
 
         def match_of(asked: Query) -> Match:
             match = matcher(asked)
@@ -322,11 +322,11 @@ class SearchIndex:
         def work() -> SearchResult:
             self._found_to = None
             done = self._update(None if wait or refresh else UPDATE_SECONDS, refresh=refresh)
-            finder = Finder(self._database, self._shelf, redact)
+            finder = Finder(self._database, self._source, redact)
             hits, total = finder.found(asked, match_of, limit, sort, is_read=regex is not None and not asked.groups)
-            sealed = SealedFinder(self._database, self._shelf, redact, self._keys)
+            sealed = SealedFinder(self._database, self._source, redact, self._keys)
             more = sealed.found(asked, match_of(asked), limit, is_read=pattern is not None)
-            if more:  # they cannot be ranked: the words of sealed ones are not in the index
+            if more:  # they cannot be ranked: the index has no words of sealed ones
                 hits, total = ((*hits, *more) if sort == "rank" else newest_first((*hits, *more)))[:limit], None
             is_counted = regex is None and redact is None
             return SearchResult(
@@ -351,27 +351,27 @@ class SearchIndex:
         filter: str = "",
         wait: bool = False,
     ) -> ListPage:
-        """A page of the conversations, the one that changed last first. It costs the same on every page, however many there are.
+        """A page of the conversations, latest change first. Every page costs the same, independent of their number.
 
-        Before that each conversation is looked at (``stat``), for at most 200 ms, and what looks different is read.
+        First each conversation's stamp is checked (``stat``), for at most 200 ms, and changed ones are read.
         ``ConversationLibrary.list()`` reads each and needs no index.
 
         Args:
             limit: how many.
             after: ``next`` of the page before; None for the first page.
             sort: ``"updated"``, ``"created"`` (the latest first), ``"title"``, ``"records"`` or ``"size"`` (the most first).
-            filter: a query: its filters hold, and its words have to be in what the conversation is called (:attr:`ListPage.names`).
-            wait: look at all conversations, as long as that takes.
+            filter: a query: its filters apply, and its words must be in the conversation's name (:attr:`ListPage.names`).
+            wait: check all conversations, as long as that takes.
 
         Raises:
-            ValueError: the limit is no positive int, there is no such order, or ``after`` is not what a page of this order gave.
+            ValueError: ``limit`` is not a positive int, ``sort`` is unknown, or ``after`` is not ``next`` of a page in this order.
             StorageError: the library cannot be read, or this process can open no file more or has no memory. Nothing is left out for that.
         """
         page = page_of(limit, after, sort, filter)
 
         def work() -> ListPage:
             done = self._update(None if wait else UPDATE_SECONDS, with_texts=False)
-            found = listed(self._database, self._shelf, page)
+            found = listed(self._database, self._source, page)
             return ListPage(
                 **found._asdict(), as_of=_time(self._as_of) or "", not_looked_at=done.not_indexed, ignored=page.ignored
             )
@@ -380,8 +380,8 @@ class SearchIndex:
             return self._surely(work)
 
     def facets(self, *, most: int = 8) -> dict[str, tuple[tuple[str, int], ...]]:
-        """What a list can be narrowed by: for ``source``, ``project`` (whole paths) and ``model`` the most frequent
-        values, each with how many conversations have it. It is what the last list or search has seen; nothing is read
+        """Filter values for a list: for ``source``, ``project`` (whole paths) and ``model`` the most frequent
+        values, each with its number of conversations, as of the last list or search; nothing is read
         for it.
 
         Raises:

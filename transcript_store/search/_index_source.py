@@ -21,13 +21,13 @@ _OF_THE_PROCESS = frozenset({Hint.ALLOW_MORE_FILES, Hint.FREE_MEMORY})
 
 
 def raise_if_of_the_process(error: TranscriptStoreError) -> None:
-    """Raise an error that says what this process lacks. It says nothing of a conversation, so none may be missing for it."""
+    """Raise an error about this process itself (files, memory): no conversation may be skipped for it."""
     if error.hint in _OF_THE_PROCESS:
         raise error
 
 
 def index_error(error: OSError, path: str, doing: str) -> StorageError:
-    """What the system refused, with what to do about it."""
+    """The system's refusal, with a hint."""
     number = error.errno or errno.EIO
     why = error.strerror or str(error)
     return StorageError(path=path, doing=doing, errno=number, strerror=why, hint=hint_of_errno(number))
@@ -42,10 +42,10 @@ class IndexSource(Protocol):
     """Its name in errors: for a backend the address, without its user, password and options."""
 
     identity: str | None
-    """What names its index: the same for the same library, on each host and in each process. None: its index is not kept."""
+    """The name of its index: the same for a library on each host and in each process. None: its index is not kept."""
 
     def path(self, folder: str) -> str:
-        """What a conversation is called to people."""
+        """The name of a conversation for people."""
         ...
 
     def summary(self, folder: str) -> ConversationSummary | None:
@@ -61,7 +61,7 @@ class IndexSource(Protocol):
         ...
 
     def close(self) -> None:
-        """Release what is kept for the next call."""
+        """Release the resources kept for the next call."""
         ...
 
 
@@ -108,12 +108,12 @@ class FolderIndexSource:
         return ConversationStore(self.path(folder), read_only=True, **keys)
 
     def close(self) -> None:
-        """Nothing: each file is closed when it was read."""
+        """No-op: each file is closed after it was read."""
 
 
 def index_source(library: ConversationLibrary | str) -> FolderIndexSource | TrackedIndexSource:
-    """A library, or its directory, as an index reads it, whatever it is on. Close it. It claims nothing, and takes no lock."""
+    """The index source of a library, or of its directory. Close it. It claims nothing, and takes no lock."""
     if isinstance(library, str):
         return FolderIndexSource(library)
-    found: TrackedIndexSource | None = getattr(library, "shelf", None)
+    found: TrackedIndexSource | None = getattr(library, "index_source", None)
     return FolderIndexSource(library.directory) if found is None else found

@@ -1,8 +1,8 @@
 """How do conversations get into the index? Appended records are added; after any other change the conversation is
 indexed again.
 
-Forgetting ends the life of a conversation's documents. They lead nowhere from that moment; their words go with the next
-rebuild, because an SQLite before 3.43 cannot take them out of an index that keeps no text.
+Forgetting ends the life of a conversation's documents. From then on they refer to nothing; their words go with the next
+rebuild, because an SQLite before 3.43 cannot remove them from an index that keeps no text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # notes that in the index: until then, and if it was killed, the list is read.
 
 LONGEST_WORD = 64
-"""Parts of words are looked for in words up to this length in UTF-8. Longer ones are found whole, and by their beginning."""
+"""Parts are searched for in words up to this length in UTF-8. Longer words are found completely, and by their start."""
 _KNOWN_WORDS = 200_000
 
 _IN_TABLE = "SELECT text FROM word"
@@ -46,7 +46,7 @@ _LIST = "CREATE VIRTUAL TABLE IF NOT EXISTS temp.vocabulary USING fts5vocab (mai
 
 
 class Vocabulary:
-    """Fills the table. It remembers which words are there already, so as not to store each again."""
+    """Fills the table. It remembers the stored words, so as not to store them again."""
 
     def __init__(self, database: Database) -> None:
         self._connection = database.connection
@@ -56,13 +56,13 @@ class Vocabulary:
         self.is_left_for_later = False
 
     def add(self, folded: Iterable[str]) -> None:
-        """Note the words of texts that :func:`fold` gave; :meth:`store` stores them."""
+        """Collect the words of folded texts; :meth:`store` stores them."""
         if not self.is_left_for_later:
             for text in folded:
                 self._new.update(words_in(text))
 
     def store(self) -> None:
-        """Store what was noted, within a transaction; or that the table is behind."""
+        """Store the collected words, within a transaction; or that the table is behind."""
         if self.is_left_for_later:
             self._connection.execute("UPDATE about SET value = 0 WHERE name = 'words'")
             return
@@ -74,7 +74,7 @@ class Vocabulary:
         self._known |= new
 
     def undo(self) -> None:
-        """Forget what was noted: the transaction that it was stored in did not come to its end."""
+        """Forget the collected words: their transaction was undone."""
         self._known.clear()
         self._new.clear()
 
@@ -83,14 +83,14 @@ class Vocabulary:
         return self._has_words and not _is_complete(self._connection)
 
     def complete(self) -> None:
-        """Take what the table does not have from FTS5, within a transaction."""
+        """Copy the missing words from FTS5, within a transaction."""
         self._connection.execute(_LIST)
         self._connection.execute(f"INSERT OR IGNORE INTO word {_IN_LIST}")
         self._connection.execute("UPDATE about SET value = 1 WHERE name = 'words'")
 
 
 def beginnings_up_to(connection: sqlite3.Connection, part: str, most: int) -> list[str]:
-    """How the words that contain a part begin, up to the end of the part: each way once, at most so many."""
+    """The distinct starts, up to the end of the part, of words that contain a part; at most ``most``."""
     words = _IN_TABLE
     if not _is_complete(connection):
         connection.execute(_LIST)
@@ -107,23 +107,23 @@ def _is_complete(connection: sqlite3.Connection) -> bool:
 # ---- indexing ----
 
 _DOCUMENTS, _CHARACTERS = 10_000, 32 * 2**20
-"""A transaction holds at most so many messages, and about so much text: a kill loses little, and memory is bounded. (With 2,000 FTS5
-merges its pieces so often that a build takes a third longer.)"""
+"""Messages and characters of a transaction: a kill loses little, and memory is bounded. (With 2,000, FTS5
+merges so often that a build takes a third longer.)"""
 _WAITING = 2**21
-"""So much text waits in memory before FTS5 gets it."""
+"""Characters kept in memory before FTS5 gets them."""
 _ROWS = 200
-"""So many conversations are looked up in the catalogue at a time."""
+"""Conversations looked up in the catalogue at a time."""
 _MANY, _SHARE = 100, 6
-"""An update of more conversations than this, and more than a sixth of all, takes the vocabulary from FTS5 at its end: that goes through
-the whole index, in a sixth of the time that the words of the same messages take one by one."""
+"""An update of more conversations than this, and more than a sixth of all, copies the vocabulary from FTS5 at its end: that reads
+the whole index, but takes a sixth of the time of storing the words one by one."""
 
 MESSAGE, LEFT, EARLIER = 0, 1, 2
-"""The kinds of what is found: a message that counts, one on a branch that the conversation left, one of an earlier generation."""
+"""The kinds of documents: a live message, one on an abandoned branch, one of an earlier generation."""
 PENDING = "(stamp = '' OR indexed <> stamp)"
 
 
 class _Texts(NamedTuple):
-    """What the index has of a conversation's texts: columns of the catalogue."""
+    """The indexed texts of a conversation: columns of the catalogue."""
 
     indexed: str
     life: int | None
@@ -136,7 +136,7 @@ class _Texts(NamedTuple):
     first_document: int | None
     last_document: int | None
     damaged: bool = False
-    """True if damage was met where its texts end: what follows is not in the index."""
+    """True if damage follows its last indexed text: the rest is not in the index."""
 
 
 _NOTED = ", ".join(_Texts._fields)
@@ -153,17 +153,17 @@ class _IndexedConversation(NamedTuple):
 class Indexer:
     """Adds texts to an index."""
 
-    def __init__(self, database: Database, shelf: IndexSource) -> None:
+    def __init__(self, database: Database, source: IndexSource) -> None:
         self._database = database
-        self._shelf = shelf
+        self._source = source
         self._vocabulary = Vocabulary(database)
         self.refused: list[StorageError] = []
-        """What the system refused to read in the last run: for each conversation of which nothing may be found now, why."""
+        """The refusals of the last run, by conversation: nothing of these may be found now."""
 
     def run(self, deadline: float, lines: list[CatalogueRow]) -> int:
-        """Note a few lines in the catalogue, and index what it says is not indexed, the one that changed first first.
+        """Store a few rows in the catalogue, and index its pending conversations, the oldest change first.
 
-        Both begin in one transaction: one message more costs one commit. Returns how many conversations are left.
+        Both start in one transaction: one more message costs one commit. Returns how many conversations are left.
 
         Raises:
             StorageError: no file can be opened any more, or there is no memory.
@@ -178,7 +178,7 @@ class Indexer:
                     if not is_noted:
                         note(self._database, lines)
                         numbers, is_noted = self._pending(), True
-                    # If there is no time for all of it, there is none for its end either.
+                    # Without time for all of them, there is none for the vocabulary either.
                     self._vocabulary.is_left_for_later = deadline == inf and self._are_many(len(numbers))
                     batch = _IndexTransaction(self._database, deadline, self._vocabulary)
                     at += self._index_some(numbers, at, batch)
@@ -215,7 +215,7 @@ class Indexer:
         return len(numbers) - begin
 
     def _rows(self, numbers: list[int]) -> dict[int, _IndexedConversation]:
-        """What is pending of these; read again, within the transaction: another process may have indexed them meanwhile."""
+        """The pending ones of these, read again within the transaction: another process may have indexed them."""
         places = ", ".join("?" * len(numbers))
         asked = f"SELECT n, folder, stamp, sealed, {_NOTED} FROM conversation WHERE n IN ({places}) AND {PENDING}"
         found = self._database.connection.execute(asked, numbers)
@@ -225,14 +225,14 @@ class Indexer:
         }
 
     def _index(self, row: _IndexedConversation, batch: _IndexTransaction) -> bool:
-        """Index what is new in a conversation; False if the batch was full before its end."""
-        if row.sealed:  # the index is plaintext: nothing of a sealed conversation comes into it
+        """Index a conversation's new records; False if the batch was full before its end."""
+        if row.sealed:  # the index is plaintext: it never has text of a sealed conversation
             batch.note(row, _nothing(row.stamp))
             return True
         is_whole, is_damaged, added, last, before = True, False, 0, None, batch.document
         named: list[tuple[int, int]] = []
         try:
-            with self._shelf.transcript(os.fsdecode(row.folder)) as transcript:
+            with self._source.transcript(os.fsdecode(row.folder)) as transcript:
                 life, place, documents, first = self._beginning(row.texts, transcript, batch)
                 for line in transcript.lines(place):
                     if added and batch.is_full():
@@ -246,8 +246,8 @@ class Indexer:
                 is_damaged = is_whole and transcript.stops_at_damage(place)
         except TranscriptStoreError as error:
             raise_if_of_the_process(error)
-            # It was deleted, or is unreadable: nothing of it may be found. What the system refused now it may give the
-            # next time.
+            # It was deleted, or is unreadable: nothing of it may be found. A refusal of the system may not last until the
+            # next update.
             if isinstance(error, StorageError):
                 self.refused.append(error)
                 batch.note(row, _nothing(""))
@@ -274,8 +274,8 @@ class Indexer:
     def _index_earlier(
         self, row: _IndexedConversation, life: int, live: int, earlier_from: int | None, batch: _IndexTransaction
     ) -> tuple[int, int]:
-        """Index what compactions took out of sight, the newest generation first, until the batch is full: from which on that is done, and
-        how many messages that are. What the live one has too is not indexed twice.
+        """Index earlier generations, the newest first, until the batch is full. Return the first indexed generation, and
+        the number of messages. Messages of the live one are not indexed twice.
         """
         left = live if earlier_from is None else earlier_from
         added = 0
@@ -284,7 +284,7 @@ class Indexer:
         from transcript_store.import_notes import earlier_generations
 
         try:
-            with self._shelf.store(os.fsdecode(row.folder)) as conversation:
+            with self._source.store(os.fsdecode(row.folder)) as conversation:
                 conversation.load(verify="tail")
                 if conversation.get_metadata().generation != live:
                     return left, 0  # it was replaced just now: the next update starts again
@@ -298,13 +298,13 @@ class Indexer:
                         if not record.is_retracted and said_by(record) not in known:
                             added += batch.add_earlier(life, record, number)
         except TranscriptStoreError as error:
-            raise_if_of_the_process(error)  # what cannot be read is not found: nothing of it counts
+            raise_if_of_the_process(error)  # an unreadable generation has no hits
         return 0, added
 
     def _beginning(
         self, known: _Texts, transcript: TranscriptFile, batch: _IndexTransaction
     ) -> tuple[int, FilePosition, int, int | None]:
-        """The life that the documents belong to, where what is new begins, how many documents stand before, and the first of them."""
+        """The life of the documents, the position after the indexed records, the number of documents, and the first of them."""
         if known.life is not None:
             place = FilePosition(known.through_seq or 0, known.through_offset or 0, known.head or "")
             if known.text_generation == transcript.generation and transcript.holds(place):
@@ -318,10 +318,10 @@ def _nothing(indexed: str, *, damaged: bool = False) -> _Texts:
 
 
 class _IndexTransaction:
-    """The messages of one transaction. Words go to FTS5 as they come, all other rows are stored at its end.
+    """The messages of one transaction. Words go to FTS5 immediately, all other rows at its end.
 
-    FTS5 gathers words in memory, and writes a piece of them whenever a statement of several steps begins, such as an update with a
-    trigger. No such statement runs between the words of a transaction, so FTS5 makes one piece of it, and has less to merge.
+    FTS5 collects words in memory, and flushes them whenever a statement of several steps starts, such as an update with a
+    trigger. No such statement runs between the words of a transaction, so FTS5 writes one piece, and has less to merge.
     """
 
     def __init__(self, database: Database, deadline: float, vocabulary: Vocabulary) -> None:
@@ -341,7 +341,7 @@ class _IndexTransaction:
         self._gone: list[tuple[int]] = []
 
     def is_full(self) -> bool:
-        """True if there are enough messages or there is enough text in it, or the time is over."""
+        """True if it has enough messages or text, or the time ran out."""
         return (
             self._documents_left <= 0
             or self._characters_left <= 0
@@ -349,7 +349,7 @@ class _IndexTransaction:
         )
 
     def new_life(self) -> int:
-        """A number that was never given: the documents of what was forgotten keep theirs."""
+        """A new number: forgotten documents keep theirs."""
         self._life += 1
         self._lives = [(self._life,)]
         return self._life
@@ -397,7 +397,7 @@ class _IndexTransaction:
         return self._add(life, record.message, record.extra, record.seq, record.at, 0, 0, generation)
 
     def take_back(self, life: int, named: Sequence[tuple[int, int]]) -> int:
-        """Leave out what a conversation took back of what was indexed before; returns how many messages that is."""
+        """Remove newly retracted messages from the index; return how many."""
         if not named:
             return 0
         first, last = min(first for first, _ in named), max(last for _, last in named)
@@ -408,12 +408,12 @@ class _IndexTransaction:
         return len(gone)
 
     def note(self, row: _IndexedConversation, texts: _Texts) -> None:
-        """Note in the catalogue what the index has of a conversation."""
+        """Store in the catalogue how far a conversation is indexed."""
         if texts != row.texts:
             self._noted.append((*texts, row.n))
 
     def store(self) -> None:
-        """Store what was added."""
+        """Store the added rows."""
         many = self._connection.executemany
         if self._has_words:
             self._store_words()
@@ -422,7 +422,7 @@ class _IndexTransaction:
             "INSERT INTO document (n, life, seq, offset, at, role, head, kind, generation) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             self._documents,
         )
-        # The row stays, or its number would be given again; it leads nowhere, as what is forgotten does.
+        # The row stays, or SQLite would reuse its number; like a forgotten one it refers to nothing.
         many("UPDATE document SET life = NULL WHERE n = ?", self._gone)
         many(f"UPDATE conversation SET ({_NOTED}) = ({', '.join('?' * len(_Texts._fields))}) WHERE n = ?", self._noted)
         many("INSERT OR REPLACE INTO about VALUES ('life', ?)", self._lives)
@@ -441,7 +441,7 @@ class _IndexTransaction:
 
 
 def said_by(record: Record) -> int:
-    """The same for a record that a compaction took over. Its time and what stands beside it may have changed."""
+    """The same for a record that a compaction carried over. Its time and its extra may have changed."""
     left = None if record.message is not None else left_of(record.extra)
     return hash(orjson.dumps(left[0] if left else record.message, option=orjson.OPT_SORT_KEYS))
 

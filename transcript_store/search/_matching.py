@@ -24,7 +24,7 @@ _BEFORE = 60
 
 
 class Excerpt(NamedTuple):
-    """A piece of a message on one line. ``highlights`` are stretches of ``text`` that match; ``column`` says where it stood."""
+    """A part of a message on one line. ``highlights`` are the matching spans of ``text``; ``column`` is its column."""
 
     text: str
     highlights: tuple[Span, ...]
@@ -32,11 +32,11 @@ class Excerpt(NamedTuple):
 
 
 Match = Callable[[Texts], Excerpt | None]
-"""Says whether the texts of a message match, with the excerpt that shows it."""
+"""Returns the matching excerpt of a message's texts, or None."""
 
 
 def matcher(query: Query) -> Match:
-    """What decides for a query. One without words takes every message that has a text."""
+    """The matcher for a query. Without words it accepts every message that has a text."""
     terms = sum(map(len, query.groups)) + len(query.without)
     cut_of = _Plain if terms <= _FEW else _Cut
 
@@ -61,7 +61,7 @@ def matcher(query: Query) -> Match:
 
 
 def with_pattern(match: Match, query: Query, pattern: re.Pattern[str]) -> Match:
-    """What decides if besides a regular expression has to be found in one of the query's columns. The excerpt shows that."""
+    """The matcher that also requires a regular expression in one of the query's columns. The excerpt shows its match."""
 
     def both(texts: Texts) -> Excerpt | None:
         for name in query.columns:
@@ -74,9 +74,9 @@ def with_pattern(match: Match, query: Query, pattern: re.Pattern[str]) -> Match:
 
 
 class _Plain:
-    """A text in which a pattern says where a word stands, in a tenth of the time that all its tokens take; if the word is of ASCII.
+    """A text in which a pattern finds an ASCII word, in a tenth of the time that all its tokens take.
 
-    Others are cut: the words around a sign that is not ASCII, and all of them for a term that may stand in several.
+    Other words are cut into tokens: those around a non-ASCII character, and all of them for a term of several.
     """
 
     def __init__(self, text: str) -> None:
@@ -111,10 +111,10 @@ class _Plain:
 
 @lru_cache(maxsize=4 * _FEW)
 def _pattern_of(term: Term) -> re.Pattern[str]:
-    """A term in a text of ASCII in small letters. Its tokens hold letters and digits alone; overlapping ones are found, too.
+    """A pattern for a term in lower-case ASCII text. Its tokens have only letters and digits; overlapping ones are found too.
 
-    It begins with the letters of the first token, which takes less time than a look at each word. What stands before them is seen
-    afterwards, what stands behind is group 1. Of a part alone, and of an end, the word begins where :func:`_begin_of_word` says.
+    It starts with the letters of the first token, which is faster than a test of each word. The text before them is tested
+    afterwards, the text after them is group 1. For a part, and for an end, :func:`_begin_of_word` finds the word's start.
     """
     first, *others = map(re.escape, term.tokens)
     behind = "(?![a-z0-9])" if term.last == "whole" else "[a-z0-9]*+"
@@ -132,7 +132,7 @@ def _begin_of_word(text: str, at: int) -> int:
 
 
 class _Cut:
-    """A text, or some stretches of it, in tokens, and where each word of it stands among them."""
+    """The tokens of a text, or of some spans of it, and the positions of each word."""
 
     def __init__(self, text: str, stretches: Iterable[Span] | None = None) -> None:
         self._tokens = list(tokens(text, stretches))
@@ -144,7 +144,9 @@ class _Cut:
         """The positions of a term in the text."""
         *firsts, last = term.tokens
         count = len(firsts)
-        is_one_character = term.last == "beginning" and is_cjk(last)  # which a pair begins with: it alone is marked
+        is_one_character = term.last == "beginning" and is_cjk(
+            last
+        )  # a pair starts with it: only this character is highlighted
         return [
             (
                 self._tokens[place - count].start,
@@ -166,7 +168,7 @@ class _Cut:
 
 
 def excerpt(text: str, spans: Sequence[Span], column: str) -> Excerpt:
-    """A piece of a text around the first of some spans, with white space as one space; its beginning if there is none."""
+    """The part of a text around the first of some spans, with white space as one space; without spans its start."""
     first = spans[0][0] if spans else 0
     start = max(0, min(first - _BEFORE, len(text) - EXCERPT_CHARACTERS))
     if start and (space := text.find(" ", start, first)) >= 0:
@@ -174,7 +176,7 @@ def excerpt(text: str, spans: Sequence[Span], column: str) -> Excerpt:
     end = min(len(text), start + EXCERPT_CHARACTERS)
     out, marks = ["…"] if start else [], []
     length = len(out)
-    # Printable is whatever is no white space but a space, and most texts.
+    # A printable text has no white space but spaces, and most texts are printable.
     is_plain = "  " not in (shown := text[start:end]) and shown.isprintable()
     for piece, is_marked in _pieces(text, start, end, spans):
         plain = piece if is_plain else _SPACES.sub(" ", piece)

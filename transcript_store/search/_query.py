@@ -4,18 +4,18 @@
 
     socket timeout          both words, anywhere in a message
     "socket timeout"        these words in this order
-    time*   *out*           words that begin with it, that contain it (*out: too; *oo_ba: foo_bar)
+    time*   *out*           words that start with it, that contain it (*out: too; *oo_ba: foo_bar)
     socket OR pipe          one of them; OR binds the terms at its sides
     -pipe                   messages without it
     in:result               in results of tools (call, thinking, text, scaffolding; several: in one of them; all)
     role:user title:moving model:opus provider:claude source:codex project:shop label:team=x id:0b8f
     after:2026-01-01 before:2026-02-01T12:00 after:7d before:yesterday since:"last month" until:november
 
-``title:`` looks in what the conversation is called, ``project:`` (or ``cwd:``) in the path of the folder that it was
-held in. ``until:`` takes in the day or the month that it names, ``before:`` does not.
+``title:`` searches the conversation's name, ``project:`` (or ``cwd:``) the path of its
+folder. ``until:`` includes the day or the month that it names, ``before:`` does not.
 
-A name that is none of these, with a word behind its colon, is a filter that does not exist: it is ignored, and
-reported. So are dates that are none. A URL, ``std::vector``, ``localhost:8000`` and all that stands in quotes are
+Any other name with a word after its colon is an unknown filter: it is ignored and
+reported. So are invalid dates. A URL, ``std::vector``, ``localhost:8000`` and everything in quotes are
 words.
 """
 
@@ -34,7 +34,7 @@ from transcript_store.display import period
 from transcript_store.search._indexing import LONGEST_WORD, beginnings_up_to, record_seconds
 from transcript_store.search._tokens import COLUMNS, fold, is_cjk, tokens
 
-_PIECE = re.compile(r'(-(?!-))?(?:([A-Za-z]{1,10}):)?(?:"([^"]*)"?|(\S+))')  # two dashes begin a word: --dry-run
+_PIECE = re.compile(r'(-(?!-))?(?:([A-Za-z]{1,10}):)?(?:"([^"]*)"?|(\S+))')  # two dashes start a word: --dry-run
 _NAMES = ("title", "model", "provider", "label", "source", "project", "id", "role")
 _OTHER_NAMES = {
     "cwd": "project",
@@ -45,24 +45,24 @@ _OTHER_NAMES = {
     "until": "before",
 }
 FILTERS = ("in", *_NAMES, "after", "before", "since", "until")
-"""The names that may stand before a colon."""
+"""The names of filters, before a colon."""
 _NO_FILTER = re.compile(r"[A-Za-z][\w.-]*")
-"""What a person writes after the name of a filter."""
+"""The values of a filter, as a person writes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Tokens that stand one behind the other. ``last`` says what the last one is: a whole word, the beginning of one or a part."""
+    """Adjacent tokens. ``last`` is the kind of the last one: a complete word, the beginning of one or a part."""
 
     tokens: tuple[str, ...]
     last: Literal["whole", "beginning", "part"] = "whole"
     is_end: bool = False
-    """Of several: whether the first may be the end of a longer word."""
+    """With several: True if the first may be the end of a longer word."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a conversation or a message must be (or must not): a name and a text. Letters' case does not count."""
+    """A condition on a conversation or a message: a name and a text, ignoring case."""
 
     name: str
     value: str
@@ -77,12 +77,12 @@ class Query:
     without: tuple[Term, ...] = ()
     columns: tuple[str, ...] = COLUMNS
     is_limited: bool = False
-    """True if the columns were named. Else what was said stands before calls, results and thinking, and these before scaffolding."""
+    """True if the columns were named. Otherwise text comes before calls, results and thinking, and these before scaffolding."""
     filters: tuple[Filter, ...] = ()
     after: str | None = None
     before: str | None = None
     ignored: tuple[str, ...] = ()
-    """Pieces that mean nothing: a date that is none, a word without a letter."""
+    """Ignored parts: an invalid date, a word without a letter."""
 
 
 def parse_query(text: str) -> Query:
@@ -96,7 +96,7 @@ def parse_query(text: str) -> Query:
     filters: dict[Filter, None] = {}
     dates: dict[str, str] = {}
     ignored: list[str] = []
-    joins = False  # whether the next term belongs to the group before it
+    joins = False  # True if the next term belongs to the group before it
     for sign, prefix, quoted, bare in _PIECE.findall(text):
         value, written = quoted or bare, prefix.lower()
         name = _OTHER_NAMES.get(written, written)
@@ -111,11 +111,11 @@ def parse_query(text: str) -> Query:
                 ignored.append(f"{written}:{value}")
             else:
                 at = times[written == "until"]
-                dates[name] = at.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")  # as records have it
+                dates[name] = at.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")  # in the form of records
         elif prefix.islower() and len(prefix) > 1 and (quoted or _NO_FILTER.fullmatch(bare)):
             ignored.append(f"{prefix}:{value}")
         elif (term := _term(f"{prefix}:{value}" if prefix else value, is_quoted=bool(quoted))) is None:
-            ignored.append(value or '"')  # a quotation mark that nothing follows
+            ignored.append(value or '"')  # a quotation mark at the end
         elif sign:
             without[term] = None
         elif joins:
@@ -138,18 +138,18 @@ def parse_query(text: str) -> Query:
 def _term(value: str, *, is_quoted: bool) -> Term | None:
     """The term of a word or a phrase; None if there is no letter and no digit in it.
 
-    A word that is cut in several (``foo-bar``) is a phrase: its parts follow each other.
+    A word of several tokens (``foo-bar``) is a phrase: its parts follow each other.
     """
     found = list(tokens(value))
-    # A text may go on where a query ends, so the last character of the query's last run says nothing: its pair does. That
-    # of a run in the middle says that the run ends there.
+    # A text may continue where a query ends, so the last character of the query's last run decides nothing: its pair does. That
+    # of a run in the middle means that the run ends there.
     if len(found) > 1 and found[-2].text[1:] == found[-1].text and found[-2].end == found[-1].end:
         del found[-1]
     if not found:
         return None
     words = tuple(token.text for token in found)
     is_part = value.startswith("*") and not is_quoted
-    is_end = is_part and len(words) > 1 and not is_cjk(words[0])  # a run of these is found wherever it stands
+    is_end = is_part and len(words) > 1 and not is_cjk(words[0])  # a run of these is found anywhere
     if is_cjk(words[-1]):
         return Term(words, "beginning" if len(words[-1]) == 1 else "whole", is_end)
     if is_quoted:
@@ -160,7 +160,7 @@ def _term(value: str, *, is_quoted: bool) -> Term | None:
 
 
 def role_searched(role: str) -> str:
-    """What ``role:`` looks in: the model is called so by Gemini, and ``assistant`` by the others, so it has both names."""
+    """The text that ``role:`` searches: ``model`` in Gemini's form is ``assistant`` in others, so it has both names."""
     return "assistant model" if role in ("assistant", "model") else role
 
 
@@ -170,11 +170,11 @@ def role_searched(role: str) -> str:
 _Text = TypeVar("_Text", str, bytes)
 
 EVERY = "1"
-"""The condition that everything meets."""
+"""The condition that is always true."""
 _TERMS = 256
-"""So many terms are asked of the index. What is given besides is decided on the messages."""
+"""The most terms in a query of the index. Further ones are matched on the messages."""
 _LABELS = {"source": "l.name = 'source'", "project": "l.name IN ('cwd', 'project')"}
-"""The filters that look in labels: which. A user may give one of the name `project`, an import has the folder as `cwd`."""
+"""The labels of these filters. A user may set the label `project`, an import sets the folder as `cwd`."""
 _REFUSED = {
     **{name: f"NOT has_any(c.{name}, ?)" for name in ("title", "model", "provider")},
     "role": "d.role NOT IN (SELECT n FROM role WHERE has_any(role_searched(name), ?))",
@@ -185,15 +185,15 @@ _REFUSED = {
     "label": "c.n NOT IN (SELECT l.n FROM label l WHERE is_any_label(l.name, l.value, ?))",
     "id": "NOT is_any_id(c.id, c.folder, ?)",
 }
-"""Many refused values of a filter as one condition, the values as JSON: each of them would be looked for in each conversation."""
+"""Many refused values of a filter as one condition, the values as JSON: one by one, each conversation would be tested for each."""
 _FEW_REFUSED = {"role": 0}
-"""Up to so many are asked one by one, 32 if nothing else is said: SQLite does that without a call of Python. (Roles are few.)"""
+"""Up to this many (32 by default) are tested one by one: SQLite does that without calling Python. (Roles are few.)"""
 _BEGINNINGS_OF_A_PART = 2000
-"""If the words that contain a part begin in more ways up to it, the messages are read."""
+"""If the words that contain a part have more distinct starts, the messages are read."""
 
 
 class Range(NamedTuple):
-    """Messages in the index, by the numbers of the first and the last; ``lives`` of those that are asked for, as JSON; "" for all."""
+    """Documents of the index, from the first to the last number; ``lives`` selects conversations, as JSON; "" for all."""
 
     first: int
     last: int
@@ -204,30 +204,30 @@ EVERYWHERE = Range(0, 2**63 - 1)
 
 
 class QueryPlan(NamedTuple):
-    """A condition in SQL with its values; ``match`` is what is asked of the words, "" for nothing."""
+    """A condition in SQL with its values; ``match`` is the FTS5 query, "" for none."""
 
     match: str
     where: str
     values: list[Any]
-    """For ``where``; behind them stand the lives of a range, if it has some."""
+    """For ``where``, followed by the lives of a range, if any."""
     is_exact: bool
-    """True if the matcher refuses nothing that the index proposes, except what changed meanwhile."""
+    """True if the matcher accepts everything that the index proposes, except changed records."""
     ranges: list[Range]
-    """Where in the index the conversations stand that its filters leave, the last first; others may stand among them."""
+    """The ranges of conversations that match its filters, the last first; they may include others."""
 
     def of_kind(self, kind: int | None) -> QueryPlan:
-        """The same for messages of one kind alone; None for all."""
+        """The same for messages of one kind; None for all."""
         return self if kind is None else self._replace(where=f"d.kind = {kind:d} AND {self.where}")
 
     def of(self, range: Range) -> list[Any]:
-        """The values of a statement that asks for the messages of a range."""
+        """The values of a statement for the messages of a range."""
         match = [self.match] if self.match else []
         lives = [range.lives] if range.lives else []
         return [*match, range.first, range.last, *self.values, *lives]
 
 
 class TooManyWordsError(Exception):
-    """The index cannot be asked for so many words."""
+    """The query has too many words for the index."""
 
 
 def plan_for(connection: sqlite3.Connection, query: Query) -> QueryPlan:
@@ -247,7 +247,7 @@ def plan_for(connection: sqlite3.Connection, query: Query) -> QueryPlan:
     is_exact = len(asked) == len(query.groups) and not any(term.is_end for group in query.groups for term in group)
     match = " AND ".join(asked)
     if match and any(term.is_end for term in query.without):
-        is_exact = False  # more would be refused than what has it
+        is_exact = False  # the index would refuse too many
     elif match and query.without:
         try:
             match = f"({match}) NOT {_any_of(connection, query.without)}"
@@ -261,7 +261,7 @@ def plan_for(connection: sqlite3.Connection, query: Query) -> QueryPlan:
 
 
 def conditions(query: Query) -> tuple[str, list[Any]]:
-    """What a query asks of a conversation, as SQL on ``c``; its dates are those of the conversation's last change."""
+    """A query's conditions on a conversation, as SQL on ``c``; dates mean the conversation's last change."""
     where, values = _filters(query, of_messages=False)
     for moment, compare in ((query.after, ">="), (query.before, "<")):
         if moment is not None:
@@ -279,16 +279,16 @@ def all_conditions(conditions: list[str], by: str = "AND") -> str:
 
 
 def _conditions_of_messages(connection: sqlite3.Connection, query: Query) -> tuple[str, list[Any], list[Range]]:
-    """What a query asks of a message and its conversation, as SQL on ``d`` and ``c``, and where in the index these stand."""
+    """A query's conditions on a message and its conversation, as SQL on ``d`` and ``c``, and their ranges."""
     where, values = _filters(query, of_messages=True)
     if query.after is not None:
         where.append("d.at >= ?")
         values.append(record_seconds(query.after))
-    if query.before is not None:  # the index has whole seconds: what it proposes is decided on the message
+    if query.before is not None:  # the index has whole seconds: the message decides
         where.append("d.at < ?")
         values.append(record_seconds(query.before) + _has_fraction(query.before))
     of_conversations, its = _filters(query, of_messages=False)
-    if of_conversations:  # asked once for each conversation, and before it is looked up for a message
+    if of_conversations:  # tested once for each conversation, before the lookup for a message
         which = f"c.first_document IS NOT NULL AND {all_conditions(of_conversations)}"
         asked = f"SELECT c.life, c.first_document, c.last_document FROM conversation c WHERE {which}"
         found = connection.execute(asked, its).fetchall()
@@ -297,7 +297,7 @@ def _conditions_of_messages(connection: sqlite3.Connection, query: Query) -> tup
 
 
 def _ranges(lives: Iterable[tuple[int, int, int]]) -> list[Range]:
-    """Where lives stand, given each with its first and its last message: ranges that do not touch, the last first."""
+    """Disjoint ranges for lives, given with their first and last message; the last range first."""
     found: list[tuple[int, int, list[int]]] = []
     for life, first, last in sorted(lives, key=itemgetter(1)):
         if found and first <= found[-1][1] + 1:
@@ -359,7 +359,7 @@ def _condition(one: Filter) -> tuple[str, list[Any]]:
 
 
 def _contains(column: str, value: str) -> tuple[str, list[Any]]:
-    """True if a text contains another, letters' case and accents apart. If both are ASCII, SQLite says so without a call of Python."""
+    """True if a text contains another, ignoring case and accents. If both are ASCII, SQLite decides without calling Python."""
     small = _in_small(value)
     if not small.isascii():
         return f"has_text({column}, ?)", [value]
@@ -374,9 +374,9 @@ def _any_of(connection: sqlite3.Connection, terms: tuple[Term, ...]) -> str:
 
 
 def _of_term(connection: sqlite3.Connection, term: Term) -> str:
-    """A term in the language of FTS5. Tokens hold letters and digits alone, so nothing in them is an operator.
+    """A term in the language of FTS5. Tokens have only letters and digits, so none is an operator.
 
-    FTS5 knows no end of a word: the words that follow propose the messages.
+    FTS5 cannot search for the end of a word: the following words propose the messages.
     """
     if term.last == "part":
         return _of_part(connection, term.tokens[-1])
@@ -384,7 +384,7 @@ def _of_term(connection: sqlite3.Connection, term: Term) -> str:
 
 
 def _of_part(connection: sqlite3.Connection, part: str) -> str:
-    """The words that contain a part, by how they begin: whatever begins with all up to the end of the part contains it too."""
+    """The words that contain a part, by their starts: every word that starts like one of them up to the part contains it too."""
     found = beginnings_up_to(connection, part, _BEGINNINGS_OF_A_PART + 1)
     if len(found) > _BEGINNINGS_OF_A_PART or len(part.encode()) > LONGEST_WORD:
         raise TooManyWordsError
@@ -392,7 +392,7 @@ def _of_part(connection: sqlite3.Connection, part: str) -> str:
 
 
 def functions(connection: sqlite3.Connection) -> None:
-    """Give a connection the functions that the conditions ask."""
+    """Register the SQL functions of the conditions."""
     connection.create_function("role_searched", 1, role_searched, deterministic=True)
     connection.create_function("has_text", 2, _has_text, deterministic=True)
     connection.create_function("has_any", 2, _has_any, deterministic=True)
@@ -407,7 +407,7 @@ def _has_text(text: str | None, part: str) -> bool:
 
 
 def _has_any(text: str | None, parts: str) -> bool:
-    """True if a text contains one of many others, given as JSON: each stretch of it that is as long as one of them is looked up."""
+    """True if a text contains one of many others, given as JSON: each substring of their lengths is looked up."""
     of_length = _by_length(parts)
     small = "" if text is None else _in_small(text)
     return text is not None and any(

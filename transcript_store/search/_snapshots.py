@@ -33,12 +33,12 @@ Known = dict[str, tuple[str, "SnapshotSummary"]]
 def list_snapshots(store: FileStore, *, cache: str | os.PathLike[str] | None = None) -> list[SnapshotSummary]:
     """The result of ``store.list()``, the newest first; unchanged files are not read again.
 
-    So a file whose bytes changed while its size and times did not is listed as it was; ``store.verify()`` reads
+    So a file with changed bytes but unchanged size and times is listed unchanged; ``store.verify()`` reads
     everything. Nothing is kept of a store that has a key: every snapshot is read.
 
     Args:
         store: the store.
-        cache: the directory that the file stands in, 0600; None for ``transcript-store`` in the user's cache directory.
+        cache: the directory of the file, 0600; None for ``transcript-store`` in the user's cache directory.
 
     Raises:
         StorageError: the store cannot be read.
@@ -50,7 +50,7 @@ def list_snapshots(store: FileStore, *, cache: str | os.PathLike[str] | None = N
     path = path_in(cache_folder() if cache is None else absolute_path(cache), store.directory, "snapshots-{}")
     looks = _looks(store.directory)
     if looks is None:
-        return store.list()  # which says what is wrong
+        return store.list()  # which raises the right error
     known = {its_id: one for its_id, one in _read(path).items() if looks.get(its_id) == one[0]}
     read = store.list(looks.keys() - known.keys())
     summaries = SnapshotSummary.newest_first([*(summary for _, summary in known.values()), *read])
@@ -62,7 +62,7 @@ def list_snapshots(store: FileStore, *, cache: str | os.PathLike[str] | None = N
 
 
 def _looks(directory: str) -> dict[str, str] | None:
-    """How the file of each snapshot looks; "" for one that may look the same after another write. None if the system refuses."""
+    """The stamp of each snapshot's file; "" if another write may leave the same one. None if the system refuses."""
     settled = time.time_ns() - SETTLED_NS
     found = {}
     try:
@@ -79,11 +79,11 @@ def _looks(directory: str) -> dict[str, str] | None:
 
 
 def _read(path: str) -> Known:
-    """What was kept; nothing if it is not what was written."""
+    """The stored summaries; none if the file is not intact."""
     from transcript_store.snapshots import SnapshotSummary
 
     try:
-        # Whatever has that name: a pipe does not block, and a link is not followed.
+        # The name may be anything: a pipe must not block, and a link is not followed.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
             digest, _, data = file.read().partition(b"\n")
         if digest.decode("ascii", "replace") != hashlib.sha256(data).hexdigest():

@@ -2,12 +2,12 @@
 
 A token is a run of letters and digits in small letters and without accents: ``Café`` and ``CAFE`` are ``cafe``.
 Chinese, Japanese and Korean are written without spaces, or with endings glued on. So a run of them becomes overlapping
-pairs and its last character: 东京大学 becomes 东京, 京大, 大学 and 学. A search for 京大 finds that pair. Whoever looks for one
-character finds every pair that begins with it, and the last one of the run. The last character also keeps two runs
+pairs and its last character: 东京大学 becomes 东京, 京大, 大学 and 学. A search for 京大 finds that pair. A search for one
+character finds every pair that starts with it, and the last one of the run. The last character also keeps two runs
 apart: no pair follows one that it does not overlap.
 
 :func:`fold` gives SQLite a text that it can only cut in this way. :func:`tokens` cuts it in Python, and knows where
-each stood.
+each was.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from transcript_store.display import without_escapes
 from transcript_store.messages import parts_of, typed_of
 
 _FOREIGN = re.compile(r"[^\x00-\x7f]+")
-_RUN = re.compile(r"[^\x00-/:-@\[-`{-\x7f]+")  # of ASCII letters and digits; what is allowed takes re 7 ms to compile
-"""What stands between two signs of ASCII: no token goes across one."""
+_RUN = re.compile(r"[^\x00-/:-@\[-`{-\x7f]+")  # excludes ASCII; the allowed characters would take re 7 ms to compile
+"""Runs between two ASCII punctuation characters: no token crosses one."""
 _TOKEN = re.compile(r"[^\x00-/:-`{-\x7f]+")
 _SPACES = bytes(code if code >= 0x80 or chr(code).isalnum() else 0x20 for code in range(256))
 _ACCENTS = dict.fromkeys(range(768, 880))
@@ -38,11 +38,11 @@ _LONGEST_CACHED = 16
 
 @cache
 def _cjk_run() -> re.Pattern[str]:
-    return re.compile(f"[{_CJK}]+")  # when it is needed first: that takes a millisecond and a half
+    return re.compile(f"[{_CJK}]+")  # compiled at its first use: that takes 1.5 ms
 
 
 class Token(NamedTuple):
-    """A token, and where it stood: ``text[start:end]``, and where its first character ended, each with its accents."""
+    """A token and its position: ``text[start:end]``, and the end of its first character, each with accents."""
 
     text: str
     start: int
@@ -51,12 +51,12 @@ class Token(NamedTuple):
 
 
 def fold(text: str) -> str:
-    """A text in which every token stands between spaces or ASCII punctuation. ASCII text is returned as it is."""
+    """A text in which spaces or ASCII punctuation separate all tokens. ASCII text is returned unchanged."""
     return text if text.isascii() else _FOREIGN.sub(_folded_match, text)
 
 
 def foreign_runs(text: str) -> Iterator[tuple[int, int]]:
-    """The stretches between two signs of ASCII that are not all ASCII themselves."""
+    """The runs between two ASCII characters that are not all ASCII themselves."""
     at = 0
     while (foreign := _FOREIGN.search(text, at)) is not None:
         start = foreign.start()
@@ -68,7 +68,7 @@ def foreign_runs(text: str) -> Iterator[tuple[int, int]]:
 
 
 def blanked(text: str, stretches: Iterable[tuple[int, int]]) -> str:
-    """A text with spaces in the place of some stretches; everything else stands where it stood."""
+    """A text with some spans replaced by spaces; all other positions stay."""
     pieces: list[str] = []
     at = 0
     for start, end in stretches:
@@ -78,13 +78,13 @@ def blanked(text: str, stretches: Iterable[tuple[int, int]]) -> str:
 
 
 def tokens(text: str, stretches: Iterable[tuple[int, int]] | None = None) -> Iterator[Token]:
-    """The tokens of a text in order, or those in some such stretches.
+    """The tokens of a text in order, or those in some spans.
 
-    One that was made of several characters stands where all of them stood.
+    A token from several characters covers all of their positions.
     """
     for start, end in stretches if stretches is not None else (run.span() for run in _RUN.finditer(text)):
         word = text[start:end]
-        if word.isascii():  # nothing is folded but the case: a sixth of the time
+        if word.isascii():  # only the case is folded: a sixth of the time
             yield Token(word.lower(), start, end, start + 1)
             continue
         for one in _tokens_of_short(word) if len(word) <= _LONGEST_CACHED else _tokens_of(word):
@@ -92,7 +92,7 @@ def tokens(text: str, stretches: Iterable[tuple[int, int]] | None = None) -> Ite
 
 
 def _tokens_of(word: str) -> list[Token]:
-    """The tokens of what stands between two signs of ASCII, with their places in it."""
+    """The tokens of a run between two ASCII characters, with their positions in it."""
     folded, origins = _folded_with_origins(word)
     found = []
     for match in _TOKEN.finditer(folded):
@@ -105,12 +105,12 @@ _tokens_of_short = lru_cache(maxsize=4096)(_tokens_of)
 
 
 def words_in(folded: str) -> list[bytes]:
-    """The tokens of a text that :func:`fold` gave, as UTF-8. Bytes are cut in half of the time that a pattern takes."""
+    """The tokens of a folded text, as UTF-8. Cutting bytes takes half the time of a pattern."""
     return folded.encode().lower().translate(_SPACES).split()
 
 
 def is_cjk(text: str) -> bool:
-    """Whether a token is of Chinese, Japanese or Korean characters."""
+    """True if a token has Chinese, Japanese or Korean characters."""
     return _cjk_run().fullmatch(text) is not None
 
 
@@ -128,7 +128,7 @@ _folded_short = lru_cache(maxsize=4096)(_folded)
 
 
 def _plain(run: str) -> str:
-    """Small letters without accents; what is no letter, digit or mark of a script becomes a space.
+    """Lower-case letters without accents; anything but letters, digits and marks of a script becomes a space.
 
     Hangul is taken apart to find the accents of other scripts, and put together again.
     """
@@ -146,7 +146,7 @@ def _pairs(run: str) -> Iterator[str]:
 
 
 def _folded_with_origins(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """The folded text in small letters, and for each of its characters the stretch of the text that it stands for."""
+    """The folded lower-case text, and for each of its characters the span of the original."""
     out: list[str] = []
     origins: list[tuple[int, int]] = []
     at = 0
@@ -156,7 +156,7 @@ def _folded_with_origins(text: str) -> tuple[str, list[tuple[int, int]]]:
         at = match.end()
         run = match[0].lstrip(_ON_A_LETTER)
         begin = at - len(run)
-        if origins:  # what was taken off stands on the character before
+        if origins:  # a removed mark belongs to the character before
             origins[-1] = (origins[-1][0], begin)
         for character, start, end in _aligned(run):
             out.append(character)
@@ -167,7 +167,7 @@ def _folded_with_origins(text: str) -> tuple[str, list[tuple[int, int]]]:
 
 
 def _aligned(run: str) -> list[tuple[str, int, int]]:
-    """The characters of a folded run with the stretch of it that each stands for."""
+    """The characters of a folded run with their spans in the original."""
     plain = _plain(run)
     placed = [(character, *place) for character, place in zip(plain, _places(run, plain), strict=True)]
     out, done = [], 0
@@ -184,7 +184,7 @@ _SPACE = (" ", 0, 0)
 
 
 def _places(run: str, plain: str) -> list[tuple[int, int]]:
-    """For each character of a run without accents, the stretch that it was made of; all of the run if that is unknown."""
+    """For each character of a run without accents, its span in the original; the whole run if that is unknown."""
     if plain == run:
         return [(place, place + 1) for place in range(len(run))]
     starts = [place for place, character in enumerate(run) if not place or unicodedata.category(character)[0] != "M"]
@@ -196,15 +196,15 @@ def _places(run: str, plain: str) -> list[tuple[int, int]]:
 
 
 # ---- texts ----
-# What is searched of a message: its text, its thinking, its calls, its results, and what a program wrote in the user's
+# The searched texts of a message: its text, thinking, calls, results, and what a program wrote in the user's
 # name, separately. Base64, data URLs and signatures are not words: they never get into an index.
 
 LONGEST_PART_BYTES = 256 * 1024
-"""Of each part of a message, so much is searched from its beginning. (Of text that is not ASCII, as many characters.)"""
+"""The searched bytes of each part of a message, from its start. (In non-ASCII text, as many characters.)"""
 
 _DATA = re.compile(r"data:[\w.+-]*+/?+[\w.+-]*+(?:;[\w.+=-]*+)*;base64,[A-Za-z0-9+/=_-]*+|[A-Za-z0-9+/_-]{512,}+={0,2}")
-"""A data URL, and a run that is too long to be a word: snapshots take such runs for base64 too. No part gives back what it took
-(``*+``), or a long word behind ``data:`` takes time by its square."""
+"""A data URL, and a run that is too long to be a word: snapshots treat such runs as base64 too. No part backtracks
+(``*+``), or a long word after ``data:`` would take quadratic time."""
 _MARK = "base64,"
 _SHORTEST_RUN = 512
 _NO_RUN = re.compile(r"[^A-Za-z0-9+/_-]")
@@ -216,14 +216,14 @@ _HIDDEN = "(not shown by the provider)"
 
 
 class Texts(NamedTuple):
-    """The searched texts of a message, by where they stand. The fields are the columns of the index."""
+    """The searched texts of a message. The fields are the columns of the index."""
 
     text: str = ""
     thinking: str = ""
     call: str = ""
     result: str = ""
     scaffolding: str = ""
-    """What a program wrote in the user's name, all of it."""
+    """All text that a program wrote in the user's name."""
 
 
 COLUMNS = Texts._fields
@@ -234,7 +234,7 @@ _COLUMN_OF = {
     "result": 3,
     "document": 0,
     "other": 0,
-}  # media and what is besides are not searched
+}  # media and extras are not searched
 
 
 def texts_of(message: object, extra: Mapping[str, Any] | None = None) -> Texts:
@@ -246,8 +246,8 @@ def texts_of(message: object, extra: Mapping[str, Any] | None = None) -> Texts:
 
 
 def _texts_of(message: object) -> Texts:
-    if isinstance(message, dict) and message.keys() == _PLAIN and isinstance(said := message["content"], str):
-        return Texts(_words_of(said))  # most messages: a tenth of the time that their parts take
+    if isinstance(message, dict) and message.keys() == _PLAIN and isinstance(content := message["content"], str):
+        return Texts(_words_of(content))  # most messages: a tenth of the time of their parts
     found: tuple[list[str], ...] = ([], [], [], [])
     for kind, title, text in parts_of(message):
         column = _COLUMN_OF.get(kind)
@@ -256,7 +256,7 @@ def _texts_of(message: object) -> Texts:
         if kind in ("text", "thinking"):
             piece = text
         else:
-            # The title's first word is ours; the second is the tool's name, and what is in brackets is the call's number.
+            # The title's first word is ours; the second is the tool's name, and the brackets have the call's number.
             name = (
                 title.split(" ", 2)[1:2]
                 if kind in ("call", "result")
@@ -268,22 +268,22 @@ def _texts_of(message: object) -> Texts:
 
 
 def _words_of(text: str) -> str:
-    """What is searched of a text: its beginning, without colours, and no data."""
+    """The searched part of a text: its start, without colours and data."""
     cut = without_escapes(text[:LONGEST_PART_BYTES])
     return _DATA.sub(" ", cut) if _MARK in cut or _has_run(cut) else cut
 
 
 def _has_run(text: str) -> bool:
-    """True if a run is in it that is too long to be a word. It would hold one of the places that stand as far apart as it is long."""
+    """True if it has a run that is too long to be a word. Such a run would cover one of the sampled positions."""
     for place in range(_SHORTEST_RUN - 1, len(text), _SHORTEST_RUN):
-        # Most places stand between two spaces, near enough: that is seen in a third of the time.
+        # Most positions have a space nearby on both sides: this test takes a third of the time.
         space, next_space = (
             text.rfind(" ", place - _SHORTEST_RUN + 1, place),
             text.find(" ", place, place + _SHORTEST_RUN),
         )
         if space >= 0 and 0 <= next_space - space <= _SHORTEST_RUN:
             continue
-        # From where the word around the place may begin: words end soon, so little is looked at.
+        # From the earliest start of the word around the position: words are short, so little is scanned.
         if (end := _NO_RUN.search(text, place)) is not None and end.start() == place:
             continue
         behind = (len(text) if end is None else end.start()) - place
@@ -294,9 +294,9 @@ def _has_run(text: str) -> bool:
 
 
 def _said_in(text: str) -> Iterator[str]:
-    r"""The names and values of a JSON text, without signatures; a text that is none, as it is.
+    r"""The names and values of a JSON text, without signatures; any other text unchanged.
 
-    In JSON a line feed is ``\n``, and the word behind it would begin with an n.
+    In JSON a line feed is ``\n``, and the word after it would start with an n.
     """
     if not text.startswith(("{", "[")):
         yield text

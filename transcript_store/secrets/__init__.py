@@ -1,4 +1,4 @@
-"""Which conversations hold secrets, in which of their parts, and how the secrets are removed from a library.
+"""Find secrets in conversations, by part, and remove them from a library.
 
 .. code-block:: python
 
@@ -9,7 +9,7 @@
     for forgotten in forget_secrets("chats"):
         print(forgotten.directory, forgotten.part, forgotten.generation, forgotten.reason)
 
-Neither says what a secret is. What is a secret, a :class:`~transcript_store.redaction.SecretRedactor` says.
+Neither ever returns a secret. A :class:`~transcript_store.redaction.SecretRedactor` defines what a secret is.
 """
 
 from __future__ import annotations

@@ -31,18 +31,18 @@ class FoundSecrets:
 
     id: str | None
     directory: str
-    """The conversation's folder, or what stands for it on a backend; of a snapshot its store."""
+    """The conversation's folder, or its address on a backend; of a snapshot its store."""
     title: str | None = None
     """Without secrets."""
     part: Part
-    """``live``: what the conversation says now, and its metadata; ``generation``: an earlier one; ``quarantine``: bytes that recovery
-    or a repair took out; ``snapshot``."""
+    """``live``: the live generation and the metadata; ``generation``: an earlier one; ``quarantine``: bytes that recovery
+    or a repair removed; ``snapshot``."""
     generation: int | None = None
     """The number of the generation, of the live one too."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """How many secrets of each kind."""
     is_unknown: bool = False
-    """True if the generation is from before secrets were taken out that this redactor does not know: it may hold them."""
+    """True if the generation precedes a redaction by patterns that this redactor lacks: it may hold their secrets."""
     reason: str | None = None
     """Why it could not be read; None if it was."""
     error: TranscriptStoreError | None = field(default=None, compare=False)
@@ -50,13 +50,13 @@ class FoundSecrets:
 
 
 class Library(NamedTuple):
-    """A library that is looked through: a directory with all its folders, or one on a backend."""
+    """A library to search: a directory with all its folders, or one on a backend."""
 
     given: ConversationLibrary
     keys: Mapping[str, Any]
 
     def conversations(self) -> Iterator[ConversationSummary]:
-        """Those that there are; of a directory also folders that are not named by an id."""
+        """All conversations; in a directory also folders that are not named by an id."""
         if not os.path.isabs(self.given.directory):
             yield from self.given.iter_list()
             return
@@ -64,7 +64,7 @@ class Library(NamedTuple):
             yield from list_conversations(self.given.directory)
 
     def open(self, summary: ConversationSummary, **options: Any) -> AbstractContextManager[ConversationStore]:
-        """A store of it that is loaded."""
+        """A loaded store of one conversation."""
         if not os.path.isabs(self.given.directory) or os.path.basename(summary.directory) == summary.id:
             return self.given.open(summary.id or "", **self.keys, **options)
         verify: Verify = options.pop("verify", "all")
@@ -82,7 +82,7 @@ def open_library(
     key: bytes | KeyProvider | None,
     retired: Sequence[bytes | KeyProvider],
 ) -> Library:
-    """A library and its keys, from what a caller gave."""
+    """A library and its keys, from a caller's arguments."""
     keys: dict[str, Any] = {} if key is None else {"encryption_key": key, "retired_keys": retired}
     if not isinstance(library, ConversationLibrary):
         library = ConversationLibrary(library, **keys)
@@ -100,12 +100,12 @@ def find_secrets(
 
     Args:
         library: a library, or its directory; of a directory every conversation in it, also one in a folder with a name of its own.
-        redact: what knows the secrets; None for one that knows those with a form.
+        redact: the redactor that finds the secrets; None for one that knows all built-in forms.
         encryption_key: the key of conversations that are sealed; not needed for a library that has it.
         retired_keys: earlier keys.
 
     Raises:
-        TypeError: ``redact`` is no ``SecretRedactor``.
+        TypeError: ``redact`` is not a ``SecretRedactor``.
         StorageError: while it is iterated; the library cannot be listed.
     """
     redactor = SecretRedactor() if redact is None else redact
@@ -130,7 +130,7 @@ def found_in(store: ConversationStore, summary: ConversationSummary, redactor: S
     of = _of(summary, redactor, live)
     found = []
     counts: Mapping[str, int] = _sum(_in_metadata(live, redactor), _in_records(store, None, redactor))
-    # The first line of the transcript has the metadata of then.
+    # The first line of the transcript has the metadata of that time.
     if counts := counts or _in_metadata(store.get_metadata(at_start=True), redactor):
         found.append(FoundSecrets(**of, part="live", generation=live.generation, counts=counts))
     shown_from = first_shown(store)
@@ -162,10 +162,10 @@ def in_quarantine(summary: ConversationSummary, redactor: SecretRedactor) -> lis
     try:
         for path in verify(summary.directory).quarantined:
             with open(path, "rb") as file:
-                for line in file:  # bytes that were damaged: what of them is text
+                for line in file:  # damaged bytes: only their text is searched
                     counts.update(redactor.redact(line.decode("utf-8", "replace")).counts)
     except TranscriptStoreError:
-        return []  # the conversation was refused for the same
+        return []  # the conversation was refused for the same reason
     except OSError as error:
         return [FoundSecrets(**of, part="quarantine", reason=f"cannot be read: {error.strerror}")]
     return [FoundSecrets(**of, part="quarantine", counts=dict(sorted(counts.items())))] if counts else []
@@ -176,7 +176,7 @@ def keeping_what_was_redacted(
 ) -> Iterator[str]:
     """The directories of the conversations that keep a generation from before secrets were taken out, with those secrets.
 
-    What cannot be read is left out: every other command names it.
+    Unreadable conversations are left out: every other command reports them.
     """
     through = open_library(library, None, ())
     for summary in through.conversations():
@@ -201,8 +201,8 @@ def find_secrets_in_snapshots(store: SnapshotStore, *, redact: SecretRedactor | 
         except TranscriptStoreError as error:
             yield FoundSecrets(id=summary.id, directory=where, part="snapshot", reason=str(error), error=error)
             continue
-        said = [orjson.loads(snapshot.messages_json), snapshot.system_prompt, [asdict(one) for one in snapshot.tools]]
-        if counts := redactor.redact([*said, snapshot.model, snapshot.metadata]).counts:
+        values = [orjson.loads(snapshot.messages_json), snapshot.system_prompt, [asdict(one) for one in snapshot.tools]]
+        if counts := redactor.redact([*values, snapshot.model, snapshot.metadata]).counts:
             yield FoundSecrets(id=summary.id, directory=where, part="snapshot", counts=counts)
 
 
@@ -220,7 +220,7 @@ def _of(
 
 
 def metadata_values(metadata: ConversationMetadata) -> dict[str, Any]:
-    """The metadata that a user wrote."""
+    """The metadata that a user can write."""
     return {name: getattr(metadata, name) for name in _FIELDS if getattr(metadata, name)}
 
 
@@ -236,7 +236,7 @@ def _in_records(store: ConversationStore, generation: int | None, redactor: Secr
 
 
 def _knows(store: ConversationStore, generation: int, redactor: SecretRedactor) -> bool:
-    """True if the redactor takes out all that was taken out when this generation began."""
+    """True if the redactor removes everything that was removed when this generation started."""
     redaction, kinds = None, set()
     for record in store.iter_records(generation=generation):
         note = note_of(record) or {}
@@ -263,7 +263,7 @@ _Changed = dict[int, tuple[dict[str, Any] | None, dict[str, Any] | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgottenSecrets(FoundSecrets):
-    """A part that held secrets: they are gone from it, or it is; unless there is a ``reason``. Then it is as it was."""
+    """A part that held secrets: they were removed, or the part was deleted. With a ``reason`` it is unchanged."""
 
 
 def forget_secrets(
@@ -274,9 +274,9 @@ def forget_secrets(
     retired_keys: Sequence[bytes | KeyProvider] = (),
     lock_timeout_seconds: float = 0.0,
 ) -> Iterator[ForgottenSecrets]:
-    """Remove the secrets of a library's conversations, forks among them; says what was done, part by part.
+    """Remove the secrets of a library's conversations, forks included; yield a report for each part.
 
-    What a conversation says now stays, with ``[redacted:kind]`` instead of each secret. Earlier generations and
+    The live messages stay, with ``[redacted:kind]`` instead of each secret. Earlier generations and
     quarantines that hold secrets are deleted, and so are generations from before a redaction that this redactor cannot
     check. When a part is reported it is durably done. Snapshots, copies elsewhere and the files that were imported stay
     as they are. The next import of such a file needs a redactor that takes out as much.
@@ -290,7 +290,7 @@ def forget_secrets(
             reported with the reason.
 
     Raises:
-        TypeError: ``redact`` is no ``SecretRedactor``.
+        TypeError: ``redact`` is not a ``SecretRedactor``.
         StorageError: while it is iterated; the library cannot be listed. The reported parts are done; repeat the call
             to continue.
     """
@@ -302,6 +302,7 @@ def forget_secrets(
 def _forgotten(library: Library, redactor: SecretRedactor, seconds: float) -> Iterator[ForgottenSecrets]:
     for summary in library.conversations():
         try:
+            # Searched without a lock, so that conversations without secrets are never blocked.
             with library.open(summary, read_only=True) as reader:
                 found = found_in(reader, summary, redactor)
         except TranscriptStoreError as error:
@@ -317,6 +318,7 @@ def _forgotten(library: Library, redactor: SecretRedactor, seconds: float) -> It
                         done += 1
                         yield forgotten
         except TranscriptStoreError as error:
+            # The reported parts are durable; the rest is reported with the reason, and can be repeated.
             for one in readable[done:]:
                 yield ForgottenSecrets(**{**_members(one), "reason": str(error), "error": error})
 
@@ -324,10 +326,11 @@ def _forgotten(library: Library, redactor: SecretRedactor, seconds: float) -> It
 def _forget(
     store: ConversationStore, found: Sequence[FoundSecrets], redactor: SecretRedactor
 ) -> Iterator[ForgottenSecrets]:
-    """What is said now, then the generations that had it, then the quarantine: in the order of ``found``."""
+    """The live generation, then the earlier ones, then the quarantine: in the order of ``found``."""
+    # First: the replace archives the unredacted generation, which is then deleted like the earlier ones.
     ended = _redact_live(store, redactor, is_needed=found[0].part == "live")
     left = None if ended is None else _without_generation(store, ended)
-    if left is not None:  # the live one is without its secrets now, and they are in the archive
+    if left is not None:  # the live one was redacted, so its earlier form is in the archive
         yield ForgottenSecrets(**{**_members(found[0]), "part": "generation", "generation": ended, **left})
     for one in found:
         left = None
@@ -339,7 +342,7 @@ def _forget(
 
 
 def _without_generation(store: ConversationStore, number: int) -> dict[str, Any] | None:
-    """Delete an earlier generation; says why it is still there, if it is: those of a backend cannot be deleted."""
+    """Delete an earlier generation; return why it still exists, if it does: those of a backend cannot be deleted."""
     try:
         store.delete_generation(number)
     except GenerationNotFoundError:
@@ -350,8 +353,10 @@ def _without_generation(store: ConversationStore, number: int) -> dict[str, Any]
 
 
 def _redact_live(store: ConversationStore, redactor: SecretRedactor, *, is_needed: bool) -> int | None:
-    """Take the secrets out of what the conversation says now; returns the number of the generation that this ended, if it did."""
+    """Redact the live generation; return the number of the generation that this ended, if any."""
     changed: _Changed = {}
+    # Read before the records: with `if_head` the redaction fails if another process appends in between, instead of
+    # losing its records.
     head = store.head
     for record in store.iter_records():
         message, extra, counts = redacted_record(record.message, record.extra, redactor)
@@ -383,7 +388,7 @@ def _redact_live(store: ConversationStore, redactor: SecretRedactor, *, is_neede
 def _noted(
     before: Mapping[str, Any], extra: Mapping[str, Any], note: dict[str, Any], redactor: SecretRedactor
 ) -> dict[str, Any]:
-    """The note of an import as one with this redactor would have left it: then the next import compares, and brings nothing back."""
+    """The import note with this redactor's redaction: so the next import compares with it, and brings nothing back."""
     ours = redaction_of(redactor)
     there = note.get("redaction") or {"known": ours["known"], "patterns": []}
     redaction = {

@@ -70,9 +70,9 @@ class _PlacedHome:
     poll_seconds = 1.0  # a request
     is_near = False
 
-    def __init__(self, shelf: IndexSource, keys: Mapping[str, Any]) -> None:
-        self.name = shelf.name
-        self._shelf = shelf
+    def __init__(self, source: IndexSource, keys: Mapping[str, Any]) -> None:
+        self.name = source.name
+        self._source = source
         self._keys = keys
         self._asking = Lock()
 
@@ -80,11 +80,11 @@ class _PlacedHome:
         return is_id(name)
 
     def source(self, name: str) -> Source:
-        return self._shelf.store(name, **(self._keys if self._keys and self._is_sealed(name) else {})), {}
+        return self._source.store(name, **(self._keys if self._keys and self._is_sealed(name) else {})), {}
 
     def _is_sealed(self, name: str) -> bool:
         with self._asking:
-            summary = self._shelf.summary(name)
+            summary = self._source.summary(name)
         return summary is not None and summary.sealed
 
 
@@ -95,7 +95,7 @@ def home_of(library: ConversationLibrary, keys: Mapping[str, Any]) -> ServedLibr
         ConversationNotFoundError: there is no such directory.
         TranscriptStoreError: the backend does not answer.
     """
-    if getattr(library, "shelf", None) is not None:
+    if getattr(library, "index_source", None) is not None:
         library.list(limit=1)
         return _PlacedHome(index_source(library), keys)
     if not os.path.isdir(library.directory):

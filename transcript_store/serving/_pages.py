@@ -101,7 +101,7 @@ _NOTHING_YET = (
 _BY_DAY = ("updated", "created")
 _SHOWN_ELSEWHERE = frozenset({"title", "cwd", "import", "source"})
 """Labels that a row says by other means, or not at all."""
-_BESIDE = {"left-branch": "on a branch that was left", "earlier-generation": "taken away by a compaction"}
+_BESIDE = {"left-branch": "on an abandoned branch", "earlier-generation": "removed by a compaction"}
 _ROLES = {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool", "model": "Assistant"}
 
 
@@ -150,7 +150,7 @@ def listing_page(
     rows = [*zip(listing, listing.names, facts[0], strict=True)]
     count = many(listing.total, "conversation")
     if not listing.total and not listing.not_looked_at:
-        count = "No conversation is like that" if asked.filter else _NOTHING_YET
+        count = "No conversation matches" if asked.filter else _NOTHING_YET
     if listing.not_looked_at:
         count += f"; {many(listing.not_looked_at, 'folder')} not looked at yet"
     body = [_count(count, is_unfinished=bool(listing.not_looked_at) or not facts[1])]

@@ -1,7 +1,7 @@
-"""Other programs' sessions on this machine, changed under safeguards: torn files repaired, lost sessions put back, moved folders followed.
+"""Change other programs' sessions safely: repair torn files, restore lost sessions, follow moved folders.
 
 Every change is one transaction over files and databases. It is refused while the program runs, a copy of each file is kept beside it, and
-what a kill interrupts is undone by the next call (J1–J5 in ``_journal``).
+the next call undoes an interrupted one (J1–J5 in ``_journal``).
 
 .. code-block:: python
 

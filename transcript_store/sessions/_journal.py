@@ -1,10 +1,10 @@
 """A change of another program's files: all of it or nothing, with a copy of each file, and undone after a kill.
 
 J1  Before the first change the journal lists every step. The journal, the copies and the new files are synced before it.
-J2  A step gives one name other bytes, moves one name, or commits one transaction of a database. The database comes last.
+J2  A step replaces the bytes of one name, moves one name, or commits one transaction of a database. The database comes last.
 J3  The change is complete when the journal has the name of a finished one. Before that, the next call undoes it.
-J4  An undo changes only what is still as the change left it. What was written since stays, and is reported.
-J5  A step runs only if the file or the row is what the plan was made from.
+J4  An undo changes only what the change left unchanged since. Later writes stay, and are reported.
+J5  A step runs only if the file or the row has not changed since the plan.
 
 A copy is beside its file: ``NAME.before-ID``. The journal is in the program's folder, and one change at a time is made there: the lock
 is on the folder itself. A journal names no path for a copy: it is made of the file's own name, so a forged journal can only put back a
@@ -34,7 +34,7 @@ _FINISHED = ".transcript-store-session-{}.json"
 
 
 class SessionChangeError(TranscriptStoreError):
-    """The files of a program at ``path`` were not changed; ``reason`` says why, and what to do."""
+    """The files of a program at ``path`` were not changed; ``reason`` says why, with a hint."""
 
     path: str
     reason: str
@@ -48,7 +48,7 @@ class FileChange:
     data: bytes | None
     """None removes it; its copy stays."""
     seen: str | None
-    """The SHA-256 of the bytes that the plan was made from; None if there was no such file."""
+    """The SHA-256 of the bytes at the time of the plan; None if there was no such file."""
     keeps_time: bool = False
     """True if the new file gets the modification time of the old one."""
 
@@ -74,13 +74,13 @@ Step = FileChange | FileMove | DatabaseChange
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What became of an interrupted or finished change that was undone."""
+    """The result of an undo of an interrupted or finished change."""
 
     id: str
     what: str
     put_back: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
-    """Paths that something else changed since. They stay as they are; a copy of the earlier bytes is beside each."""
+    """Paths that another program changed since. They are left unchanged; a copy of the earlier bytes is beside each."""
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class _JournalEntry:
 
 
 def bytes_at(path: str) -> bytes | None:
-    """The bytes of a regular file; None if nothing is there.
+    """The bytes of a regular file; None if it does not exist.
 
     Raises:
         SessionChangeError: it cannot be read, or is a link or no regular file.
@@ -106,7 +106,7 @@ def bytes_at(path: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        why = "is a link: only the file that it leads to can be changed" if error.errno == errno.ELOOP else None
+        why = "is a link: name the file that it points to" if error.errno == errno.ELOOP else None
         raise SessionChangeError(path=path, reason=why or f"cannot be read: {error.strerror}") from error
     with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -115,7 +115,7 @@ def bytes_at(path: str) -> bytes | None:
 
 
 def sha256_at(path: str) -> str | None:
-    """The SHA-256 of what :func:`bytes_at` reads; None if nothing is there. Raises as that does."""
+    """The SHA-256 of what :func:`bytes_at` reads; None if it does not exist. Raises as that does."""
     data = bytes_at(path)
     return None if data is None else hashlib.sha256(data).hexdigest()
 
@@ -145,7 +145,9 @@ def change_files(folder: str, what: str, steps: Sequence[Step]) -> str:
         try:
             for step, entry in zip(ordered, entries, strict=True):
                 _require_as_planned(step, entry)
+            # J1: synced before the first step, so that a kill at any later line can be undone.
             _write_journal(folder, change_id, what, entries, made)
+            # After the journal: an undo removes exactly these folders.
             for one in made:
                 os.mkdir(one, 0o700)
                 _sync(os.path.dirname(one))
@@ -154,6 +156,7 @@ def change_files(folder: str, what: str, steps: Sequence[Step]) -> str:
             for step in ordered:
                 _make(step, change_id)
                 made_of.add(step.path)
+            # The commit (J3). Killed before it, the next call undoes every step.
             os.rename(os.path.join(folder, _JOURNAL), os.path.join(folder, _FINISHED.format(change_id)))
             _sync(folder)
         except BaseException as error:
@@ -183,7 +186,7 @@ def undo_interrupted(folder: str) -> Undone | None:
 
 
 def interrupted_change(folder: str) -> str | None:
-    """What the change was for that was killed in a folder and waits to be undone; None if there is none."""
+    """The purpose of an interrupted change in a folder that is still to be undone; None without one."""
     journal = _read_journal(os.path.join(folder, _JOURNAL))
     return None if journal is None else str(journal.get("what"))
 
@@ -208,10 +211,11 @@ def undo_change(folder: str, change_id: str) -> Undone:
     with _lock(folder):
         _undo_interrupted(folder)
         journal = _read_journal(path)
+        # The id becomes part of a file name: it must not lead elsewhere.
         if journal is None or "/" in change_id:
             known = ", ".join(finished_changes(folder)) or "none"
             raise SessionChangeError(
-                path=folder, reason=f"there is no change {change_id!r} to undo; there are: {known}"
+                path=folder, reason=f"there is no change {change_id!r} to undo; known changes: {known}"
             )
         os.rename(path, os.path.join(folder, _JOURNAL))  # killed from here on, the next call completes the undo
         _sync(folder)
@@ -234,7 +238,7 @@ def _entry(step: Step) -> _JournalEntry:
 
 
 def _require_as_planned(step: Step, entry: _JournalEntry) -> None:
-    """J5, for what can be looked at before."""
+    """J5, for steps that can be checked before."""
     match step:
         case FileChange(path):
             if sha256_at(path) != entry.before:
@@ -275,6 +279,7 @@ def _prepare(step: Step, change_id: str) -> None:
                 _copy(path, copy_name(path, change_id))
             _sync(os.path.dirname(path))
         case DatabaseChange(path):
+            # Through SQLite, not as a file: the write-ahead log may hold committed rows.
             copy_database(path, copy_name(path, change_id))
             _sync(os.path.dirname(path))
         case FileMove():
@@ -321,6 +326,7 @@ def _write_synced(path: str, data: bytes, old: os.stat_result | None, *, keeps_t
             os.fchmod(file.fileno(), stat.S_IMODE(old.st_mode))
             if keeps_time:
                 os.utime(file.fileno(), ns=(old.st_atime_ns, old.st_mtime_ns))
+        # Owner, mode and time are set before, so that the sync covers them.
         os.fsync(file.fileno())
 
 
@@ -348,9 +354,10 @@ def _lock(folder: str) -> Iterator[None]:
         raise SessionChangeError(path=folder, reason=f"cannot be opened: {error.strerror}") from error
     try:
         try:
+            # On the folder itself: a lock file would be a foreign file in another program's folder.
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            reason = "another `transcript-store session` makes a change there; run it again when that is done"
+            reason = "another `transcript-store session` is changing files there; run it again later"
             raise SessionChangeError(path=folder, reason=reason) from None
         yield
     finally:
@@ -359,10 +366,10 @@ def _lock(folder: str) -> Iterator[None]:
 
 def _write_journal(folder: str, change_id: str, what: str, entries: list[_JournalEntry], made: list[str]) -> None:
     path = os.path.join(folder, _JOURNAL)
-    said = {"id": change_id, "what": what, "folders": made, "steps": [asdict(entry) for entry in entries]}
+    members = {"id": change_id, "what": what, "folders": made, "steps": [asdict(entry) for entry in entries]}
     with suppress(FileNotFoundError):
         os.unlink(f"{path}.tmp")
-    _write_synced(f"{path}.tmp", json.dumps(said).encode(), None, keeps_time=False)
+    _write_synced(f"{path}.tmp", json.dumps(members).encode(), None, keeps_time=False)
     os.rename(f"{path}.tmp", path)
     _sync(folder)
 
@@ -384,15 +391,16 @@ def _undo_interrupted(folder: str, but_rows_of: Set[str] = frozenset()) -> Undon
         return None
     journal = _read_journal(path)
     if journal is None:  # it was synced before it had its name: something else wrote it
-        raise SessionChangeError(path=path, reason="is not a journal that can be read; look at it, and remove it")
+        raise SessionChangeError(path=path, reason="is not a readable journal; inspect it, and remove it")
     return _undo(folder, journal, but_rows_of)
 
 
 def _undo(folder: str, journal: dict[str, Any], but_rows_of: Set[str] = frozenset()) -> Undone:
     """Undo every step, the last first. Each may have been made or not, or be undone already."""
     change_id, put_back, left = str(journal["id"]), [], []
-    for said in reversed(journal["steps"]):
-        entry = _JournalEntry(**said)
+    # In reverse order: a move may have to be undone before the file below it.
+    for members in reversed(journal["steps"]):
+        entry = _JournalEntry(**members)
         match entry.kind:
             case "rows":
                 state = _undo_rows(entry, change_id, is_made=entry.path not in but_rows_of)
@@ -431,6 +439,7 @@ def _undo_file(entry: _JournalEntry, change_id: str) -> str:
         with suppress(FileNotFoundError):
             if entry.before is not None:
                 os.unlink(copy)
+    # J4: the program has written since. Its bytes stay, and the copy stays beside them.
     elif now != entry.after:
         return "left"
     elif entry.before is None:

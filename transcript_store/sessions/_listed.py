@@ -1,4 +1,4 @@
-"""What a program's list needs besides the file of a session: read, and planned as steps. Nothing is written here.
+"""What a program's list needs beside the session's file, planned as steps. Nothing is written here.
 
 Claude Code 2.1, pi and most others list the files of a folder, which is named after the project's. Gemini CLI 0.61 finds that folder by
 ``.project_root`` in it. Codex 0.169 lists the rows of ``threads`` in its state database and makes a row for a file only when it scans;
@@ -44,7 +44,7 @@ def objects_in(data: bytes) -> Iterator[dict[str, Any]]:
 
 def codex_row(path: str, data: bytes, *, archived: bool) -> dict[str, Any] | None:
     """The row of ``threads`` for a rollout, as far as the rollout says it; None if it has no session header."""
-    meta, context, said, tokens, last = None, {}, "", 0, None
+    meta, context, prompt, tokens, last = None, {}, "", 0, None
     for value in objects_in(data):
         payload = value.get("payload")
         if not isinstance(payload, dict):
@@ -60,11 +60,11 @@ def codex_row(path: str, data: bytes, *, archived: bool) -> dict[str, Any] | Non
                 if payload.get("type") == "token_count" and isinstance(info, dict):
                     tokens = _number(info, "total_token_usage", "total_tokens") or tokens
                 if payload.get("type") == "user_message" and isinstance(payload.get("message"), str):
-                    said = said or payload["message"]
+                    prompt = prompt or payload["message"]
             case "token_usage_record":
                 tokens = _number(payload, "thread_token_usage", "total_tokens") or tokens
             case "response_item" if payload.get("role") == "user":
-                said = said or _own_words(payload)
+                prompt = prompt or _own_words(payload)
             case _:
                 pass
     if meta is None or not isinstance(meta.get("id"), str):
@@ -89,13 +89,13 @@ def codex_row(path: str, data: bytes, *, archived: bool) -> dict[str, Any] | Non
         "model": _text(context.get("model")),
         "reasoning_effort": _text(context.get("effort")),
         "cwd": _text(meta.get("cwd")) or _text(context.get("cwd")) or "",
-        "title": said[:_LONGEST_PREVIEW],
-        "first_user_message": said[:_LONGEST_PREVIEW],
-        "preview": said[:_LONGEST_PREVIEW],
+        "title": prompt[:_LONGEST_PREVIEW],
+        "first_user_message": prompt[:_LONGEST_PREVIEW],
+        "preview": prompt[:_LONGEST_PREVIEW],
         "sandbox_policy": json.dumps(policy, separators=(",", ":")),
         "approval_mode": _text(context.get("approval_policy")) or "on-request",
         "tokens_used": tokens,
-        "has_user_event": int(bool(said)),
+        "has_user_event": int(bool(prompt)),
         "archived": int(archived),
         "archived_at": updated // 1000 if archived else None,
         "git_sha": _text(git.get("commit_hash")),
@@ -156,7 +156,7 @@ def directory_rows(
 
     Args:
         path: the database.
-        columns: tables and their columns with a directory; those that are not there are passed over.
+        columns: tables and their columns with a directory; missing ones are skipped.
         new_path: what a directory is called now; None if it was not moved.
 
     Raises:
@@ -242,7 +242,7 @@ def _thread_changes(connection: sqlite3.Connection, rows: Mapping[str, dict[str,
     for path, wanted in rows.items():
         row = {name: value for name, value in wanted.items() if name in columns}
         if missing := [name for name, is_needed in columns.items() if is_needed and row.get(name) is None]:
-            reason = f"threads needs {missing[0]}, which the rollout does not say: this version of Codex is not known"
+            reason = f"threads needs {missing[0]}, which the rollout lacks: this version of Codex is unknown"
             raise SessionChangeError(path=path, reason=reason)
         there = rows_where(connection, "threads", {"id": row["id"]})
         if not there:

@@ -15,7 +15,7 @@ _SPELLINGS: tuple[Callable[[Any], bytes], ...] = (
     lambda value: json.dumps(value).encode(),
     lambda value: json.dumps(value, ensure_ascii=False).encode(),
 )
-"""How programs write JSON: a line is written again as it was spelled."""
+"""How programs write JSON: a changed line keeps the spelling of the original."""
 _PATHS = frozenset({"cwd", "directory", "gitRoot", "git_root", "workdir"})
 _PATH_LISTS = frozenset({"runtime_workspace_roots", "workspace_roots", "writable_roots", "directories"})
 _DEEP: dict[str, dict[str, tuple[str, ...]]] = {
@@ -33,7 +33,7 @@ class MovedFolder:
     new: str
 
     def new_path(self, path: str) -> str | None:
-        """What a path is called now; None if it was not moved. A folder whose name only begins like the old one was not."""
+        """The new name of a path; None if it was not moved. A folder whose name only starts like the old one was not."""
         if path == self.new or path.startswith(f"{self.new}/"):
             return None  # the new folder may be within the old one
         for old in self.old:

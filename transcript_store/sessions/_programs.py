@@ -1,6 +1,6 @@
 """The programs whose files are changed here: how their processes are called, and where their session files are.
 
-Where a program keeps sessions is known by ``sources``. What stands here besides is for programs that are not imported from yet.
+``sources`` knows where a program keeps sessions. The other entries here are for programs that are not imported from yet.
 """
 
 from __future__ import annotations
@@ -63,21 +63,25 @@ def project_name(program: str, cwd: str) -> str:
     return project_folder(cwd) if program == "claude-code" else re.sub("[^a-zA-Z0-9]", "-", cwd)
 
 
-def program_places() -> tuple[SessionFolder, ...]:
+def program_folders() -> tuple[SessionFolder, ...]:
     """Where programs keep sessions, those too that nothing is imported from."""
     known = session_folders()
-    names = {place.program for place in known}
-    return (*known, *(place for place in _OTHER_PLACES if place.program not in names))
+    names = {folder_kept.program for folder_kept in known}
+    return (*known, *(folder_kept for folder_kept in _OTHER_PLACES if folder_kept.program not in names))
 
 
 def program_names() -> tuple[str, ...]:
     """The names of all programs, in the order in which they are known."""
-    return tuple(dict.fromkeys(place.program for place in program_places()))
+    return tuple(dict.fromkeys(folder_kept.program for folder_kept in program_folders()))
 
 
 def line_programs() -> tuple[str, ...]:
     """The names of the programs that keep sessions in files of lines."""
-    found = (place.program for place in program_places() if any(each.endswith(".jsonl") for each in place.patterns))
+    found = (
+        folder_kept.program
+        for folder_kept in program_folders()
+        if any(each.endswith(".jsonl") for each in folder_kept.patterns)
+    )
     return tuple(dict.fromkeys(found))
 
 
@@ -88,7 +92,11 @@ def program_named(name: str) -> Program:
 
 def folders_of(program: Program, environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """The folders of a program for an environment; this process's if None."""
-    found = (folder_of(place, environ=environ) for place in program_places() if place.program == program.name)
+    found = (
+        folder_of(folder_kept, environ=environ)
+        for folder_kept in program_folders()
+        if folder_kept.program == program.name
+    )
     return tuple(dict.fromkeys(found))
 
 
@@ -97,11 +105,11 @@ def session_files(
 ) -> Iterator[tuple[str, str]]:
     """The session files of a program that are lines of JSON: the program's folder, and the path of each; also those that it ``packed``."""
     seen = set()
-    for place in program_places():
-        if place.program == program.name:
-            folder = folder_of(place, environ=environ)
-            for pattern in place.patterns:
-                for path in _matching(folder, pattern.split("/"), place.not_sessions):
+    for folder_kept in program_folders():
+        if folder_kept.program == program.name:
+            folder = folder_of(folder_kept, environ=environ)
+            for pattern in folder_kept.patterns:
+                for path in _matching(folder, pattern.split("/"), folder_kept.not_sessions):
                     if path.endswith((".jsonl", ".zst") if packed else ".jsonl") and path not in seen:
                         seen.add(path)
                         yield folder, path
@@ -109,11 +117,11 @@ def session_files(
 
 def program_of(path: str, environ: Mapping[str, str] | None = None) -> tuple[Program, str] | None:
     """Whose session file a path is, by its place, and that program's folder; None if it is in no program's folder."""
-    for place in program_places():
-        folder = folder_of(place, environ=environ)
+    for folder_kept in program_folders():
+        folder = folder_of(folder_kept, environ=environ)
         below = os.path.relpath(path, folder).split(os.sep)
-        if any(_fits(below, pattern.split("/")) for pattern in place.patterns):
-            return program_named(place.program), folder
+        if any(_fits(below, pattern.split("/")) for pattern in folder_kept.patterns):
+            return program_named(folder_kept.program), folder
     return None
 
 

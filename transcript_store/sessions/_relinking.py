@@ -52,13 +52,13 @@ class RelinkedConversation:
 
 @dataclass(frozen=True, slots=True)
 class RelinkedProgram:
-    """What is, or would be, changed in the files of a program."""
+    """The changes, made or planned, in a program's files."""
 
     program: str
     folder: str
     sessions: int = 0
     steps: tuple[tuple[str, str], ...] = ()
-    """Each file or database: its path, and what is done with it."""
+    """Each file or database: its path, and the action."""
     applied: bool = False
     change: str | None = None
     notes: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ def moved_folder(old: str, new: str) -> MovedFolder:
     """From the old to the new folder, as programs name them: absolute, and without links.
 
     Raises:
-        ValueError: the new one is not there, or both are the same.
+        ValueError: the new one does not exist, or both are the same.
     """
     given = os.path.abspath(os.path.expanduser(old))
     there = os.path.realpath(os.path.expanduser(new))
@@ -134,8 +134,8 @@ def relink_program(name: str, moved: MovedFolder, *, apply: bool = False) -> Ite
         if not os.path.isdir(folder):
             continue
         planned = _PLANS[name](program, folder, moved)
-        said = tuple(_said(step) for step in planned.steps)
-        found = RelinkedProgram(name, folder, planned.sessions, said, notes=tuple(planned.notes))
+        found_settings = tuple(_description(step) for step in planned.steps)
+        found = RelinkedProgram(name, folder, planned.sessions, found_settings, notes=tuple(planned.notes))
         if apply and planned.steps:
             require_not_running(
                 program, folder, [step.path for step in planned.steps if not isinstance(step, FileMove)]
@@ -145,7 +145,7 @@ def relink_program(name: str, moved: MovedFolder, *, apply: bool = False) -> Ite
         yield found
 
 
-def _said(step: Step) -> tuple[str, str]:
+def _description(step: Step) -> tuple[str, str]:
     match step:
         case FileChange(path, None):
             return path, "remove"
@@ -211,15 +211,13 @@ def _move_the_rest(
     moved: MovedFolder,
     name_of: Callable[[str], str],
 ) -> None:
-    """What belongs to the project, such as its memory: it goes along if all sessions do."""
+    """Files of the project, such as its memory: they move if all sessions do."""
     own = os.path.basename(project)
     olds = [old for old in moved.old if name_of(old) == own]
     going = {step.path for step in planned.steps}
     if any(path not in going for path in paths):
         if any(path in going for path in paths):
-            planned.notes.append(
-                f"{project} has sessions of another folder too: what belongs to all of them stays there"
-            )
+            planned.notes.append(f"{project} has sessions of another folder too: their common files stay there")
         return
     if not olds and not paths:
         return
@@ -236,7 +234,7 @@ def _move_the_rest(
             continue
         to = _moved_path(path, project, target)
         if os.path.lexists(to):
-            planned.notes.append(f"{to} is there already: {path} stays")
+            planned.notes.append(f"{to} exists already: {path} stays")
         else:
             _move_file(planned.steps, program, path, to, moved)
 
@@ -281,11 +279,11 @@ def _claude_code(program: Program, folder: str, moved: MovedFolder) -> _Planned:
             planned.steps.append(FileChange(history, new, sha256_at(history), keeps_time=True))
     is_own = os.environ.get("CLAUDE_CONFIG_DIR")
     settings = os.path.join(folder if is_own else os.path.dirname(folder), ".claude.json")
-    said = read_document(settings)
-    if isinstance(projects := said.get("projects"), dict):
+    found_settings = read_document(settings)
+    if isinstance(projects := found_settings.get("projects"), dict):
         renamed = {_kept(path, projects, moved): value for path, value in projects.items()}
         if list(renamed) != list(projects):
-            planned.steps.append(document_change(settings, {**said, "projects": renamed}))
+            planned.steps.append(document_change(settings, {**found_settings, "projects": renamed}))
     return planned
 
 
@@ -336,8 +334,8 @@ def _codex(program: Program, folder: str, moved: MovedFolder) -> _Planned:
 def _gemini_cli(_program: Program, folder: str, moved: MovedFolder) -> _Planned:
     planned, count = _Planned(0, [], []), 0
     registry = os.path.join(folder, "projects.json")
-    said = read_document(registry)
-    projects = said.get("projects") if isinstance(said.get("projects"), dict) else {}
+    found_settings = read_document(registry)
+    projects = found_settings.get("projects") if isinstance(found_settings.get("projects"), dict) else {}
     renamed: dict[str, Any] = dict(projects or {})
     for below in ("tmp", "history"):
         for own in _folders(os.path.join(folder, below)):
@@ -366,7 +364,7 @@ def _gemini_cli(_program: Program, folder: str, moved: MovedFolder) -> _Planned:
             del renamed[path]
             renamed.setdefault(new, name)
     if renamed != (projects or {}):
-        planned.steps.append(document_change(registry, {**said, "projects": renamed}))
+        planned.steps.append(document_change(registry, {**found_settings, "projects": renamed}))
     return planned._replace(sessions=count)
 
 

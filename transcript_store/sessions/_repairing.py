@@ -31,7 +31,7 @@ _SPLITTING_AT_LF = ("claude-code", "codex", "pi")
 
 @dataclass(frozen=True, slots=True)
 class RepairedFile:
-    """A session file with what is, or would be, mended in it."""
+    """A session file, and the faults that are, or would be, repaired in it."""
 
     path: str
     program: str | None
@@ -40,7 +40,7 @@ class RepairedFile:
     bytes_before: int = 0
     bytes_after: int = 0
     reason: str | None = None
-    """Why it cannot be mended; None if it can."""
+    """Why it cannot be repaired; None if it can."""
     applied: bool = False
     change: str | None = None
     """The id of the change, for ``session undo``."""
@@ -49,12 +49,12 @@ class RepairedFile:
 
     @property
     def needs_repair(self) -> bool:
-        """True if something is wrong with it."""
+        """True if it has a fault."""
         return bool(self.mends) or self.reason is not None
 
 
 def repair_file(path: str, *, apply: bool = False) -> RepairedFile:
-    """Say what is wrong with one session file, and with ``apply`` replace it by a whole one.
+    """Report the faults of one session file; with ``apply`` replace it with a repaired one.
 
     Raises:
         SessionChangeError: it cannot be read; or with ``apply``: its program runs, or the file changes right now.
@@ -67,7 +67,7 @@ def repair_file(path: str, *, apply: bool = False) -> RepairedFile:
 
 
 def repair_program(program: Program, *, apply: bool = False) -> Iterator[RepairedFile]:
-    """The same for all session files of a program; those without a fault are counted among what is returned.
+    """The same for all session files of a program; those without a fault are only counted in the result.
 
     With ``apply`` all files below one folder are one change.
 
@@ -127,14 +127,14 @@ def _repair(program: Program | None, folder: str, paths: list[str], *, apply: bo
 
 
 def _mended(path: str, raw: bytes, program: Program | None) -> MendedFile | str:
-    """The whole file, or why there is none."""
+    """The repaired file, or why there is none."""
     for start, why in _NOT_TEXT.items():
         if raw.startswith(start):
             return why
     if path.endswith(".json"):
         document = mend_document(raw)
-        return document or "is one JSON document, and a part of it is missing: `session restore` can put it back"
+        return document or "is one JSON document with a missing part: `session restore` can restore it"
     mended = mend_lines(raw, escapes_separators=program is None or program.name not in _SPLITTING_AT_LF)
     if raw.strip(b"\x00 \t\r\n") and not mended.lines:
-        return "has no line that can be read: `session restore` can put it back"
+        return "has no readable line: `session restore` can restore it"
     return mended

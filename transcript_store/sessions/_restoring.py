@@ -1,4 +1,4 @@
-"""A session from a library, put back where its program lists and resumes it."""
+"""Restore a session from a library, so that its program lists and resumes it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from transcript_store.sessions._journal import (
     copy_name,
 )
 from transcript_store.sessions._listed import codex_projections, codex_steps, gemini_folder, objects_in
-from transcript_store.sessions._programs import Program, program_named, program_places, project_name, session_files
+from transcript_store.sessions._programs import Program, program_folders, program_named, project_name, session_files
 from transcript_store.sessions._repairing import require_not_running
 from transcript_store.sessions._stored_rows import (
     ROW_PROGRAMS,
@@ -55,14 +55,14 @@ _COMMANDS = {
     "kilo": "kilo --session {session}",
 }
 _WHY = {
-    "same": "the file is there with these bytes",
-    "longer": "the program's file has these bytes and more: `transcript-store import` brings them here",
+    "same": "the file exists with these bytes",
+    "longer": "the program's file has these bytes and more: `transcript-store import` imports them",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class RestoredFile:
-    """One file or database of a restore, and what is done with it."""
+    """One file or database of a restore, and the action."""
 
     path: str
     action: str
@@ -73,7 +73,7 @@ class RestoredFile:
 
 @dataclass(frozen=True, slots=True)
 class RestoredSession:
-    """What a restore did, or would do."""
+    """The result of a restore, or of a dry run."""
 
     id: str
     program: str
@@ -128,15 +128,15 @@ def restore_session(
         own = note["format"] if note else None
         target = to or own
         if target is None:
-            reason = "was not imported, so no program had it: --to names the program that gets it as a new session"
+            reason = "was not imported, so it belongs to no program: --to PROGRAM makes it a new session there"
             raise SessionChangeError(path=conversation.directory, reason=reason)
-        place = next((place for place in program_places() if place.program == target), None)
-        if place is None:
+        folder_kept = next((folder_kept for folder_kept in program_folders() if folder_kept.program == target), None)
+        if folder_kept is None:
             raise ValueError(
-                f"{target!r} is no program whose folder is known; there are "
-                f"{', '.join(dict.fromkeys(place.program for place in program_places()))}"
+                f"{target!r} is not a known program; use one of "
+                f"{', '.join(dict.fromkeys(folder_kept.program for folder_kept in program_folders()))}"
             )
-        program, folder = program_named(target), folder_of(place, environ=environ)
+        program, folder = program_named(target), folder_of(folder_kept, environ=environ)
         plan = _planned_rows if target in ROW_PROGRAMS else _planned_files
         try:
             planned = plan(library, conversation, note if target == own else None, program, folder, environ)
@@ -146,7 +146,7 @@ def restore_session(
             planned = plan(library, conversation, None, program, folder, environ)  # a new session, as the error says
     files, steps, session, cwd, notes = planned
     if cwd and not os.path.isdir(cwd):
-        notes.append(f"{cwd} is not there: if it was moved, `session relink {cwd} NEW --in {target}` after this")
+        notes.append(f"{cwd} does not exist: if it was moved, `session relink {cwd} NEW --in {target}` after this")
     first = files[0].path if files else ""
     command = _COMMANDS.get(target, "").format(session=shlex.quote(session), path=shlex.quote(first)) or None
     if session.startswith("-"):
@@ -154,6 +154,7 @@ def restore_session(
     result = RestoredSession(id, target, session, tuple(files), command, cwd, notes=tuple(notes))
     if not apply or not steps:
         return result
+    # A running program would write its own state over the change.
     require_not_running(program, folder, [step.path for step in steps])
     change_id = change_files(folder, f"session restore {id}", steps)
     kept = [
@@ -262,12 +263,13 @@ def _notes_on_more(conversation: ConversationStore) -> list[str]:
 def find_session(library: ConversationLibrary, session: str) -> str | None:
     """The id of the conversation of a session, by the id that its program gave it; None if the library has none."""
     there = {summary.id for summary in library.iter_list()}
-    names = dict.fromkeys(place.program for place in program_places())
+    names = dict.fromkeys(folder_kept.program for folder_kept in program_folders())
     return next((own for name in names if (own := conversation_id(name, session)) in there), None)
 
 
 def _last_note(conversation: ConversationStore) -> dict[str, Any] | None:
     live = conversation.get_metadata().generation
+    # From the newest: a later import notes the current state of the session's file.
     for number in range(live, -1, -1):
         found = None
         try:
@@ -281,7 +283,7 @@ def _last_note(conversation: ConversationStore) -> dict[str, Any] | None:
 
 
 def _is_continued(conversation: ConversationStore) -> bool:
-    """True if a message stands after the last note."""
+    """True if a message follows the last note."""
     added = False
     for record in conversation.iter_records():
         if note_of(record) is not None:
@@ -327,16 +329,16 @@ def _path_below(note: Mapping[str, Any], program: Program, data: bytes, cwd: str
     """
     name = str((note.get("file") or {}).get("name") or "").removesuffix(".zst")
     parts = [part for part in name.split("/") if part]
-    for place in program_places():
-        if place.program == program.name:
-            for pattern in place.patterns:
+    for folder_kept in program_folders():
+        if folder_kept.program == program.name:
+            for pattern in folder_kept.patterns:
                 wanted = pattern.split("/")
                 if len(parts) >= len(wanted) and all(map(_fits, parts[-len(wanted) :], wanted)):
                     return "/".join(parts[-len(wanted) :])
     session = str(note["session"])
     if not _UNSAFE_NAME.search(session) and (made := _made_path(program.name, session, data, cwd)):
         return made
-    reason = f"it is not known where {program.name} kept this file, which was imported as {name or 'a stream'}"
+    reason = f"the folder of {program.name} for this file is unknown (imported as {name or 'a stream'})"
     raise ExportError(path=name, reason=f"{reason}: --to {program.name} makes a new session of it")
 
 
@@ -393,6 +395,7 @@ def _part_files(
 
 def _as_new(conversation: ConversationStore, target: str, cwd: str | None) -> tuple[list[_Wanted], str, str | None]:
     """The files of a new session of another program, by their paths below its folder."""
+    # Exported elsewhere first: the journal must know each file's bytes before the first one is changed.
     with tempfile.TemporaryDirectory(prefix="transcript-store-restore-") as scratch:
         there = cwd if cwd and os.path.isdir(cwd) else os.getcwd()
         done = export(conversation, to=target, output=scratch, cwd=there)
@@ -421,7 +424,7 @@ def _there_already(program: Program, path: str, session: str) -> str | None:
 def _steps(
     wanted: Iterable[_Wanted], extra: Iterable[FileChange]
 ) -> tuple[list[RestoredFile], list[Step], dict[str, bytes]]:
-    """What is done with each file. A file that is there is replaced only if it is a beginning of what was imported.
+    """The action for each file. An existing file is replaced only if it is a prefix of the imported one.
 
     Raises:
         SessionChangeError: a file with other bytes is in the way.
@@ -431,30 +434,32 @@ def _steps(
     data: dict[str, bytes] = {}
     for step in extra:
         steps.append(step)
-        files.append(RestoredFile(step.path, "create", "tells the program whose folder it is"))
+        files.append(RestoredFile(step.path, "create", "tells the program to which project the folder belongs"))
     for path, bytes_wanted in wanted:
         data[path] = bytes_wanted
         if path.endswith(".zst"):
-            files.append(RestoredFile(path, "keep", "the file is there, packed"))
+            files.append(RestoredFile(path, "keep", "the file exists, packed"))
             continue
         if (there := bytes_at(path)) is None:
             steps.append(FileChange(path, bytes_wanted, None))
-            files.append(RestoredFile(path, "create", f"{len(bytes_wanted):,} bytes, as they were imported"))
+            files.append(RestoredFile(path, "create", f"{len(bytes_wanted):,} bytes, exactly as imported"))
             continue
         if there == bytes_wanted:
             files.append(RestoredFile(path, "keep", _WHY["same"]))
+        # The program continued the session after the import: its file has everything that would be restored.
         elif there.startswith(bytes_wanted):
             data[path] = there
             files.append(RestoredFile(path, "keep", _WHY["longer"]))
+        # A crash can leave a file that is cut, or padded with NUL bytes.
         elif bytes_wanted.startswith(there.rstrip(b"\x00")):
             steps.append(FileChange(path, bytes_wanted, hashlib.sha256(there).hexdigest()))
-            files.append(RestoredFile(path, "replace", f"{len(there):,} bytes are there, of {len(bytes_wanted):,}"))
+            files.append(RestoredFile(path, "replace", f"it has {len(there):,} of {len(bytes_wanted):,} bytes"))
         elif os.path.basename(path) == ".project_root":
             files.append(RestoredFile(path, "keep", "another folder's"))
         else:
             reason = (
-                "has other bytes than those that were imported: `transcript-store import` takes them over, "
-                "`session repair` mends a torn file; to restore all the same, move it away first"
+                "has other bytes than the imported ones: `transcript-store import` imports them, "
+                "`session repair` repairs a torn file; to restore anyway, move it away first"
             )
             raise SessionChangeError(path=path, reason=reason)
     return files, steps, data

@@ -74,7 +74,7 @@ def open_database(path: str, *, writes: bool = False) -> Iterator[sqlite3.Connec
     """A connection to a database that exists, in one transaction that the caller commits.
 
     Raises:
-        sqlite3.Error: it is no database, or it is in use.
+        sqlite3.Error: it is not a database, or it is in use.
     """
     mode = "rw" if writes else "ro"
     with closing(
@@ -104,7 +104,7 @@ def change_rows(path: str, changes: Sequence[RowChange]) -> str | None:
 
 
 def undo_rows(path: str, changes: Sequence[RowChange]) -> str:
-    """Undo what :func:`change_rows` did, if it did it: ``put back``, ``as it was``, or ``left`` where a row changed since.
+    """Undo the changes of :func:`change_rows`, if they were made: ``put back``, ``as it was``, or ``left`` where a row changed since.
 
     All rows are as the one transaction left them, or it was not made, or something else wrote since.
     """

@@ -17,7 +17,7 @@ from transcript_store.sessions._programs import Program, folders_of
 
 _PROC = "/proc"
 _WRAPPERS = ("node", "bun", "deno", "python", "python3", "npx", "npm")
-"""What a program may be started with: then the script's name is the program's."""
+"""Interpreters that may start a program: then the script's name is the program's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def is_locked(path: str) -> bool:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return False  # it is not there yet
+        return False  # it does not exist yet
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -94,12 +94,12 @@ def _uses(pid: int, program: Program, folder: str) -> bool:
     """True unless the process's own environment names another folder."""
     try:
         with open(f"{_PROC}/{pid}/environ", "rb") as file:
-            said = file.read()
+            raw = file.read()
     except PermissionError:
         return False  # another user's: it has its own home
     except OSError:
         return False  # it ended just now
-    environ = dict(pair.split("=", 1) for pair in (os.fsdecode(part) for part in said.split(b"\0")) if "=" in pair)
+    environ = dict(pair.split("=", 1) for pair in (os.fsdecode(part) for part in raw.split(b"\0")) if "=" in pair)
     if not environ.get("HOME"):
         return True
     mine = os.path.realpath(folder)

@@ -6,7 +6,7 @@ A line that its program can parse keeps its bytes. Of the others:
 * objects on one line become a line each;
 * an object whose text holds raw line feeds or other control characters is one line again, with escapes in their place;
 * bytes that are not UTF-8 become U+FFFD;
-* what was torn off cannot be read by anything: it is cut. An object after it counts as a line only if it has the members that the lines
+* a torn-off part is unreadable: it is cut. An object after it counts as a line only if it has the members that the lines
   of this file have: a message that was torn holds objects, too, and these are no lines;
 * of a torn header, the first line, the whole members stay: without it a program lists nothing of the session;
 * U+2028 and U+2029 become escapes where the program takes them for line ends.
@@ -43,31 +43,31 @@ _EXCERPT = 80
 _HEADER = re.compile(
     r'\{(?:"timestamp":"[^"]*",)?(?:"ordinal":\d+,)?"type":"session(?:_meta|\.start)?",|\{"sessionId":"[^"]*","projectHash":"[^"]*",'
 )
-"""How the first line of Codex, pi, Copilot CLI and Gemini CLI begins. Those of other programs begin with what was said."""
+"""How the first line of Codex, pi, Copilot CLI and Gemini CLI begins. Those of other programs begin with a message."""
 _PARENTS = (("uuid", "parentUuid"), ("id", "parentId"))
 
 
 @dataclass(frozen=True, slots=True)
 class Mend:
-    """One thing that was wrong, and what was done about it."""
+    """One fault, and its repair."""
 
     kind: str
     """``torn`` (the only one with which text is lost), ``nul``, ``empty``, ``byte-order-mark``, ``line-end``, ``glued``, ``control``,
     ``separator``, ``not-utf-8``, ``utf-16``, ``parent``."""
     message: str
     line: int
-    """From 1, in the file as it was."""
+    """From 1, in the original file."""
     offset: int
-    """Of the first byte concerned, in the file as it was."""
+    """Of the first byte concerned, in the original file."""
     length: int = 0
     """How many bytes were cut; 0 if none were."""
     excerpt: str = ""
-    """The beginning of what was cut."""
+    """The beginning of the cut bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class MendedFile:
-    """A file as it would be, and what was done to it. Without mends the bytes are those that were given."""
+    """A repaired file, and its repairs. Without repairs the bytes are the given ones."""
 
     data: bytes
     mends: tuple[Mend, ...]
@@ -79,11 +79,11 @@ class MendedFile:
 class _FoundObject:
     text: bytes
     ids: tuple[str | None, ...]
-    """What it says of itself and its parent, for each of the two ways to say it."""
+    """Its id and its parent's, in each of the two forms."""
     line: int
     offset: int
     torn: list[str] = field(default_factory=list)
-    """What was cut directly before it."""
+    """The bytes cut directly before it."""
 
 
 def mend_lines(raw: bytes, *, escapes_separators: bool = True) -> MendedFile:
@@ -147,9 +147,9 @@ class _Mending:
             if (value := _strict_object(line.strip(_AROUND))) is not None:
                 self._learn(value)
         stretch: list[tuple[int, int, bytes]] = []
-        for number, place, line in _lines(text):
+        for number, folder_kept, line in _lines(text):
             offset, value = (
-                place + shift,
+                folder_kept + shift,
                 _strict_object(line.strip(_AROUND)),
             )  # again: all values would fill the memory
             if value is None and line.strip(_AROUND):
@@ -229,7 +229,7 @@ class _Mending:
         if not stretch:
             return
         text = b"".join(line for _, _, line in stretch).decode("utf-8", "surrogateescape")
-        place = _StretchPlace(text, stretch)
+        folder_kept = _StretchPlace(text, stretch)
         done, at, tries = 0, _skip(text, 0), _MOST_TRIES
         syntax = _Syntax(text)
         while 0 <= at < len(text) and tries:
@@ -238,14 +238,14 @@ class _Mending:
             is_new = decoded is not None and (not before or not syntax.takes_value(done, at))
             if decoded is not None and (is_new or self._is_line(decoded[0], before)):
                 value, end = decoded
-                self._cut(text, done, at, place)
-                self._take(text, at, end, value, place, is_glued=done > 0 and not _has_line_feed(text[done:at]))
+                self._cut(text, done, at, folder_kept)
+                self._take(text, at, end, value, folder_kept, is_glued=done > 0 and not _has_line_feed(text[done:at]))
                 done, at = end, _skip(text, end)
                 continue
             if decoded is None:
                 tries -= 1
             at = self._next_candidate(text, at + 1 if decoded is None else decoded[1])
-        self._cut(text, done, len(text), place)
+        self._cut(text, done, len(text), folder_kept)
 
     def _next_candidate(self, text: str, at: int) -> int:
         """Where the next line may begin: at a member that is the first of a whole line of this file."""
@@ -256,9 +256,9 @@ class _Mending:
         return -1 if found is None else found.start()
 
     def _take(
-        self, text: str, start: int, end: int, value: dict[str, Any], place: _StretchPlace, *, is_glued: bool
+        self, text: str, start: int, end: int, value: dict[str, Any], folder_kept: _StretchPlace, *, is_glued: bool
     ) -> None:
-        number, offset = place.of(start)
+        number, offset = folder_kept.of(start)
         own = text[start:end]
         if is_glued:
             self.note("glued", "stood on the line of another one, and has a line of its own now", number, offset)
@@ -272,17 +272,20 @@ class _Mending:
         self._add(_FoundObject(fixed, _ids(value), number, offset))
         self._learn(value)
 
-    def _cut(self, text: str, start: int, end: int, place: _StretchPlace) -> None:
+    def _cut(self, text: str, start: int, end: int, folder_kept: _StretchPlace) -> None:
         piece = text[start:end]
         own = piece.strip("\x00 \t\r\n\ufeff\u2028\u2029")
         if not own:
             if "\x00" in piece:
                 zeros = piece.count("\x00")
                 self.note(
-                    "nul", f"{zeros:,} NUL bytes, as a power loss leaves them, were removed", *place.of(start), zeros
+                    "nul",
+                    f"{zeros:,} NUL bytes, as a power loss leaves them, were removed",
+                    *folder_kept.of(start),
+                    zeros,
                 )
             return
-        number, offset = place.of(start + piece.find(own[0]))
+        number, offset = folder_kept.of(start + piece.find(own[0]))
         if not self._objects and _HEADER.match(own) and (closed := _closed(own)) is not None:
             kept, value = closed
             lost = own[kept:].encode("utf-8", "surrogateescape")
@@ -328,7 +331,7 @@ class _Mending:
 
 
 class _Syntax:
-    """Whether a value may stand at a place of a torn text: then an object there may be a part of it. Each place is read once."""
+    """True if a value may stand at a place of a torn text: then an object there may be a part of it. Each place is read once."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -435,7 +438,7 @@ def _decoded(text: str, at: int) -> tuple[dict[str, Any], int] | None:
 
 
 def _skip(text: str, at: int) -> int:
-    """Behind what says nothing: NUL, white space, byte order marks."""
+    """The offset after NUL, white space and byte order marks."""
     found = re.compile("[^\x00 \t\r\n\ufeff\u2028\u2029]").search(text, at)
     return len(text) if found is None else found.start()
 
@@ -458,7 +461,7 @@ def _fixed(text: str, *, in_one_line: bool = True) -> bytes:
 
 
 def _member(text: str, name: str) -> str | None:
-    """What a torn text says of a member, if that was not torn off."""
+    """A member of a torn text, if it was not torn off."""
     found = re.compile(rf'"{name}"\s*:\s*"([^"\\]*)"').search(text)
     return None if found is None else found[1]
 

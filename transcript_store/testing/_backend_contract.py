@@ -25,7 +25,7 @@ __all__ = ["check_backend"]
 
 
 # ---- backend case ----
-# What the contract of ``Backend`` works with: slots and summaries of its own, and what a backend stores of them.
+# The values that the contract of ``Backend`` puts and reads: its slots and summaries, and their stored forms.
 
 OpenPlace = Callable[[], Backend]
 
@@ -38,7 +38,7 @@ def backend_and_id(open_backend: OpenPlace) -> tuple[Backend, str]:
 
 
 def slot_of(number: int, content: bytes) -> bytes:
-    """A slot's envelope with a hash of its own, and any bytes after it."""
+    """A slot's envelope with a distinct hash, and any bytes after it."""
     return b'{"slot":%d,"hash":"%032x"}\n' % (number, number * 7919 + len(content)) + content
 
 
@@ -60,7 +60,7 @@ def slots_of(backend: Backend, id: str, after: int = 0) -> dict[int, bytes]:
 
 
 def a_day() -> str:
-    """The minute of a time that no other check uses: what is there already does not matter."""
+    """The minute of a time that no other check uses, so existing summaries do not matter."""
     return f"{3000 + randrange(6000)}-{randrange(1, 13):02}-{randrange(1, 29):02}T{randrange(24):02}:{randrange(60):02}"
 
 
@@ -101,7 +101,7 @@ def at_once(calls: Sequence[Callable[[], Any]]) -> None:
 
 
 # ---- beside the slots ----
-# The second part of the contract of ``Backend``: the values beside the slots, and what is left after a deletion.
+# The second part of the contract of ``Backend``: the values beside the slots, and the state after a deletion.
 
 
 def summarized(open_backend: OpenPlace) -> None:
@@ -268,7 +268,7 @@ def check_backend(open_backend: OpenPlace) -> None:
 
     Args:
         open_backend: opens the same backend again at each call, as another process would. Existing data does not matter:
-            each check uses conversations of its own, and leaves them there.
+            each check creates its own conversations, and does not delete them.
 
     Raises:
         AssertionError: a rule is broken. The message begins with the number of the rule, as in ``E3``.
@@ -289,7 +289,7 @@ def _nothing(open_backend: OpenPlace) -> None:
 
 
 def _whole(open_backend: OpenPlace) -> None:
-    """What was put is read again, byte for byte, also by another process."""
+    """A stored value is read byte for byte, by another process too."""
     backend, one = backend_and_id(open_backend)
     data = [slot_of(1, b"\0\xff\r\n\\ '\"%s;--"), slot_of(2, bytes(range(256)) * 4096), slot_of(3, b"")]
     put_all(backend, one, data)
@@ -309,7 +309,7 @@ def _once(open_backend: OpenPlace) -> None:
 
 
 def _one_of_many(open_backend: OpenPlace) -> None:
-    """Of many that put one slot at the same time, exactly one returns True, and its bytes are stored."""
+    """If many put one slot at the same time, exactly one returns True, and its bytes are stored."""
     backends = [open_backend() for _ in range(6)]
     one = str(uuid4())
     previous, won = ZEROS, []
@@ -397,7 +397,7 @@ def _prefix(open_backend: OpenPlace) -> None:
 
 
 def _looks_back(open_backend: OpenPlace) -> None:
-    """A backend that looks at the slot before puts nothing behind a hole, or behind another slot than the one that is meant."""
+    """A backend that looks at the slot before puts nothing after a gap, or after a slot other than the given one."""
     backend, one = backend_and_id(open_backend)
     first = slot_of(1, b"")
     assert backend.put(one, 1, first, ZEROS)
@@ -409,7 +409,7 @@ def _looks_back(open_backend: OpenPlace) -> None:
 
 
 def _taken_over(open_backend: OpenPlace) -> None:
-    """A fenced session gets an error, nothing of its call is stored, and everything acknowledged is there in order."""
+    """A fenced session gets an error, nothing of its call is stored, and everything acknowledged is stored in order."""
     one = str(uuid4())
     texts = []
     with (
@@ -425,10 +425,10 @@ def _taken_over(open_backend: OpenPlace) -> None:
             try:
                 writer.append_messages([{"text": "lost"}, {"text": "lost"}])
             except ConversationTakenOverError as error:
-                told = error.epoch
+                epoch_named = error.epoch
             else:
                 raise AssertionError("a fenced session appended")
-            assert told == other.epoch
+            assert epoch_named == other.epoch
     with ConversationLibrary(open_backend()).open(one, read_only=True) as reader:
         assert [message["text"] for message in reader.get_messages()] == texts
 

@@ -26,7 +26,7 @@ class BackendMachine(RuleBasedStateMachine):
     many calls. These hold throughout:
 
     * A slot that was put has its bytes for every reader, until a pack holds it; then the pack has them.
-    * A slot is put once. Where something stands, a put says False and changes nothing.
+    * A slot is put once. If the name is taken, a put returns False and changes nothing.
     * A list has each conversation that has a slot.
     """
 
@@ -35,7 +35,7 @@ class BackendMachine(RuleBasedStateMachine):
         self.sessions = [self.open_backend(), self.open_backend()]
         self.ids = [str(uuid4()) for _ in range(3)]
         self.slots: list[list[bytes]] = [[], [], []]
-        """Of each conversation what was put, from slot 1."""
+        """The stored slots of each conversation, from slot 1."""
         self.packed = [0, 0, 0]
         """The last slot of each that a pack holds."""
 
@@ -140,5 +140,5 @@ class BackendMachine(RuleBasedStateMachine):
 
 
 def _slot(number: int, content: bytes) -> bytes:
-    """A slot's envelope with a hash of its own, and any bytes after it."""
+    """A slot's envelope with a distinct hash, and any bytes after it."""
     return b'{"slot":%d,"hash":"%032x"}\n' % (number, number * 7919 + len(content)) + content

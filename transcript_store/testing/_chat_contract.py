@@ -75,7 +75,7 @@ class SentRequest:
 
 
 class ChatBench(Protocol):
-    """What the contract needs of a provider: clients that talk to a model with scripted replies."""
+    """A provider for the contract: clients that talk to a model with scripted replies."""
 
     sent: Sequence[SentRequest]
     """Every request that reached the scripted model, in order."""
@@ -96,7 +96,7 @@ class ChatBench(Protocol):
 
 @dataclass(slots=True)
 class BenchRun:
-    """One check: a bench of its own, and a disk of its own."""
+    """One check, with its own bench and disk."""
 
     bench: ChatBench
     disk: SimulatedFileSystem = field(default_factory=SimulatedFileSystem)
@@ -237,8 +237,8 @@ def _two_calls(rig: BenchRun) -> None:
     assert client.chat("go") == "done"
     request = rig.bench.sent[1]
     assert request.unpaired == 0
-    told = json.dumps(request.messages[2:])
-    assert told.index("first result") < told.index("no second here") < told.rindex("unknown")
+    sent_results = json.dumps(request.messages[2:])
+    assert sent_results.index("first result") < sent_results.index("no second here") < sent_results.rindex("unknown")
 
 
 def _replaced_tools(rig: BenchRun) -> None:
@@ -331,7 +331,7 @@ def _foreign(rig: BenchRun) -> None:
     """Another provider's snapshot is ``ProviderMismatchError``, and changes nothing."""
     client = rig.client()
     client.add("mine")
-    foreign = Snapshot.create(provider="nobody", messages=[{"role": "user", "content": "theirs"}])
+    foreign = Snapshot.create(provider="unknown", messages=[{"role": "user", "content": "theirs"}])
     _expect(ProviderMismatchError, lambda: client.restore(foreign))
     assert len(client.export_history()) == 1
 
@@ -390,7 +390,7 @@ def _streamed(rig: BenchRun) -> None:
 
 
 def _cut(rig: BenchRun) -> None:
-    """A stream that ends early is ``IncompleteResponseError``; what came is kept, and the next turn works."""
+    """A stream that ends early is ``IncompleteResponseError``; the received part is kept, and the next turn works."""
     rig.bench.script(ScriptedReply(text="half an answer", ends_early=True), ScriptedReply(text="whole"))
     with rig.conversation() as conversation:
         client = rig.client(conversation)

@@ -30,7 +30,7 @@ class ChatClientMachine(RuleBasedStateMachine):
 
     * Every request carries the record as it is, with the system prompt once, and no call without its result.
     * A tool runs at most once for each call.
-    * What was on record once stays there.
+    * A recorded message stays recorded.
     """
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class ChatClientMachine(RuleBasedStateMachine):
     # ---- within ----------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        """A process: a bench of its own, so that no reply is left that was scripted for another one."""
+        """A process with its own bench, so that no reply scripted for another process is left."""
         self._bench.close()
         self._interrupted_at = -1
         self.bench = self._bench.enter_context(self.make_bench())

@@ -100,7 +100,7 @@ def a_selection(of: ModelledConversation, data: st.DataObject) -> Operation:
 
 
 def a_retraction(of: ModelledConversation, data: st.DataObject) -> Operation:
-    count = data.draw(st.integers(1, 3), label="messages that are taken back")
+    count = data.draw(st.integers(1, 3), label="messages to retract")
 
     def run() -> None:
         if there := len(of.store.get_messages(last=count)):
@@ -226,7 +226,7 @@ class ConversationMachine(ModelledConversation, RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.shown.archive) > 1)  # what matters happens in long lives
     @rule()
-    def begin_anew(self) -> None:
+    def start_again(self) -> None:
         """Delete the conversation, and create it again; its forks stay."""
         self._stop_reading()
         self.store.close()
@@ -238,7 +238,7 @@ class ConversationMachine(ModelledConversation, RuleBasedStateMachine):
 
     @rule()
     def read_along(self) -> None:
-        """A reader that was opened some steps ago sees, after a refresh, what is true now."""
+        """A reader that was opened some steps ago sees the current state after a refresh."""
         if self.reader is None:
             self.reader = self.opened(self.disk.another_process(), read_only=True)
             self.reader.load()
@@ -272,7 +272,7 @@ class ConversationMachine(ModelledConversation, RuleBasedStateMachine):
 
     @rule(data=st.data(), number=st.integers(1, 3), code=_ERRORS, for_ever=st.booleans())
     def refuse_a_sync_during(self, data: st.DataObject, number: int, code: int, for_ever: bool) -> None:
-        """The disk refuses some sync: what it should have made durable is lost."""
+        """The disk refuses some sync, and the unsynced writes are lost."""
         syncs = count(1)
 
         def is_refused(call: FileSystemCall) -> bool:
@@ -298,7 +298,7 @@ class ConversationMachine(ModelledConversation, RuleBasedStateMachine):
             following.run()
         except (PoisonedError, ConversationNotLoadedError):
             self.store.load()
-            self.look(self.after_power_cut(may_be), loaded=True)  # the disk refused to keep what was not synced
+            self.look(self.after_power_cut(may_be), loaded=True)  # the unsynced writes are lost
             may_be = [self.shown]
             following.run()
         self.look(list(map(following.after, may_be)), loaded=False)
@@ -315,7 +315,7 @@ class ConversationMachine(ModelledConversation, RuleBasedStateMachine):
         may_be = self.attempt(self._any_operation(data), interrupt)
         self.steps += may_be
         if then != "look":
-            # A replace that keeps nothing: what it makes of a history must not depend on which of them is true.
+            # A replace that keeps nothing: its result must be the same for every allowed history.
             following = a_replace(self, data, 0) if then == "replace" else self.operations()[then](data)
             following.run()
             may_be = list(map(following.after, may_be))
@@ -367,7 +367,7 @@ class ConversationMachine(ModelledConversation, RuleBasedStateMachine):
             try:
                 self.load()
             except (SimulatedStop, CorruptTranscriptError):
-                pass  # what is refused is refused again below
+                pass  # the call is refused again below
             finally:
                 self.disk.on_call = None
             if cut.way == "power cut":

@@ -42,14 +42,14 @@ CHANGES = {"write", "create", "sync", "sync_data", "rename", "link", "unlink", "
 class StopPoint(NamedTuple):
     """Where and how a process is stopped. ``moment`` is the number of a step of the process, counted from 1.
 
-    ``kill`` is SIGKILL; what was written stays. ``power cut`` may lose what was not synced. ``disk refuses`` is an ``OSError`` of
+    ``kill`` is SIGKILL; written bytes stay. ``power cut`` may lose unsynced writes. ``disk refuses`` is an ``OSError`` of
     one call of the disk. ``answer lost`` is a ``ConnectionError`` in place of the model's answer.
     """
 
     moment: int
     way: Way
     seed: int = 0
-    """Of a power cut: which of the possible states of the disk. With 0, everything that was not synced is lost."""
+    """For a power cut: the number of the disk's possible state. With 0, everything that was not synced is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class BrokenInvariantError(Exception):
 
 @dataclass
 class World:
-    """The state that survives a process: the effects on the world outside, what was acknowledged, and the story."""
+    """The state that survives a process: the effects on the world outside, the acknowledged messages, and the story."""
 
     runs: list[ToolRun] = field(default_factory=list)
     requests: list[list[Message]] = field(default_factory=list)
@@ -86,7 +86,7 @@ class World:
     story: list[str] = field(default_factory=list)
     processes: int = 0
     problem: BrokenInvariantError | None = None
-    """What was wrong first. A client may have taken it for an error of its tool, and continued."""
+    """The first failure. A client may have treated it as an error of its tool, and continued."""
 
     def object_to(self, what: str) -> NoReturn:
         """Stop the agent, for an invariant does not hold."""
@@ -173,7 +173,7 @@ class Process:
     def _say(self, line: str) -> None:
         self._world.story.append(line)
 
-    # ---- what is watched -----------------------------------------------------------------------------------------
+    # ---- observation ---------------------------------------------------------------------------------------------
 
     def _ask(self, messages: list[Message], *more: Any, **named: Any) -> Any:
         """Call the model, and watch the request and its answer."""
@@ -230,7 +230,7 @@ class Process:
 
 
 class _Watched(ConversationStore):
-    """A store that reports to its process what it acknowledged."""
+    """A store that reports acknowledged messages to its process."""
 
     def __init__(self, process: Process, disk: SimulatedFileSystem, durability: Durability) -> None:
         super().__init__(_PATH, file_system=disk, durability=durability)
@@ -297,10 +297,10 @@ def _text(message: Any, extra: Any) -> str:
 
 
 def story_of(messages: list[Message]) -> str:
-    return "; ".join(_told_one(message) for message in messages) or "nothing"
+    return "; ".join(_summary_of(message) for message in messages) or "nothing"
 
 
-def _told_one(message: Message) -> str:
+def _summary_of(message: Message) -> str:
     if calls := calls_in(message):
         return f"{role_of(message)}: calls " + ", ".join(f"{call.name}({_list(call.arguments)})" for call in calls)
     if answered := results_in(message):
@@ -371,7 +371,7 @@ class CrashTestReport:
     """How an agent was tried that passed."""
 
     moments: int
-    """In how many places one process can be stopped: the steps of a run without a crash."""
+    """The number of stop points of one process: the steps of a run without a crash."""
     examples: int
     """How many runs with a crash there were."""
 
@@ -388,7 +388,7 @@ def crash_test(
     seed: int = 0,
     replay: Sequence[tuple[int, Way] | tuple[int, Way, int]] | None = None,
 ) -> CrashTestReport:
-    """Stop an agent at every call of the disk and between any two of its own effects. Check what its next process does.
+    """Stop an agent at every call of the disk and between any two of its own effects. Check the next process's actions.
 
     The agent runs on a simulated disk. Two runs without a crash come first. Then each run has one crash; all single
     crashes are tried, in this order: SIGKILL between effects, lost answers of the model, SIGKILL at each call of the
@@ -413,7 +413,7 @@ def crash_test(
         tools: the tools that the agent may run, by name. They may be called by position or by keyword.
         invariants: functions that are called with the :class:`Aftermath` of each run, and raise ``AssertionError``.
         ends_alike: require that a crash does not change how the conversation ends.
-        durability: that of the conversation. With ``"process-crash"``, a power cut may lose what was acknowledged.
+        durability: that of the conversation. With ``"process-crash"``, a power cut may lose acknowledged messages.
         examples: the greatest number of runs with a crash.
         seed: of the random crashes.
         replay: a schedule, as the message of a failure prints it. Nothing else is run.
@@ -500,7 +500,7 @@ _DISK = {name for name in vars(SimulatedFileSystem) if not name.startswith("_")}
 
 
 class _Trial:
-    """An agent, and what is required of it."""
+    """An agent, and its required behaviour."""
 
     def __init__(
         self,
@@ -519,7 +519,7 @@ class _Trial:
         for _ in range(2):
             world = World()
             process = Process(self.subject, world, SimulatedFileSystem(), None)
-            with self._told(world, []):
+            with self._reported(world, []):
                 process.run()
                 ends.append(_shape(self._aftermath(world, process.disk).messages))
             moments = process.moments
@@ -544,7 +544,7 @@ class _Trial:
         self.examples += 1
         stopped = 0
         world, disk = World(), SimulatedFileSystem()
-        with self._told(world, schedule):
+        with self._reported(world, schedule):
             for cut in [*schedule, None]:
                 process = Process(self.subject, world, disk, cut)
                 process.run()
@@ -555,7 +555,7 @@ class _Trial:
         return stopped
 
     @contextmanager
-    def _told(self, world: World, schedule: list[StopPoint]) -> Iterator[None]:
+    def _reported(self, world: World, schedule: list[StopPoint]) -> Iterator[None]:
         """Turn a problem into a :class:`CrashTestError` with its story."""
         try:
             yield
@@ -565,7 +565,7 @@ class _Trial:
     def _aftermath(self, world: World, disk: SimulatedFileSystem) -> Aftermath:
         messages = [json.loads(text) for text in records_after_crash(disk)[1]]
         if (problem := problem_with(messages)) is not None:
-            raise BrokenInvariantError(f"what is left would be refused: {problem}")
+            raise BrokenInvariantError(f"the remaining messages would be refused: {problem}")
         if self._end is not None and _shape(messages) != self._end:
             raise BrokenInvariantError(
                 f"the conversation does not end as it does without a crash: {story_of(messages)}"
@@ -582,7 +582,7 @@ class _Trial:
 
     def _insist_on_what_was_acknowledged(self, world: World, disk: SimulatedFileSystem, cut: StopPoint | None) -> None:
         if cut is not None and cut.way in ("power cut", "disk refuses") and self.subject.durability == "process-crash":
-            world.acknowledged.clear()  # what was not synced goes with the power, and with a sync that fails
+            world.acknowledged.clear()  # unsynced writes are lost with the power, and with a failed sync
         there = set(records_after_crash(disk)[0])
         for generation, seq, content in world.acknowledged:
             if (generation, seq, content) not in there:

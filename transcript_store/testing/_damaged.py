@@ -1,4 +1,4 @@
-"""What disks, programs and people do to a file, each kind by its name."""
+"""Damage that disks, programs and people do to a file, by name."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _zeros(data: bytes, choose: Choose) -> bytes:
 
 
 def _stale_page(data: bytes, choose: Choose) -> bytes:
-    """A page of one write is lost, and the block still has what it had: here, another page of the file."""
+    """A page of one write is lost, and the block keeps its earlier content: here, another page of the file."""
     size = _PAGES[choose(0, len(_PAGES) - 1)]
     pages = [data[at : at + size] for at in range(0, len(data), size)]
     page = choose(0, len(pages) - 1)

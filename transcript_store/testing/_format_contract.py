@@ -45,9 +45,9 @@ class Case:
     writer: SessionWriter | None
     seeds: int
     where: str = ""
-    """What was done to the sample."""
+    """The mutation of the sample."""
 
-    def read(self, sample: bytes | Rows, name: str = "somebody's source") -> list[SessionPlan]:
+    def read(self, sample: bytes | Rows, name: str = "a user's source") -> list[SessionPlan]:
         if isinstance(sample, bytes):
             return list(self.reader.plans(MemorySource(sample, name)))
         return list(self.reader.plans(MemoryTables(sample, name)))
@@ -91,18 +91,18 @@ def original_of(plan: SessionPlan) -> bytes:
 def check_accounts(plan: SessionPlan) -> None:
     """True if each line of a session ends in a message, an event or a finding (F6)."""
     named = {number for entry in planned_entries(plan) for number in entry.lines}
-    told = {finding.line for finding in plan.findings if finding.line is not None}
+    reported = {finding.line for finding in plan.findings if finding.line is not None}
     if plan.is_part:
         assert len(named) == plan.lines, f"the part has {plan.lines} lines, and its entries name {len(named)}"
         return
-    lost = sorted(set(range(1, plan.lines + 1)) - named - told)
+    lost = sorted(set(range(1, plan.lines + 1)) - named - reported)
     assert not lost, f"line {lost[0]} of {plan.lines} is in no message, no event and no finding"
     beyond = sorted(named - set(range(1, plan.lines + 1)))
     assert not beyond, f"an entry names line {beyond[:1]}, and there are {plan.lines}"
 
 
 def check_storable(plan: SessionPlan) -> None:
-    """True if what is planned can be stored."""
+    """True if the plan can be stored."""
     for entry in planned_entries(plan):
         encode_message(entry.extra, "extra", _MAX_BYTES)
         if entry.message is not None:
@@ -113,7 +113,7 @@ def check_storable(plan: SessionPlan) -> None:
 
 # ---- format said ----
 #
-# What is said in a conversation, in no provider's form: who says what to whom, in which order; and what of it another one lacks.
+# The content of a conversation in a neutral form: speakers and texts in order, and what another conversation lacks of it.
 #
 # Forms differ in what a message is: one has several texts where another has one text of several lines, a result is a message or a part,
 # its text a text or a member of an object. So a conversation is a stream of lines here, and an item some lines of it that stand together.
@@ -143,7 +143,7 @@ class _OpenCall(NamedTuple):
 
 
 def items_of(messages: Iterable[dict[str, Any]]) -> list[Item]:
-    """What is said, called and answered, in order. A reply's texts come before its calls, and a result after its call.
+    """The texts, calls and results, in order. A reply's texts come before its calls, and a result after its call.
 
     Some forms have no other order, and a result from elsewhere is silently moved there.
     """
@@ -264,7 +264,7 @@ def check_format(
     """
     sources = list(samples)
     if not sources:
-        raise AssertionError("there is no sample: nothing can be said of a format without one")
+        raise AssertionError("there is no sample: a format cannot be checked without one")
     for number, check in enumerate(CONTRACT, 1):
         for which, sample in enumerate(sources, 1):
             case = Case(reader, sample, writer, seeds)
@@ -283,7 +283,7 @@ def _recognized(case: Case) -> None:
 
 
 def _sessions(case: Case) -> None:
-    """A source has sessions, each with an id of its own, and the plans have the reader's name."""
+    """A source has sessions, each with a unique id, and the plans have the reader's name."""
     plans = case.read(case.sample)
     assert plans, "no session was found"
     sessions = [plan.session for plan in plans]
@@ -352,7 +352,7 @@ def _grown(case: Case) -> None:
 
 
 def _cut(case: Case) -> None:
-    """A source that is cut anywhere raises nothing, and every line of what is left is accounted for."""
+    """A source that is cut anywhere raises nothing, and every remaining line is accounted for."""
     if not isinstance(case.sample, bytes):
         return
     for cut in range(0, len(case.sample), max(1, len(case.sample) // (4 * case.seeds))):
@@ -426,9 +426,9 @@ def _compare_written(case: Case, writer: SessionWriter, messages: list[dict[str,
     assert written.files, "no file was written"
     for path, _ in written.files:
         safe = path and not path.startswith("/") and not {"", ".", ".."} & set(path.split("/"))
-        assert safe, f"{path!r} is no path below a folder"
+        assert safe, f"{path!r} is not a path below a folder"
     plans = [plan for plan in case.read(written.files[-1][1]) if not plan.is_part]
-    assert len(plans) == 1, f"{len(plans)} sessions are read of what was written"
+    assert len(plans) == 1, f"the written files are read as {len(plans)} sessions"
     check_accounts(plans[0])
     lost = sum(loss.count for loss in written.losses)
     there, back = items_of(messages), items_of(_messages(plans[0]))
@@ -448,7 +448,7 @@ def _comparable(plans: list[SessionPlan]) -> list[tuple[Any, ...]]:
 
 
 def _growing(sample: bytes | Rows) -> Iterator[tuple[int, bytes | Rows]]:
-    """The sample as it was when fewer of its lines were there; of tables, of the longest one."""
+    """An earlier state of the sample, with fewer of its lines; of tables, of the longest one."""
     if isinstance(sample, bytes):
         lines = _lines(sample)
         for length in range(1, len(lines)):

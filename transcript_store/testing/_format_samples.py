@@ -32,7 +32,7 @@ class MemorySource:
     """A file in memory, for ``Reader.plans``."""
 
     data: bytes
-    name: str = "somebody's file"
+    name: str = "a user's file"
 
     @property
     def size(self) -> int:
@@ -47,7 +47,7 @@ class MemoryTables:
     """A database in memory, for ``Reader.plans``: each table's rows as objects, in the order in which they were put in."""
 
     tables: Rows = field(default_factory=dict)
-    name: str = "somebody's database"
+    name: str = "a user's database"
     size = 0
     """As a file it is empty: a reader of lines that is given a database finds nothing in it."""
 

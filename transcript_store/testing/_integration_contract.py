@@ -77,7 +77,7 @@ MakeBench = Callable[[Any], IntegrationBench]
 
 
 class Underneath:
-    """A bench, and what is under it: a directory, or a backend on which each rule has keys of its own."""
+    """A bench on a directory, or on a backend where each rule has its own keys."""
 
     def __init__(
         self, make_bench: MakeBench, directory: str, backend: Callable[[], Backend] | None, prefix: str
@@ -124,7 +124,7 @@ class Underneath:
         return verification.is_intact and not verification.findings
 
     def damage(self, key: str) -> Callable[[], None]:
-        """Change what is stored; returns what brings back the rest. On a backend nothing can: its slots are written once."""
+        """Change the stored bytes; returns a function that restores the rest. Not possible on a backend: its slots are written once."""
         if self.backend is not None:
             name = self.folder(key).name
             last = max(self.backend.read(name), key=lambda piece: piece.last)
@@ -221,9 +221,9 @@ def check_integration(
 
 async def _nothing(bench: Underneath) -> None:
     """A key that was never written is empty, and reading it creates nothing."""
-    assert await bench.values("nobody") == []
+    assert await bench.values("unknown") == []
     assert list(Path(bench.directory).iterdir()) == []
-    assert not bench.is_there("nobody")
+    assert not bench.is_there("unknown")
 
 
 async def _in_order(bench: Underneath) -> None:
@@ -239,7 +239,7 @@ async def _in_order(bench: Underneath) -> None:
 
 
 async def _keys(bench: Underneath) -> None:
-    """A key may have any characters and any length. Each has a conversation of its own, inside the directory, named by its id."""
+    """A key may have any characters and any length. Each has its own conversation inside the directory, named by its id."""
     for number, key in enumerate(_KEYS):
         await bench.add(key, number)
     for number, key in enumerate(_KEYS):
@@ -252,7 +252,7 @@ async def _keys(bench: Underneath) -> None:
 
 
 async def _objects(bench: Underneath) -> None:
-    """Any number of objects and tasks may use one key: each batch is there once and together, each task's in its order."""
+    """Any number of objects and tasks may use one key: each batch is stored once and together, each task's in its order."""
 
     async def task(name: int) -> None:
         for n in range(3):
@@ -281,7 +281,7 @@ async def _what_json_writes(bench: Underneath) -> None:
 
 
 async def _refused(bench: Underneath) -> None:
-    """What cannot be written refuses the whole batch, before anything is stored; the next call continues."""
+    """An item that cannot be written makes the whole batch fail before anything is stored; the next call continues."""
     await bench.add("k", 1)
     try:
         await bench.add("k", 2, object())

@@ -1,4 +1,4 @@
-"""What does a user see of a conversation and its library? The model that ``ConversationMachine`` compares with the disk."""
+"""A conversation and its library as a user sees them: the model that ``ConversationMachine`` compares with the disk."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["ExpectedConversation", "ModelledConversation", "Operation"]
 Records = tuple[str, ...]
 """The JSON text of ``[message, extra]`` of each record."""
 
-_TAKEN_BACK = "taken back"
+_RETRACTED = "retracted"
 
 
 NO_METADATA = '{"labels": {}, "model": null, "system_prompt": null}'
@@ -41,7 +41,7 @@ class ExpectedConversation(NamedTuple):
     records: Records = ()
     """The live records, each as the JSON text of ``[message, extra]``; of an event, the message is null.
 
-    Of a message that was taken back it is ``[message, extra, "taken back"]``, of what took it back ``[null, null, [first, last]]``.
+    Of a retracted message it is ``[message, extra, "retracted"]``, of a retraction ``[null, null, [first, last]]``.
     """
     metadata: str = "{}"
     """JSON text of the model, the system prompt and the labels."""
@@ -66,7 +66,7 @@ class ExpectedConversation(NamedTuple):
         return self._replace(metadata=json.dumps(after, sort_keys=True))
 
     def replaced_by(self, *entries: tuple[Any, Any]) -> ExpectedConversation:
-        """After a replace by these messages and extras: what was there is archived."""
+        """After a replace by these messages and extras: the earlier generation is archived."""
         archive = (*self.archive, (self.generation, self.records))
         fresh = self._replace(records=(), generation=self.generation + 1, archive=archive)
         return fresh.with_records(*entries)
@@ -88,7 +88,7 @@ class ExpectedConversation(NamedTuple):
         return self.replaced_by()._replace(records=_marked(kept))
 
     def taking_back(self, count: int) -> ExpectedConversation:
-        """After ``retract(count)``, or of all messages if there are fewer; as it is if there is none."""
+        """After ``retract(count)``, or of all messages if there are fewer; unchanged if there is none."""
         entries = [json.loads(record) for record in self.records]
         there = [seq for seq, entry in enumerate(entries, 1) if _counts(entry)][-count:]
         if not there:
@@ -116,19 +116,19 @@ class ExpectedConversation(NamedTuple):
 
     @property
     def messages(self) -> list[Any]:
-        """The live messages that were not taken back."""
+        """The live messages that were not retracted."""
         return [entry[0] for entry in map(json.loads, self.records) if _counts(entry)]
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One call on a conversation, and what it makes of a history.
+    """One call on a conversation, and its effect on a history.
 
     Args:
         run: makes the call.
         after: what a history becomes by it.
         syncs: on return everything that was written before is durable too, whatever the conversation's durability is.
-        stands_alone: on return it is durable itself, and says nothing of what was written before.
+        stands_alone: on return it is durable itself; earlier writes may not be.
     """
 
     run: Callable[[], object]
@@ -138,14 +138,14 @@ class Operation:
 
 
 def _counts(entry: Sequence[Any]) -> bool:
-    """True if a record has a message that was not taken back."""
+    """True if a record has a message that was not retracted."""
     return entry[0] is not None and not entry[2:]
 
 
 def _unmarked(records: Records) -> list[list[Any]]:
     """Records as lists, without what a later record says of them."""
     entries = [json.loads(record) for record in records]
-    return [entry[:2] if entry[2:] == [_TAKEN_BACK] else entry for entry in entries]
+    return [entry[:2] if entry[2:] == [_RETRACTED] else entry for entry in entries]
 
 
 def _marked(entries: Iterable[list[Any]]) -> Records:
@@ -155,18 +155,18 @@ def _marked(entries: Iterable[list[Any]]) -> Records:
         found.append(entry)
         for before in found[entry[2][0] - 1 : entry[2][1]] if entry[2:] and entry[2] else ():
             if _counts(before):
-                before.append(_TAKEN_BACK)
+                before.append(_RETRACTED)
     return tuple(map(json.dumps, found))
 
 
 def _entry_of(record: Record) -> list[Any]:
     if record.retracts is not None:
         return [record.message, record.extra, [*record.retracts]]
-    return [record.message, record.extra, *([_TAKEN_BACK] if record.is_retracted else [])]
+    return [record.message, record.extra, *([_RETRACTED] if record.is_retracted else [])]
 
 
 def observe(conversation: ConversationStore, library: ConversationLibrary) -> ExpectedConversation:
-    """What a user sees now through a conversation that is loaded, and in its library.
+    """The state that a user sees through a loaded conversation, and in its library.
 
     Raises:
         AssertionError: the listing of the library reports damage.
@@ -232,7 +232,7 @@ class ModelledConversation:
     features: ClassVar[Sequence[Literal["retract"]]] = ("retract",)
     """The optional features of the conversation."""
     messages: ClassVar[st.SearchStrategy[Message]] = _SIZES.map(lambda size: {"role": "user", "content": "y" * size})
-    """What is appended. The machine numbers the records, in their extras."""
+    """The appended records. The machine numbers them, in their extras."""
 
     def begin(self) -> None:
         """Start again on an empty disk. Extend it with what your own rules need."""
@@ -244,7 +244,7 @@ class ModelledConversation:
         self.shown = observe(self.store, self.library)
         """The history that is true now."""
         self.synced = self.shown
-        """What a power cut may fall back to. Between it and ``shown`` every history of ``steps`` may be left."""
+        """The oldest history that a power cut may leave; every one of ``steps`` up to ``shown`` is possible too."""
         self.steps: list[ExpectedConversation] = []
         self.may_return: list[Records] = []
         """Forks whose delete did not return: each is gone, and a power cut may bring it back until the library is synced."""
@@ -268,7 +268,7 @@ class ModelledConversation:
         return data.draw(self.messages, label="message"), {"n": self.numbered}
 
     def perform(self, operation: Operation) -> None:
-        """Make a call that nothing disturbs; the model is what it makes of ``shown``."""
+        """Make an undisturbed call; the model is its effect on ``shown``."""
         operation.run()
         self._note(operation)
 
@@ -309,7 +309,7 @@ class ModelledConversation:
             self.store.initialize(id=self.id, features=self.features)
 
     def after_power_cut(self, may_be: list[ExpectedConversation]) -> list[ExpectedConversation]:
-        """What may be true after a power cut, if these histories may be true before it."""
+        """The possible histories after a power cut, given those before it."""
         return [self.synced, *self.steps, *may_be] if self.durability == "process-crash" else may_be
 
     def lose_power(self, may_be: list[ExpectedConversation]) -> list[ExpectedConversation]:
@@ -341,7 +341,7 @@ def close_after_kill(conversation: ConversationStore) -> None:
 
 def difference(found: ExpectedConversation, may_be: list[ExpectedConversation]) -> str:
     """The differences, member by member: a history is long."""
-    lines = [f"what was found matches no allowed history ({len(may_be)} allowed)"]
+    lines = [f"the found state matches no allowed history ({len(may_be)} allowed)"]
     for name, value in found._asdict().items():
         allowed = [getattr(history, name) for history in may_be]
         if value not in allowed:

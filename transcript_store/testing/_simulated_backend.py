@@ -45,7 +45,7 @@ class SimulatedCells(KeyValueStore):
     There a version is a hash of the bytes, a list is made of pages of two names, each a request, and nothing is held or removed.
 
     Args:
-        ask: makes one request of the backend: the call, the name, what it does, and whether it changes something.
+        ask: makes one request of the backend: the call, the name, the action, and whether it changes something.
         can_hold: whether they are those of a database.
     """
 
@@ -85,7 +85,7 @@ class SimulatedCells(KeyValueStore):
         return found
 
     def put(self, name: str, data: bytes, known: StoredValue | None, holding: Sequence[str] = ()) -> bool:
-        """Put ``data`` in the backend of ``known``; of a database, with what it holds."""
+        """Put ``data`` in the backend of ``known``; of a database, with its content."""
         is_put: bool = self._ask("put", name, partial(self._put, name, data, known, (*holding,)), changes=True)
         return is_put
 
@@ -107,7 +107,7 @@ class SimulatedCells(KeyValueStore):
         return there.cell.version == known.version
 
     def remove(self, name: str, known: StoredValue | ListedValue) -> bool:
-        """Remove what stands under a name, if it is ``known``: of a database."""
+        """Remove the value of a name, if it is ``known``: of a database."""
         if not self.can_hold:
             raise NotImplementedError
 
@@ -207,18 +207,18 @@ class SimulatedBackend(Backend):
         self.late: list[Callable[[], object]] = []
         self._objects: dict[tuple[str, str], _Object] = {}
         self._summaries: dict[str, StoredSummary | None] = {}
-        """None of what was expunged, for good."""
+        """Expunged values never return."""
         self._keys: dict[str, bytes] = {}
         self._tags = 0
         self._identity = f"simulated:{uuid4()}"
         self._lock = threading.RLock()
         self.cells = SimulatedCells(self._request, can_hold=self._holds)
-        """What a store of snapshots keeps on it: ``BackendSnapshotStore(backend)``."""
+        """The values of a snapshot store: ``BackendSnapshotStore(backend)``."""
 
     # ---- for tests -------------------------------------------------------------------------------------------------------
 
     def land(self, index: int = 0) -> None:
-        """Do now what was late: a put that meets a name that is taken changes nothing."""
+        """Do the delayed requests now: a put whose name is taken changes nothing."""
         self.late.pop(index)()
 
     def names(self, id: str) -> list[str]:
@@ -268,11 +268,11 @@ class SimulatedBackend(Backend):
 
     @property
     def identity(self) -> str:
-        """One of its own: another object is another backend."""
+        """Compared by identity: another object is another backend."""
         return self._identity
 
     def ends(self, *, after: str = "", limit: int = 1000) -> list[tuple[str, int]] | None:
-        """The last slots of what was not expunged."""
+        """The last slots of the conversations that were not expunged."""
 
         def act() -> list[tuple[str, int]]:
             ids = sorted({of for of, name in self._objects if name == "s/1" and of > after})[:limit]
@@ -368,7 +368,7 @@ class SimulatedBackend(Backend):
 
 
 class SimulatedObjectStore(SimulatedBackend):
-    """A ``PackingBackend`` in memory as an object store is one: put if absent, list, get, delete, each a request of its own."""
+    """A ``PackingBackend`` in memory as an object store is one: put if absent, list, get, delete, each a separate request."""
 
     _holds = False
 
@@ -380,7 +380,7 @@ class SimulatedObjectStore(SimulatedBackend):
         return
 
     def read(self, id: str, after: int = 0) -> list[SlotRange]:
-        """List slots, then packs, then get what was listed. Slots that vanish meanwhile were packed before: then this
+        """List slots, then packs, then get what was listed. Slots that vanish in between were packed before: then this
         starts again.
         """
         while True:
@@ -391,7 +391,7 @@ class SimulatedObjectStore(SimulatedBackend):
             pieces = [self.get(id, name, listed.tag) for name, listed in wanted]
             found = [piece for piece in pieces if piece is not None]
             if len(found) == len(wanted):
-                return [piece for piece in found if piece.data]  # what was expunged has a name and no more
+                return [piece for piece in found if piece.data]  # an expunged value has only a name left
 
     def get(self, id: str, name: str, tag: int) -> SlotRange | None:
         """One object, if it is still the one that was listed; None if it was removed or replaced."""

@@ -1,4 +1,4 @@
-"""The content of a simulated disk, and what it may be after a power loss.
+"""The content of a simulated disk, and its possible states after a power loss.
 
 The model assumes only what POSIX and fsync(2) promise, and nothing that a particular file system adds (Pillai and others, "All
 File Systems Are Not Created Equal", OSDI 2014). A change consists of *steps*. A step that was synced is on disk (stable
@@ -151,12 +151,12 @@ class Disk:
                 change.lost = True
 
     def drop_cache(self, inode: int) -> None:
-        """Drop the cached pages, so that reads show the medium without what was lost. A mapped file's pages stay."""
+        """Drop the cached pages, so that reads show the medium without the lost writes. A mapped file's pages stay."""
         if inode not in self.mapped:
             self.inodes[inode].data[:] = self.on_medium(inode)
 
     def on_medium(self, inode: int) -> bytearray:
-        """What a file contains once all pending changes are on disk. What a failed sync lost is not in it."""
+        """The contents of a file once all pending changes are on disk, without those that a failed sync lost."""
         lasting = self._medium.get(inode)
         found = {inode: Inode(inode, is_directory=False, data=bytearray(lasting.data if lasting else b""))}
         for change in self.changes:
@@ -206,7 +206,7 @@ class Disk:
         return [change for change in self.changes if not change.durable and not change.lost]
 
     def fates(self, change: PendingStep) -> list[int]:
-        """What a power loss may leave of a pending change: nothing, all of it, or so many of its bytes."""
+        """The possible remains of a pending change after a power loss: nothing, all of it, or some of its bytes."""
         fates = [ABSENT, WHOLE]
         if isinstance(change.step, DataStep):
             _, offset, data = change.step

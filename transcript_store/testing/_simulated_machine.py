@@ -52,7 +52,7 @@ class _Handles(dict[int, _Handle]):
 class SimulatedFileSystem:
     """One process on a simulated disk. Pass it as ``file_system=`` to a store.
 
-    After a power loss the disk has what was synced, and any part of the rest (``power_failures``). All else is deterministic: each
+    After a power loss the disk has the synced writes, and any part of the rest (``power_failures``). All else is deterministic: each
     reading of the clock moves it on by a millisecond, and random bytes come from ``seed``.
 
     ``on_call`` is called before each call that touches the disk. If it raises, the call has no effect. An ``OSError`` stands for
@@ -110,7 +110,7 @@ class SimulatedFileSystem:
     def power_failures(
         self, *, limit: int = 10_000, fills: tuple[bytes, ...] = (b"\0",), seed: int = 0
     ) -> Iterator[SimulatedFileSystem]:
-        """Every state that the disk may be in if the power fails now, each as a machine of its own.
+        """Every state that the disk may be in if the power fails now, each as a separate machine.
 
         Args:
             limit: if there are more combinations of lost changes, how many are tried.
@@ -150,7 +150,7 @@ class SimulatedFileSystem:
         return [handle.path for handle in self._handles.values()]
 
     def sync_path(self, path: str) -> None:
-        """Make what was written to a file durable, so that ``power_failures()`` does not vary it."""
+        """Make the written bytes of a file durable, so that ``power_failures()`` does not vary them."""
         self._disk.sync(self._resolve(path).number)
 
     def map_file(self, path: str) -> None:

@@ -10,7 +10,7 @@ from transcript_store.testing.strategies import snapshots
 
 __all__ = ["SnapshotStoreMachine"]
 
-_NOBODY = "00000000-0000-4000-8000-000000000000"
+_UNKNOWN_ID = "00000000-0000-4000-8000-000000000000"
 
 
 class SnapshotStoreMachine(RuleBasedStateMachine):
@@ -64,11 +64,11 @@ class SnapshotStoreMachine(RuleBasedStateMachine):
         gone = self._one(data)
         self.store.delete(gone)
         del self.saved[gone]
-        self._insist_that_nobody_is(gone)
+        self._insist_is_unknown(gone)
 
     @rule()
-    def ask_for_nobody(self) -> None:
-        self._insist_that_nobody_is(_NOBODY)
+    def ask_for_unknown_id(self) -> None:
+        self._insist_is_unknown(_UNKNOWN_ID)
 
     @rule()
     def reopen(self) -> None:
@@ -78,7 +78,7 @@ class SnapshotStoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def is_listed(self) -> None:
-        """A list has what was saved, the newest first, and says of each what it is."""
+        """A list has the saved snapshots, the newest first, each with its description."""
         listed = list(self.store.list())
         assert {summary.id for summary in listed} == set(self.saved)
         assert len(listed) == len(self.saved)
@@ -96,10 +96,10 @@ class SnapshotStoreMachine(RuleBasedStateMachine):
     def _one(self, data: st.DataObject) -> str:
         return data.draw(st.sampled_from(list(self.saved)), label="id")
 
-    def _insist_that_nobody_is(self, id: str) -> None:
+    def _insist_is_unknown(self, id: str) -> None:
         for call in (self.store.load, self.store.delete):
             try:
                 call(id)
             except SnapshotNotFoundError:
                 continue
-            raise AssertionError(f"{call.__name__}() of an id that is not there raised nothing")
+            raise AssertionError(f"{call.__name__}() of an unknown id raised nothing")

@@ -1,6 +1,6 @@
 """State machines for Hypothesis: long lives at random, beside a model of what must be true.
 
-This needs Hypothesis, which the extra ``testing`` installs. docs/testing.md has an example with rules of its own.
+This needs Hypothesis, which the extra ``testing`` installs. docs/testing.md has an example with more rules.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ __all__ = ["register_profiles"]
 def register_profiles() -> None:
     """Register the profiles ``dev``, ``ci`` and ``nightly`` with Hypothesis. None of them is loaded.
 
-    ``dev`` looks elsewhere each time, and keeps what failed. ``ci`` looks at the same examples each time, so a change that has
+    ``dev`` tries new examples each time, and keeps the failed ones. ``ci`` tries the same examples each time, so a change that has
     nothing to do with a failure cannot show it. ``nightly`` looks at ten times as many, with longer lives, and prints what
     reproduces a failure elsewhere. None has a deadline: on a shared machine a slow example says nothing.
 

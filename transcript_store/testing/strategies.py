@@ -156,7 +156,7 @@ def tool_exchanges(
     Args:
         provider: whose form the messages have; None draws it too.
         faults: what may be wrong with the results. Without it every exchange is whole: each call has its result right
-            behind it. ``"missing"``: some have none. ``"out of order"``: they come in another order than the calls.
+            after it. ``"missing"``: some have none. ``"out of order"``: they come in another order than the calls.
             ``"late"``: something else is said first. ``"twice"``: one comes again. ``"foreign"``: one is of a call that
             was never made.
         max_calls: how many calls a reply has at most.
@@ -244,7 +244,7 @@ def _exchange(provider: Provider, faults: Sequence[Any], max_calls: int) -> st.S
         elif fault == "twice":
             results.append(draw(st.sampled_from(results)))
         elif fault == "foreign":
-            results.insert(draw(st.integers(0, count)), (f"call_{turn}_nobody", "d", draw(said)))
+            results.insert(draw(st.integers(0, count)), (f"call_{turn}_unknown", "d", draw(said)))
         elif fault == "late":
             between = [draw(remarks)]
         return [native_reply(provider, draw(said), calls), *between, *native_results(provider, results)]
@@ -252,11 +252,11 @@ def _exchange(provider: Provider, faults: Sequence[Any], max_calls: int) -> st.S
     return one()
 
 
-# ---- what is beside messages -------------------------------------------------------------------------------------------
+# ---- beside messages ---------------------------------------------------------------------------------------------------
 
 
 def metadata() -> st.SearchStrategy[dict[str, Any]]:
-    """What ``initialize(**it)`` and ``update_metadata(**it)`` take: any of ``model``, ``system_prompt`` and ``labels``."""
+    """Arguments of ``initialize()`` and ``update_metadata()``: any of ``model``, ``system_prompt`` and ``labels``."""
     labels = st.dictionaries(texts(), texts(), max_size=3)
     return st.fixed_dictionaries(
         {}, optional={"model": st.none() | texts(), "system_prompt": st.none() | texts(), "labels": labels}

@@ -1,4 +1,4 @@
-"""Tokens and cost of a library by day, model, program, project and session, from what is on record.
+"""Tokens and cost of a library by day, model, program, project and session, from the records.
 
 .. code-block:: python
 
@@ -8,7 +8,7 @@
     for total in count_usage(ConversationLibrary("chats"), by=("day", "model")).rows:
         print(total.key, total.input_tokens, total.output_tokens, total.cost_usd)
 
-docs/usage.md says what is counted, and how it compares with other programs' figures.
+docs/usage.md describes the counting, and compares it with other programs' figures.
 """
 
 from transcript_store.usage._prices import PriceTable, UnusablePricesError, bundled_prices, read_prices

@@ -1,4 +1,4 @@
-"""What a million tokens of a model cost, from a table with a date. A user's own table takes the place of ours.
+"""The price of a million tokens of a model, from a dated table. A user's own table replaces ours.
 
 A table is JSON: ``date``, and ``models``, each with ``input`` and ``output`` in US dollars for a million tokens. ``cache_read`` and
 ``cache_write`` cost as much as input unless they are given, ``cache_write_1h`` as much as ``cache_write``. ``long`` has the prices of a
@@ -27,12 +27,12 @@ _PRICES = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
 _ORDINARY = (None, "standard", "default", "auto", "on_demand")
 """A speed or a service tier at the ordinary price."""
 _DATED = re.compile(r"(?:\[1m\]|@[\w-]+|-v\d+(?::\d+)?|-20\d{2}-?[01]\d-?[0-3]\d)$")
-"""What stands behind a model's name and does not change its price: a large window, a version of a cloud, a day."""
+"""Suffixes of a model's name that do not change its price: a large window, a cloud's version, a day."""
 _CLOUD = re.compile(r"^(?:(?:us|eu|apac|jp|au|global)\.)?anthropic\.")
 
 
-class UnusablePricesError(TranscriptStoreError, ValueError):
-    """A table of prices at ``path`` cannot be read, or is no such table (``reason``); nothing was counted."""
+class UnusablePricesError(TranscriptStoreError):
+    """The table of prices at ``path`` cannot be read, or is invalid (``reason``). Nothing was counted; correct the file."""
 
     path: str
     reason: str
@@ -40,7 +40,7 @@ class UnusablePricesError(TranscriptStoreError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PriceTable:
-    """Prices of models as they were on a day."""
+    """Prices of models on a given day."""
 
     date: str
     """``2026-10-24``."""
@@ -48,11 +48,11 @@ class PriceTable:
     """In US dollars for a million tokens, by the model's name."""
 
     def cost(self, row: UsageRow, usage: Mapping[str, Any]) -> float | None:
-        """What the tokens of one reply cost, in US dollars; None if the table has no price for them.
+        """The cost of one reply's tokens in US dollars; None if the table has no price for them.
 
         Args:
             row: the tokens of the reply.
-            usage: the provider's ``usage`` object that they were read from: it says how long a cache lasts, and the service tier.
+            usage: the provider's ``usage`` object that they were read from: it has the cache's lifetime and the service tier.
         """
         if not (row.input_tokens or row.output_tokens):
             return 0.0
@@ -82,13 +82,13 @@ class PriceTable:
         return float(dollars / _PER_TOKENS)
 
     def _prices_of(self, model: str) -> Mapping[str, Any] | None:
-        """The prices of a model, by its name or by the same without a provider before it and a day behind it. Nothing is guessed: a model
-        that the table does not have has no price.
+        """The prices of a model, by its name or without the provider before it and the day after it. Nothing is guessed: a model
+        that is not in the table has no price.
         """
         name = model
         while True:
-            for said in (name, _CLOUD.sub("", name.rpartition("/")[2]).lower()):
-                for spelled in (said, said.replace(".", "-")):  # OpenRouter writes claude-opus-4.8
+            for candidate in (name, _CLOUD.sub("", name.rpartition("/")[2]).lower()):
+                for spelled in (candidate, candidate.replace(".", "-")):  # OpenRouter writes claude-opus-4.8
                     if spelled in self.models:
                         return self.models[spelled]
             shorter = _DATED.sub("", name)
@@ -104,7 +104,7 @@ def _variant(prices: Mapping[str, Any], name: object) -> Mapping[str, Any] | Non
 
 @cache
 def bundled_prices() -> PriceTable:
-    """The table that this version came with. What is not in it has no price."""
+    """The bundled table. Models that are not in it have no price."""
     data = files("transcript_store.usage").joinpath("prices.json").read_bytes()
     return _table("prices.json", data)
 
@@ -113,7 +113,7 @@ def read_prices(path: str | os.PathLike[str]) -> PriceTable:
     """A user's own table.
 
     Raises:
-        UnusablePricesError: it cannot be read, or is no such table.
+        UnusablePricesError: it cannot be read, or is not a table of prices.
     """
     try:
         with open(path, "rb") as file:
@@ -127,9 +127,11 @@ def _table(path: str, data: bytes) -> PriceTable:
     try:
         table = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise UnusablePricesError(path=path, reason=f"is no JSON: {error}") from None
+        raise UnusablePricesError(path=path, reason=f"is not JSON: {error}") from None
     if not isinstance(table, dict) or not isinstance(table.get("models"), dict):
-        raise UnusablePricesError(path=path, reason='is no table of prices: {"date": …, "models": {NAME: {…}}} is')
+        raise UnusablePricesError(
+            path=path, reason='is not a table of prices: expected {"date": …, "models": {NAME: {…}}}'
+        )
     if not isinstance(date := table.get("date"), str):
         raise UnusablePricesError(path=path, reason="has no date: give the day of these prices, as in 2026-10-24")
     for name, prices in table["models"].items():
@@ -139,7 +141,7 @@ def _table(path: str, data: bytes) -> PriceTable:
 
 
 def _wrong(prices: object) -> str | None:
-    """What is wrong with the prices of a model; None if nothing is."""
+    """The error in a model's prices; None without one."""
     if not isinstance(prices, dict):
         return "the prices of a model are an object with `input` and `output`"
     for name, price in prices.items():

@@ -1,4 +1,4 @@
-"""The tokens of a library, summed by what a person asks for. Each reply counts once, wherever copies of it stand.
+"""The tokens of a library, summed by the requested group. Each reply counts once, however many copies of it exist.
 
 A reply counts in the conversation that began first. A sum is a cost only if every reply in it has a price.
 """
@@ -18,7 +18,7 @@ from transcript_store.usage._prices import PriceTable, bundled_prices
 
 Dimension = Literal["day", "model", "program", "project", "session"]
 DIMENSIONS: tuple[Dimension, ...] = ("day", "model", "program", "project", "session")
-"""What can be summed by."""
+"""The dimensions of sums."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,13 +30,13 @@ class UsageTotal:
     None where nothing is on record."""
     replies: int = 0
     input_tokens: int = 0
-    """All of the input, with what came from a cache and what was written to one."""
+    """All of the input, with the tokens read from a cache and written to one."""
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     output_tokens: int = 0
     """With thinking."""
     known_cost_usd: float = 0.0
-    """What the replies cost whose price is known, in US dollars."""
+    """The cost of the replies with a known price, in US dollars."""
     unpriced: frozenset[str] = frozenset()
     """The models of the replies that have no price; ``?`` of one without a name."""
 
@@ -52,7 +52,7 @@ class UsageTotal:
 
     @property
     def cost_usd(self) -> float | None:
-        """What all of these replies cost, in US dollars; None if one of them has no price."""
+        """The cost of all replies, in US dollars; None if one of them has no price."""
         return None if self.unpriced else self.known_cost_usd
 
     def add(self, row: UsageRow, cost: float | None) -> None:
@@ -75,9 +75,9 @@ class LibraryUsage(NamedTuple):
     """One for each key, in the order of the keys."""
     total: UsageTotal
     titles: Mapping[str, str]
-    """Of sessions that have one their title, by the id of the conversation."""
+    """The titles of sessions that have one, by the id of the conversation."""
     skipped: tuple[str, ...]
-    """What could not be read and is not counted, a sentence each."""
+    """A sentence for each conversation that could not be read and is not counted."""
 
 
 def count_usage(
@@ -95,7 +95,7 @@ def count_usage(
     Args:
         library: a library.
         by: what to sum by, in this order.
-        prices: the prices; those that this version came with if None. A reply that says what it cost needs none.
+        prices: the prices; those of this version if None. A reply that states its cost needs none.
         is_asked_for: leaves out conversations of which it returns false. A reply that one of the others has too counts there.
         since: leave out replies before this day (``2026-11-27``, UTC).
         until: leave out replies after this day.
@@ -113,7 +113,7 @@ def count_usage(
     count = UsageCount()
     totals: dict[tuple[str | None, ...], UsageTotal] = {}
     everything = UsageTotal(key=())
-    # The one that began first is the first to have said what a fork of it repeats.
+    # In order of creation: of a reply that a fork repeats, the original is counted.
     for summary in sorted(summaries.values(), key=lambda one: (one.created_at or "", one.id or "")):
         if is_asked_for is not None and not is_asked_for(summary):
             continue
@@ -187,7 +187,7 @@ def _rows(
                 if _is_charged(row):
                     yield row, _cost(row, usage, prices)
     except ConversationNotFoundError:
-        return  # it was deleted meanwhile
+        return  # it was deleted since
     except TranscriptStoreError as error:
         count.skipped.append(error.problem)
 
@@ -197,7 +197,7 @@ def _cost(row: UsageRow, usage: Mapping[str, Any], prices: PriceTable) -> float 
 
 
 def _parents(summaries: Iterable[ConversationSummary]) -> dict[str, str]:
-    """Of each session that is a part of another's work the conversation of that one, whether it is in the library or not."""
+    """For each sub-agent's session, the conversation of its parent session, in the library or not."""
     found = {}
     for one in summaries:
         labels = one.labels or {}

@@ -60,7 +60,7 @@ def _document(contents: PageContents) -> Iterator[str]:
         yield _gap(said_of_hidden(contents.hidden))
     for earlier in contents.before:
         if earlier.stretches:
-            what = f"compacted or taken back: {many(len(earlier.stretches), 'record')} of generation {earlier.number}"
+            what = f"compacted or retracted: {many(len(earlier.stretches), 'record')} of generation {earlier.number}"
             yield f"\n## {_escaped(what)}\n"
             yield from _messages(earlier.stretches, metadata.provider, "###")
             yield f"\n## generation {earlier.number + 1}\n"
@@ -70,7 +70,7 @@ def _document(contents: PageContents) -> Iterator[str]:
 def _how_said(extra: dict[str, Any] | None) -> str:
     """The facts about a message that precede its text."""
     if (extra or {}).get("left_branch") is True:
-        return "on a branch that was left"
+        return "on an abandoned branch"
     return "written by the program" if typed_of(extra, "said") == "" else ""
 
 

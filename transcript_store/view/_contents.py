@@ -160,7 +160,7 @@ def _before(
         except GenerationNotFoundError:
             continue  # it was deleted
         except CorruptTranscriptError as error:
-            found.append(Earlier(earlier, (PageItem(None, _told(error)),), began_at))
+            found.append(Earlier(earlier, (PageItem(None, _damage_sentence(error)),), began_at))
             continue
         except KeyNeededError:  # it was unsealed since
             found.append(Earlier(earlier, (PageItem(None, _SEALED),), began_at))
@@ -194,7 +194,7 @@ def _fingerprint(record: Record) -> int:
     return hash(orjson.dumps(record.extra if record.message is None else record.message, option=orjson.OPT_SORT_KEYS))
 
 
-def _told(error: CorruptTranscriptError | CorruptMetadataError) -> str:
+def _damage_sentence(error: CorruptTranscriptError | CorruptMetadataError) -> str:
     """The damage without local paths: a page is passed on to others."""
     name = os.path.basename(error.path)
     at = line_location(error.line_number, error.offset_bytes) if isinstance(error, CorruptTranscriptError) else ""
@@ -213,9 +213,9 @@ def _salvaged(directory: str | os.PathLike[str], error: CorruptTranscriptError |
         if found.record is None:
             stretches.append(PageItem(None, f"{where} cannot be read: {found.damage}"))
         else:
-            told = f"Damaged ({where}), so this may not be what was stored: {found.damage}"
-            stretches.append(PageItem(found.record, told if found.damage else None))
-    said = f"{_told(error)}. What can be read is below; transcript-store verify and repair know what can be done."
+            damage_note = f"Damaged ({where}), so this may not be what was stored: {found.damage}"
+            stretches.append(PageItem(found.record, damage_note if found.damage else None))
+    said = f"{_damage_sentence(error)}. What can be read is below; transcript-store verify and repair know what can be done."
     return PageContents(left.metadata, left.metadata.generation, tuple(stretches), damage=said)
 
 

@@ -62,13 +62,13 @@ _LONGEST_ABOUT, _PEEK_LINES, _PEEK_CHARACTERS, _MOST_OPEN = 160, 4, 400, 24
 
 def tool(call: Call, result: Result | None, *, anchor: str | None) -> Html:
     """A call and its result as one element that unfolds. ``anchor`` is the id for the result's place."""
-    about, told = summary_of_call(call.arguments), diff_of(call.arguments)
+    about, diff = summary_of_call(call.arguments), diff_of(call.arguments)
     said = "" if result is None else result.text
-    shown, used = _arguments(call, told)
+    shown, used = _arguments(call, diff)
     file = _file_read(call, result)
-    is_open = told is not None and len(told[0].lines) <= _MOST_OPEN
+    is_open = diff is not None and len(diff[0].lines) <= _MOST_OPEN
     state = "no result" if result is None else "failed" if result.failed else ""
-    note = f"+{told[0].added} −{told[0].removed}" if told else _lines(said) if said else ""
+    note = f"+{diff[0].added} −{diff[0].removed}" if diff else _lines(said) if said else ""
     head = [_NAME(call.name or "tool"), _ABOUT_IT(about)]
     if note:
         head.append(_NOTE(note))
@@ -78,10 +78,10 @@ def tool(call: Call, result: Result | None, *, anchor: str | None) -> Html:
         head.insert(2, _NOTE(" ".join(described.split())[:_LONGEST_ABOUT]))
     if todos := _todo_lines(call.arguments):
         head.append(_PEEK("\n".join(todos)))
-    elif told is None and (first := _peek(said)):
+    elif diff is None and (first := _peek(said)):
         head.append(_PEEK(code(first, file_name=file) if file else terminal(first)))
-    elif told is not None and not is_open:
-        head.append(_PEEK(_first_changes(told[0])))
+    elif diff is not None and not is_open:
+        head.append(_PEEK(_first_changes(diff[0])))
     rest = {name: value for name, value in call.arguments.items() if name not in used}
     inside = [
         shown,
@@ -124,10 +124,10 @@ def _contents(result: Result) -> Iterator[Html]:
         yield tag("p", "(nothing was printed)", class_="media")
 
 
-def _arguments(call: Call, told: Any) -> tuple[Html, frozenset[str]]:
+def _arguments(call: Call, diff: Any) -> tuple[Html, frozenset[str]]:
     """The arguments that have a form of their own, and their names."""
-    if told is not None:
-        diff, names = told
+    if diff is not None:
+        diff, names = diff
         return listing(_marked(diff.lines), "diff"), names | (frozenset(_PATHS) & call.arguments.keys())
     if todos := _todo_lines(call.arguments):
         return listing("\n".join(todos), "wrapped"), frozenset({"todos"})
@@ -447,17 +447,17 @@ class _Renderer:
             self._pieces.counts.models[model] = None
         goes_on = speaker == self._speaker and not is_prompt
         self._speaker = speaker
-        told = [(_OF_A_PROMPT if is_prompt else _OF_A_REPLY)(speaker)]
+        parts = [(_OF_A_PROMPT if is_prompt else _OF_A_REPLY)(speaker)]
         if isinstance(model, str) and not goes_on:
-            told.append(_MODEL(model))
+            parts.append(_MODEL(model))
         when = full_time(at)
         if used := tokens_shown(about):
-            told.append(_TOKENS(used))
+            parts.append(_TOKENS(used))
             when += f"; {used}"
         link = tag(
             "a", tag("time", time_of_day(at), datetime=at, title=when), f" #{seq}", href=f"#{anchor}", class_="link"
         )
-        heading = _HEADING(*told, link)
+        heading = _HEADING(*parts, link)
         classes = _classes(speaker, frozenset(kinds), is_prompt=is_prompt, goes_on=goes_on)
         article = tag("article", heading, *body, id=anchor, class_=classes, tabindex=-1)
         self._add(at, article)
@@ -498,7 +498,7 @@ class _Renderer:
             shown.append(
                 tag("div", head, *_alone(turn, message, about), id=f"{self._prefix}{record.seq}", class_="event")
             )
-        said = f"{many(len(events), 'message')} on a branch that was left"
+        said = f"{many(len(events), 'message')} on an abandoned branch"
         return tag("details", tag("summary", said), *shown, class_="events left")
 
     def _folded_events(self, events: Sequence[PageItem]) -> Html:
@@ -510,7 +510,7 @@ class _Renderer:
             assert record is not None
             name, value = event_of(record.extra or {})
             if record.retracts is not None:
-                name, value = "messages were taken back", {"retracts": record.retracts, **(record.extra or {})}
+                name, value = "messages were retracted", {"retracts": record.retracts, **(record.extra or {})}
             names[name] = None
             head = tag("p", tag("span", name, class_="name"), f" {time_of_day(record.at)} #{record.seq}")
             shown.append(tag("div", head, _json(value), id=f"{self._prefix}{record.seq}", class_="event"))

@@ -275,7 +275,7 @@ def _generation(contents: PageContents, served: Served | None) -> str | None:
 def _taken_away(earlier: Earlier, chunks: Iterator[Html]) -> Html:
     records = many(len(earlier.stretches), "record")
     said = f"{records} of generation {earlier.number} stood here until {full_time(earlier.ended_at)}"
-    summary = tag("summary", tag("span", "Compacted or taken back", class_="name"), tag("span", said, class_="about"))
+    summary = tag("summary", tag("span", "Compacted or retracted", class_="name"), tag("span", said, class_="about"))
     return tag("details", summary, *chunks, class_="before")
 
 

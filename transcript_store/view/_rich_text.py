@@ -101,7 +101,7 @@ def _piece(piece: MarkupSpan) -> str:
 
 
 def is_proper(made: str) -> bool:
-    """Whether HTML has only tags of the list, spelled as there, and each is closed in its turn. A link is never proper.
+    """True if HTML has only tags of the list, spelled as there, and each is closed in its turn. A link is never proper.
 
     Such HTML cannot be read in another way: a ``<`` that is text is written ``&lt;``, and no end tag is left over to close what stands
     around it.
@@ -138,7 +138,7 @@ _short_code = lru_cache(maxsize=512)(_code)
 
 
 def _link(renderer: RendererHTML, tokens: Sequence[MarkdownToken], index: int, options: Any, env: Any) -> str:
-    """Without an address, only its text remains."""
+    """Without an address, only its text is kept."""
     address = str(tokens[index].attrs.get("href") or "")
     if not address:
         return ""  # the parser never removes an end tag that has no start
@@ -247,7 +247,7 @@ def _split(url: str) -> str | None:
 #
 # A line of a message with its hits highlighted, rendered: its Markdown is applied, not shown.
 #
-# The parser gets the line with two characters that no text has around each mark, and its tokens show what remains of
+# The parser gets the line with two characters that no text has around each mark, and its tokens show what is left of
 # the line. So nothing needs to know what Markdown is.
 
 _BEGIN, _END = "\ufdd0", "\ufdd1"

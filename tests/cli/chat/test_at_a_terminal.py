@@ -87,7 +87,7 @@ def test_a_conversation_at_a_terminal(environment: dict[str, str]) -> None:
         screen.type("\r")
         screen.wait_for_answer()
         screen.type("\x03")
-        screen.wait_for("(stopped; what came is on record)")
+        screen.wait_for("(stopped; the received part is on record)")
         screen.wait_for("(not answered: an empty line or /retry asks again)")
         screen.wait_for_prompt()
         screen.type("And now?\r")  # Ctrl-C stopped an answer, not the one who gives it

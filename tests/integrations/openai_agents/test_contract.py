@@ -238,7 +238,7 @@ def test_a_forced_compaction_keeps_what_comes_meanwhile(session, tmp_path, mode,
             await compacting.add_items(before)
             compaction = compacting.run_compaction({"force": True, "response_id": "resp_1"})
             if change == "pop":
-                with pytest.raises(ConversationChangedError, match="taken back or replaced meanwhile"):
+                with pytest.raises(ConversationChangedError, match="retracted or replaced"):
                     await compaction
                 assert await session.get_items() == before[:1]
                 await session.clear_session()
@@ -282,7 +282,7 @@ def test_a_forced_compaction_of_encrypted_items_keeps_what_comes_meanwhile(sessi
             await encrypted.add_items([item(1), item(2)])
             compaction = encrypted.run_compaction({"force": True, "response_id": "resp_1"})
             if change == "pop":
-                with pytest.raises(ConversationChangedError, match="taken back or replaced meanwhile"):
+                with pytest.raises(ConversationChangedError, match="retracted or replaced"):
                     await compaction
                 assert await encrypted.get_items() == [item(1)]
                 await encrypted.clear_session()

@@ -354,7 +354,7 @@ def test_a_run_within_a_run_is_refused(world):
         return str((await Agent(FunctionModel(there._reply), capabilities=[there.history]).run("inner")).output)
 
     async def scenario():
-        with pytest.raises(ConversationLockedError, match="asked for another run on it"):
+        with pytest.raises(ConversationLockedError, match="started another run on it"):
             await there.agent.run("outer")
         assert (await there.agent.run("go on")).output == "fine"
 

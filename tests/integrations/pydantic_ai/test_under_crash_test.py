@@ -70,7 +70,7 @@ def agent(monkeypatch):
                 for opened in [*_conversations._table.values()]:  # as the end of a process does
                     with suppress(SimulatedStop):
                         await opened.awaited.close()
-                _conversations._begin_anew()  # as a new process does
+                _conversations._start_again()  # as a new process does
 
         with conversation:
             asyncio.run(live())

@@ -35,7 +35,7 @@ REFUSED = "refusal"
 """The stop reason of a reply that a safety classifier stopped. None of its tools may run."""
 
 PAUSED = "pause_turn"
-"""The stop reason of a reply whose server tools are still at work. The API continues it in the reply to a request that ends with it."""
+"""The stop reason of a reply whose server tools still run. The API continues it if the next request ends with it."""
 
 MOST_CACHE_CONTROLS = 4
 """How many blocks of a request may have ``cache_control``."""

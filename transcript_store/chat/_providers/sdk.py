@@ -45,12 +45,12 @@ class PostConnection:
 
     def refusal(self, error: Exception) -> JSON | None:
         body = getattr(error, "body", None)
-        said = body.get("error", body) if isinstance(body, dict) else {}
-        said = said if isinstance(said, dict) else {}
-        about = said.get("param")  # OpenAI names the member of the request that it refuses
+        refusal = body.get("error", body) if isinstance(body, dict) else {}
+        refusal = refusal if isinstance(refusal, dict) else {}
+        about = refusal.get("param")  # OpenAI names the member of the request that it refuses
         if isinstance(about, str) and not about.startswith(_MEMBERS_WITH_MESSAGES):
             return None
-        reason = str(said.get("message") or error)
+        reason = str(refusal.get("message") or error)
         # Anthropic has no other sign of an account without money: the type is that of every other invalid request.
         if "credit balance" in reason:
             return None
@@ -59,7 +59,7 @@ class PostConnection:
             None,
             200,
         ):  # the error is an event of a stream: gateways repeat the status in it, Anthropic has a type
-            status = said.get("code") or _STATUS_OF_TYPES.get(str(said.get("type")))
+            status = refusal.get("code") or _STATUS_OF_TYPES.get(str(refusal.get("type")))
         return refusal_by(status, reason)
 
     def close(self) -> None:

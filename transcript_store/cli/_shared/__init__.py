@@ -1,1 +1,1 @@
-"""What several commands share: arguments, the terminal, keys, and how a record is shown."""
+"""Shared by several commands: arguments, the terminal, keys, and the display of records."""

@@ -1,4 +1,4 @@
-"""The arguments that several commands have in common."""
+"""Arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from transcript_store.cli._shared.terminal import terminal_columns
 from transcript_store.display import MOMENTS, moment
 
 NAMES = """\
-A conversation is named by its folder, or in a directory of conversations by its id, the beginning of its id (at least four
-characters), or `last`: chats/today, chats/0b8f, chats/last, ./last. An imported session is also found by the id that its program
-gave it. An id or `last` without a directory is one of the library that `list` shows: that of `chat`, or what
-TRANSCRIPT_STORE_LIBRARY names. A conversation on a place is named by the address of that: postgresql://host/database/ID,
-s3://bucket/prefix/last.
+Name a conversation by its folder, or in a directory of conversations by its id, the start of its id (at least four characters),
+or `last`: chats/today, chats/0b8f, chats/last, ./last. An imported session is also found by the id that its program gave it. An
+id or `last` without a directory is in the default library: that of `chat`, or the one that TRANSCRIPT_STORE_LIBRARY names. Name a
+conversation on a backend by its address: postgresql://host/database/ID, s3://bucket/prefix/last.
 """
 
 
@@ -31,11 +30,11 @@ def add_conversation(
 ) -> None:
     """Add CONVERSATION, the name of a conversation that exists. It may also be given in two words: LIBRARY ID.
 
-    A command with words of any number behind it takes it ``in_one_word``: the second word would be ambiguous. The command
+    A command that takes more words after it uses ``in_one_word``: the second word would be ambiguous. The command
     finds its path in ``arguments.directory``: ``main()`` puts it there before it runs the command. If the command works ``on_backends``,
     it may be the address of a conversation; otherwise ``main()`` refuses that. With ``or_library`` the address of a library stays one.
     """
-    what = "its folder, DIR/ID, or DIR/last" + ("; or a library, for all that are in it" if or_library else "")
+    what = "its folder, DIR/ID, or DIR/last" + ("; or a library, for all of its conversations" if or_library else "")
     parser.add_argument("directory", metavar="CONVERSATION", type=path, help=what)
     parser.set_defaults(names_a_conversation=True, id=None, on_backends=on_backends, or_library=or_library)
     if not in_one_word:
@@ -54,7 +53,7 @@ def add_json(parser: ArgumentParser, what: str) -> None:
 
 
 def add_through(parser: ArgumentParser) -> None:
-    """Add ``--through``, by whose other name the library's argument is called."""
+    """Add ``--through``, whose other name is that of the library's argument."""
     parser.add_argument(
         "--through", "--through-seq", metavar="SEQ", type=whole_number, help="only the records up to this number"
     )
@@ -70,7 +69,7 @@ def path(text: str) -> str:
 def _name(text: str) -> str:
     """The type of an argument that names something in a directory, and is not a path itself."""
     if text in ("", ".", "..") or "/" in text:
-        raise ArgumentTypeError(f"{text!r} is not an id, the beginning of one, a folder's name, or 'last'")
+        raise ArgumentTypeError(f"{text!r} is not an id, the start of one, a folder's name, or 'last'")
     return text
 
 
@@ -97,15 +96,15 @@ def seconds(text: str) -> float:
 
 
 def since(text: str) -> datetime:
-    """The type of an argument that is a moment."""
+    """The type of an argument that is a time."""
     if (at := moment(text)) is None:
-        raise ArgumentTypeError(f"{text!r} is no moment; give {MOMENTS}")
+        raise ArgumentTypeError(f"{text!r} is not a time; use {MOMENTS}")
     return at
 
 
 # ---- helping ----
 #
-# The text of a help, as wide as the terminal is.
+# Help text, as wide as the terminal.
 
 _WIDEST = 118
 _LAST_COLUMN = re.compile(r"(.*\S {2,})(\S.*)")
@@ -113,7 +112,7 @@ _NARROWEST = 24
 
 
 class HelpFormatter(RawDescriptionHelpFormatter):
-    """Paragraphs are filled. A line that is indented stays one, so that an example can be copied; of columns the last one is wrapped."""
+    """Fill paragraphs. Keep indented lines, so that examples can be copied; wrap only the last column."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=terminal_columns() - 2)
@@ -123,8 +122,10 @@ class HelpFormatter(RawDescriptionHelpFormatter):
         lines = []
         for is_prose, some in groupby(text.splitlines(), lambda line: line[:1].strip() != ""):
             if is_prose:
-                said = " ".join(some)  # a name with a hyphen is copied whole
-                lines += [fill(said, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)]
+                paragraph = " ".join(some)  # a name with a hyphen is not broken
+                lines += [
+                    fill(paragraph, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+                ]
             else:
                 lines += [kept for line in some for kept in _in_columns(indent + line, width)]
         return "\n".join(lines)
@@ -155,7 +156,7 @@ def standard_input() -> BinaryIO:
 
 
 def lines(source: BinaryIO, *, max_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, each with its number, from 1.
+    """The non-blank lines, each with its number, from 1.
 
     A line longer than ``max_bytes`` is cut after ``max_bytes + 1`` bytes: the caller sees that it is too long, and should
     read no further, because the rest of the line would come next.

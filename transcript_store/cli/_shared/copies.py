@@ -1,4 +1,4 @@
-"""What `backup` and `restore` have in common: what their two ends are, and what they print."""
+"""Shared by `backup` and `restore`: their source and target, and their output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from transcript_store.cli._shared.hints import error_sentence as error_sentence  # noqa: PLC0414 (`restore` says it, too)
+from transcript_store.cli._shared.hints import error_sentence as error_sentence  # noqa: PLC0414 (`restore` uses it too)
 from transcript_store.cli._shared.names import backend_at, is_backend_address, printable_name, taken_apart, with_id
 from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_json
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 STREAM = "-"
 IN_A_FOLDER = "transcript-store.backup"
-"""The file in which a sealed backup stands in a folder."""
+"""The file of a sealed backup in a folder."""
 _SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9]*\Z")
 
 
 def is_file(name: str) -> bool:
-    """Whether a name means one file: there is one, or there is nothing and it ends as files do (`chats.backup`, not `chats`)."""
+    """True if a name means a file: an existing one, or a new one with a suffix (`chats.backup`, not `chats`)."""
     try:
         return not stat.S_ISDIR(os.stat(os.path.expanduser(name)).st_mode)
     except OSError:
@@ -33,30 +33,30 @@ def is_file(name: str) -> bool:
 
 
 class CopyTally:
-    """Counts what came of each conversation, and says it."""
+    """Counts the reports, and prints them."""
 
     def __init__(self, arguments: Namespace, *, to_stderr: bool = False) -> None:
         self._arguments = arguments
         self._tell = complain if to_stderr else say
         self.total = self.new = self.grown = self.copies = self.failed = self.records = 0
         self.half_done = 0
-        """Conversations that are there, and of which something else could not be done."""
+        """Conversations that were copied, but with another failure."""
         self.without_key: list[str] = []
 
     def add(self, report: Restored | NotShipped) -> None:
-        """Count one, and print it if anything became of it."""
+        """Count a report, and print it if anything changed or failed."""
         from transcript_store.backends import NotShipped
 
         self.total += 1
         if isinstance(report, NotShipped):
             self.failed += 1
-            said = error_sentence(report.error, self._arguments.command)
+            sentence = error_sentence(report.error, self._arguments.command)
             if self._arguments.json:
-                self._say_json({"directory": report.directory, "error": said})
+                self._say_json({"directory": report.directory, "error": sentence})
             complain(
-                said
-                if printable_name(report.directory) in said
-                else f"{one_line(printable_name(report.directory))}: {said}"
+                sentence
+                if printable_name(report.directory) in sentence
+                else f"{one_line(printable_name(report.directory))}: {sentence}"
             )
             return
         self.new += report.is_new
@@ -78,7 +78,7 @@ class CopyTally:
         """Print the sum; returns the exit code."""
         unchanged = self.total - self.new - self.grown - self.failed
         facts = [f"{self.new:,} new"]
-        facts += [f"{self.copies:,} of them as copies beside what went on otherwise"] * bool(self.copies)
+        facts += [f"{self.copies:,} of them as copies of conversations that diverged"] * bool(self.copies)
         facts += [f"{self.grown:,} grew", f"{unchanged:,} unchanged"]
         facts += [f"{self.failed:,} failed"] * bool(self.failed)
         sum_up = f"{many(self.total, 'conversation')}: {', '.join(facts)}; {many(self.records, 'record')} {done}"
@@ -86,7 +86,7 @@ class CopyTally:
             self._tell(sum_up)
         if self.without_key:
             one = f"{self.without_key[0]} is" if len(self.without_key) == 1 else f"{len(self.without_key):,} are"
-            complain(f"{one} sealed, and came without key.json: put it back from where your keys are kept")
+            complain(f"{one} sealed, and came without key.json: restore it from your backup of the key files")
         return 1 if self.failed or self.half_done else 0
 
     @staticmethod
@@ -99,7 +99,9 @@ class CopyTally:
 def _facts(report: Restored) -> str:
     if report.copy_of is not None and report.is_new:
         where = f" in {one_line(report.directory)}" if report.id == report.copy_of else ""
-        return f"{many(report.added_records, 'record')}: a copy{where}, because {one_line(report.copy_of)} went on otherwise there"
+        return (
+            f"{many(report.added_records, 'record')}: a copy{where}, because {one_line(report.copy_of)} diverged there"
+        )
     if report.is_new:
         return f"{many(report.added_records, 'record')}"
     return f"{many(report.added_records, 'record')} added" if report.added_records else "metadata or key"
@@ -107,9 +109,9 @@ def _facts(report: Restored) -> str:
 
 @contextmanager
 def open_copy(name: str, keys: dict[str, Any], folder: str) -> Iterator[tuple[Any, frozenset[str] | None]]:
-    """Where conversations come from, and which of them if the name is of one; an open backup file is closed at the end.
+    """The source of the conversations, and the ids to copy if the name is of one; a backup file is closed at the end.
 
-    ``folder`` is where a stream is kept until it has come to its end.
+    ``folder`` is where a stream is stored until it ends.
     """
     from transcript_store.backends import BackupFile
 

@@ -1,4 +1,4 @@
-"""The options by which `list` and `search` are narrowed, the same for both, and what they are in a query."""
+"""The filter options of `list` and `search`, and their form in a query."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from transcript_store.display import MOMENTS, period
 from transcript_store.errors import TranscriptStoreError
 
 _OPTIONS = {
-    "since": ("WHEN", "after", f"from then on: {MOMENTS}"),
-    "until": ("WHEN", "until", "up to the end of that day or month, or up to that moment"),
-    "project": ("TEXT", "project", "held in a folder whose path contains it"),
+    "since": ("WHEN", "after", f"changed since: {MOMENTS}"),
+    "until": ("WHEN", "until", "up to that time, or the end of that day or month"),
+    "project": ("TEXT", "project", "in a folder whose path contains this"),
     "source": ("PROGRAM", "source", "imported from this program"),
-    "model": ("TEXT", "model", "with a model whose name contains it"),
+    "model": ("TEXT", "model", "with a model whose name contains this"),
     "label": ("NAME[=VALUE]", "label", "with this label"),
-    "title": ("TEXT", "title", "whose title, or first prompt, contains it"),
+    "title": ("TEXT", "title", "whose title or first prompt contains this"),
 }
-"""Each option: what it takes, the filter of a query that it is, and what it leaves."""
+"""Each option: its value, its filter in a query, and its help."""
 
 
 def add_filters(parser: ArgumentParser) -> None:
     """Add the options."""
-    group = parser.add_argument_group("only what is …")
+    group = parser.add_argument_group("only conversations")
     for name, (metavar, _, what) in _OPTIONS.items():
         of_time = {"type": _period} if metavar == "WHEN" else {}
         also = ["--program"] if name == "source" else ["--cwd"] if name == "project" else []
@@ -39,13 +39,13 @@ def filters_of(arguments: Namespace) -> str:
 
 def _period(text: str) -> str:
     if period(text) is None:
-        raise ArgumentTypeError(f"{text!r} is no time; give {MOMENTS}")
+        raise ArgumentTypeError(f"{text!r} is not a time; use {MOMENTS}")
     return text
 
 
 # ---- queries ----
 #
-# What the commands say of a query.
+# What the commands report about a query.
 
 _TIMES = ("after", "before", "since", "until")
 _LONGEST = 60
@@ -54,7 +54,7 @@ _NAMED = 3
 
 
 def say_ignored(pieces: Iterable[str]) -> None:
-    """Say on standard error which pieces of a query mean nothing, and why. ``pieces`` is ``ignored`` of an answer or of a list."""
+    """Report on standard error which parts of a query are ignored, and why. ``pieces`` is ``ignored`` of an answer or a list."""
     dates: list[str] = []
     filters: list[str] = []
     others: list[str] = []
@@ -63,26 +63,24 @@ def say_ignored(pieces: Iterable[str]) -> None:
         kind = dates if name in _TIMES else filters if colon and name.isalpha() else others
         kind.append(piece)
     if dates:
-        complain(f"ignored, since it is no date ({MOMENTS}): {_shortened(dates)}")
+        complain(f"ignored, not a date ({MOMENTS}): {_shortened(dates)}")
     if filters:
         from transcript_store.search import FILTERS
 
         known = " ".join(f"{name}:" for name in FILTERS)
-        complain(
-            f"ignored, since there is no such filter: {_shortened(filters)} (there are {known} - what stands in quotes is searched)"
-        )
+        complain(f"ignored, unknown filter: {_shortened(filters)} (use {known}; text in quotes is searched)")
     if others:
-        complain(f"ignored, since nothing can be looked for that is only punctuation: {_shortened(others)}")
+        complain(f"ignored, only punctuation: {_shortened(others)}")
 
 
 def say_not_read(refused: Sequence[TranscriptStoreError], command: str) -> None:
-    """Say on standard error which conversations were left out because they cannot be read, and what to do about the first."""
+    """Report on standard error which unreadable conversations were left out, with a hint for the first."""
     for error in refused[:_NAMED]:
         complain(f"left out: {error_sentence(error, command)}")
     if (left := len(refused) - _NAMED) > 0:
-        complain(f"left out for the like: {many(left, 'conversation')} more")
+        complain(f"left out for similar reasons: {many(left, 'conversation')} more")
 
 
 def _shortened(pieces: list[str]) -> str:
-    said = " ".join(pieces)
-    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"
+    joined = " ".join(pieces)
+    return joined if len(joined) <= _LONGEST else f"{joined[:_LONGEST]}…"

@@ -1,4 +1,4 @@
-"""What do other processes append to a conversation? Every record once, in order, also when the transcript is replaced."""
+"""Follow what other processes append to a conversation: every record once, in order, across replaces."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class News(NamedTuple):
 
 
 def news(conversation: ConversationStore) -> Iterator[News]:
-    """Yield what is appended from now on; ends when the conversation is deleted.
+    """Yield new records; end when the conversation is deleted.
 
-    ``conversation`` is read-only and loaded. What it has already is not repeated.
+    ``conversation`` is read-only and loaded. Its current records are not repeated.
     """
     generation, seen = conversation.get_metadata().generation, conversation.record_count
     while True:
@@ -36,20 +36,20 @@ def news(conversation: ConversationStore) -> Iterator[News]:
         live = conversation.get_metadata().generation
         shown_from = first_shown(conversation) if generation < live else 0
         while generation < live:
-            # It was replaced since the last look, perhaps several times. What was appended before each replace, and not
-            # seen yet, is in the archive by now.
+            # It was replaced since the last refresh, perhaps several times. Records that were appended before a replace, and not
+            # seen yet, are in the archive now.
             try:
                 if generation < shown_from:
-                    end = "its end is not shown: secrets were taken out since"
+                    end = "its end is not shown: secrets were removed since"
                     yield News(generation, (), f"generation {generation}: {end}")
                 else:
                     yield News(generation, conversation.get_records(generation=generation)[seen:])
             except GenerationNotFoundError:
                 yield News(generation, (), f"generation {generation} is not in the archive: its end cannot be shown")
             generation, seen = generation + 1, 0
-            yield News(generation, (), f"the transcript was replaced: generation {generation} begins")
+            yield News(generation, (), f"the transcript was replaced: generation {generation} starts")
         count = conversation.record_count
-        # A writer never lowers the generation, nor takes records away within one: somebody restored a backup.
+        # A writer never lowers the generation or removes records within one: a backup was restored.
         if generation > live or count < seen:
             yield News(live, (), "an older copy of the conversation was put in its place")
         elif count > seen:

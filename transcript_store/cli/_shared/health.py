@@ -1,7 +1,7 @@
-"""How a service is seen from outside: a file that says how its last round went, and an end on SIGTERM that leaves nothing open.
+"""The status of a service: a file with the result of its last round, and a clean end on SIGTERM.
 
-The file has the text format of Prometheus, as the textfile collector of its node exporter reads it. It is replaced as a whole, so a
-reader sees one round or the next. Its times are a heartbeat: a check of health compares them with now.
+The file has the text format of Prometheus, for the textfile collector of its node exporter. It is replaced atomically, so a
+reader sees one round or the next. Its times are a heartbeat: a health check compares them with the current time.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from transcript_store.cli._shared.terminal import complain
 from transcript_store.temporary_files import temporary
 
 _EACH_SECONDS = 15
-"""So often at least the file is written again, as often as Prometheus usually asks."""
+"""The file is written at least this often: Prometheus usually reads it once a minute."""
 _METRICS = {
-    "last_round_timestamp_seconds": "When the last round ended, whatever came of it.",
-    "last_success_timestamp_seconds": "When a round ended in which nothing failed; 0 if none has.",
+    "last_round_timestamp_seconds": "When the last round ended, successful or not.",
+    "last_success_timestamp_seconds": "When the last round without a failure ended; 0 if none has.",
     "failing_conversations": "Conversations that the last round could not copy.",
-    "behind_records": "Records that were known at the end of the last round and not copied.",
+    "behind_records": "Records that the last round knew and did not copy.",
     "records_total": "Records copied since the start.",
 }
 
 
-class Stopped(Exception):  # noqa: N818 (no error: it was asked for)
+class Stopped(Exception):  # noqa: N818 (not an error: it was requested)
     """SIGTERM came."""
 
 
 @contextmanager
 def stopped_by_sigterm() -> Iterator[None]:
-    """In a block SIGTERM raises :class:`Stopped` there, so that what is open is closed; the block swallows it."""
+    """In the block SIGTERM raises :class:`Stopped`, so that open files are closed; the block swallows it."""
 
     def stop(_number: int, _frame: object) -> None:
         raise Stopped
@@ -56,12 +56,12 @@ def add_status_file(parser: ArgumentParser) -> None:
         "--status-file",
         metavar="FILE",
         type=path,
-        help="keep in this file how the last round went, for health checks and Prometheus (FILE.prom)",
+        help="write the last round's result here, for health checks and Prometheus (FILE.prom)",
     )
 
 
 class StatusFile:
-    """The file of one service; without a path nothing is written. The first write raises ``OSError`` if it is refused."""
+    """The status file of one service; without a path nothing is written. The first write raises ``OSError`` on failure."""
 
     def __init__(self, file: str | None, command: str, **labels: str) -> None:
         self._path = None if file is None else os.path.abspath(os.path.expanduser(file))
@@ -76,7 +76,7 @@ class StatusFile:
             self._written_at = -math.inf  # so the first round is written, however soon it ends
 
     def _go_on_from(self, path: str) -> None:
-        """Keep how the last round went and when the last success was: neither a restart nor a kill may hide them."""
+        """Continue with the results of the last round and the last success: neither a restart nor a kill may hide a failure."""
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
                 lines = file.read(1 << 16).splitlines()
@@ -99,7 +99,7 @@ class StatusFile:
             raise
 
     def end_round(self, *, failing: int = 0, behind: int = 0, records: int = 0) -> None:
-        """Note what a round came to."""
+        """Record the result of a round."""
         if self._path is None:
             return
         now, values = time.time(), self._values
@@ -122,7 +122,7 @@ class StatusFile:
     def _write(self) -> None:
         assert self._path is not None
         lines = [
-            "# HELP transcript_store_build_info Which version runs.",
+            "# HELP transcript_store_build_info The running version.",
             "# TYPE transcript_store_build_info gauge",
             f'transcript_store_build_info{{{self._labels},version="{_escaped(__version__)}"}} 1',
         ]
@@ -134,7 +134,7 @@ class StatusFile:
         with temporary(folder, f".{base}.") as (file, made):
             file.write("\n".join([*lines, ""]).encode())
             file.flush()
-            os.fchmod(file.fileno(), 0o644)  # the exporter is another user; nothing in it is secret
+            os.fchmod(file.fileno(), 0o644)  # the exporter runs as another user; the file has no secrets
             os.replace(made, self._path)
         self._written_at = time.monotonic()
 

@@ -1,7 +1,7 @@
 """Errors in words of the shell.
 
-An error has its way out as a value. The library says it with calls; here it is said with commands and options. The rest
-of an error's sentence is not translated.
+An error has its hint as a value. The library words it with calls, the commands with commands and options. The rest of an
+error's sentence is not translated.
 """
 
 from __future__ import annotations
@@ -24,92 +24,92 @@ _CHECK_THE_PATH = "check the path: `transcript-store list DIR` lists the convers
 
 _IN_THE_SHELL = {
     Hint.CHECK_THE_PATH: _CHECK_THE_PATH,
-    Hint.INITIALIZE: _CHECK_THE_PATH,  # in a shell the path was probably mistyped: nobody wants a conversation there
+    Hint.INITIALIZE: _CHECK_THE_PATH,  # in a shell the path was probably mistyped: a new conversation there would be wrong
     Hint.LIST_CONVERSATIONS: _CHECK_THE_PATH,
     Hint.OPEN_ONE_OF_THEM: "`transcript-store list {directory}` lists them; name one",
-    Hint.LOAD: "begin anew",
-    Hint.LOAD_HERE: "begin anew",
-    Hint.RELOAD: "begin anew",
-    Hint.SAVE_AND_RELOAD: "begin anew",
-    Hint.LOAD_TO_SEE: "`transcript-store show {directory}` shows what the disk holds",
-    Hint.CREATE_THE_REST: "`transcript-store list` shows what is there; run it again for the rest",
-    Hint.LOAD_TO_CHECK: "`transcript-store snapshot show` tells",
-    Hint.CHECK_WITH_EXISTS: "`transcript-store verify {directory}` tells",
+    Hint.LOAD: "start the program again",
+    Hint.LOAD_HERE: "start the program again",
+    Hint.RELOAD: "start the program again",
+    Hint.SAVE_AND_RELOAD: "start the program again",
+    Hint.LOAD_TO_SEE: "`transcript-store show {directory}` shows what is stored",
+    Hint.CREATE_THE_REST: "`transcript-store list` shows what exists; run it again for the rest",
+    Hint.LOAD_TO_CHECK: "check with `transcript-store snapshot show`",
+    Hint.CHECK_WITH_EXISTS: "check with `transcript-store verify {directory}`",
     Hint.OPEN_TO_WRITE: "choose a command that may write",
-    Hint.OPEN_TO_READ: "`transcript-store show {directory}` still gives every whole record",
-    Hint.READ_WHAT_CAME: "`transcript-store show {directory}` shows what came; then try again",
-    Hint.RESTART_READING: "begin anew",
-    Hint.ENABLE_IT: "the program that writes the conversation can begin its next generation with that feature",
+    Hint.OPEN_TO_READ: "`transcript-store show {directory}` still prints every whole record",
+    Hint.READ_WHAT_CAME: "`transcript-store show {directory}` shows the new records; then try again",
+    Hint.RESTART_READING: "run the command again",
+    Hint.ENABLE_IT: "the program that writes the conversation can start its next generation with that feature",
     Hint.WAIT: "try again when it is done",
     Hint.WAIT_OR_READ: "try again when it is done",
     Hint.TAKE_OVER: "try again when it is done, or has been silent for a minute",
-    Hint.OPEN_BACKEND: "its --help says which arguments may be an address",
-    Hint.WRITE_BOTH_SLASHES: "write both, as in s3://…; a folder that is called so is ./x:/…",
-    Hint.FORK_AND_DELETE: "fork what is to stay, and delete this one",
-    Hint.SEAL_A_COPY: "--keep-plain seals it from here on; to have nothing plain, fork it into a folder, seal that, fork it back, and "
+    Hint.OPEN_BACKEND: "see its --help for arguments that may be an address",
+    Hint.WRITE_BOTH_SLASHES: "write both, as in s3://…; write a folder of this name as ./x:/…",
+    Hint.FORK_AND_DELETE: "fork the records to keep, and delete this one",
+    Hint.SEAL_A_COPY: "--keep-plain seals it from here on; to have no plaintext, fork it into a folder, seal that, fork it back, and "
     "delete this one",
     Hint.COLLECT_A_COPY: "copy the objects below snapshots/ into a directory, and `transcript-store snapshot collect-media` there",
     Hint.FORK_WHAT_IS_LEFT: "an id is not used again: `transcript-store fork` gives a copy that is left elsewhere another one; or "
     "`transcript-store delete` that copy too",
     Hint.SAVE_AND_FORK: "fork it into a folder (fork --into), and do it there",
     Hint.RESTORE_OR_REPAIR: "restore it from a backup, or see what `transcript-store repair {directory}` can keep",
-    Hint.ACCEPT_OR_REMOVE_LINES: "`transcript-store repair {directory} --mode accept-edits` takes in what has the form of a message; or "
-    "take the lines out",
-    Hint.REPAIR_AGAIN: "`transcript-store repair` again goes on from there",
+    Hint.ACCEPT_OR_REMOVE_LINES: "`transcript-store repair {directory} --mode accept-edits` accepts lines in the form of a message; or "
+    "remove the lines",
+    Hint.REPAIR_AGAIN: "run `transcript-store repair` again to continue",
     Hint.REBUILD: "`transcript-store repair {directory}` rebuilds it from the first line of transcript.jsonl, or, with --mode "
-    "accept-edits, takes it as it was edited",
-    Hint.LOAD_CUTS_IT: "whoever next opens the conversation to write cuts it, and keeps its bytes in "
-    "quarantine/ (or a writer is at work now)",
-    Hint.GIVE_THE_KEY: f"give the key that it was sealed with: --key-file FILE (more than once: earlier ones too), or {VARIABLE}",
+    "accept-edits, accepts the edited file",
+    Hint.LOAD_CUTS_IT: "the next writer that opens the conversation cuts it, and keeps its bytes in "
+    "quarantine/ (or a writer is appending now)",
+    Hint.GIVE_THE_KEY: f"give the key that it was sealed with: --key-file FILE (repeat it for earlier keys), or {VARIABLE}",
     Hint.GIVE_THE_KEY_OR_DELETE: "give the key that it was sealed with, in a --key-file, or "
     "`transcript-store snapshot delete` it first",
-    Hint.GIVE_THE_KEY_OR_SAVE_ELSEWHERE: "give the key in --key-file, or save to a directory of its own; if it is damaged, "
+    Hint.GIVE_THE_KEY_OR_SAVE_ELSEWHERE: "give the key in --key-file, or save to another directory; if it is damaged, "
     "move it away",
-    Hint.SEAL_IT: "`transcript-store snapshot rotate-key` without --key-file seals what is there",
-    Hint.KEEP_BOTH_KEYS: "keep both key files; `transcript-store snapshot rotate-key` again goes on",
+    Hint.SEAL_IT: "`transcript-store snapshot rotate-key` without --key-file seals it",
+    Hint.KEEP_BOTH_KEYS: "keep both key files, and run `transcript-store snapshot rotate-key` again to continue",
     Hint.MAKE_A_KEY: "`transcript-store new-key FILE` makes one",
     Hint.MAKE_BYTES: "`transcript-store new-key FILE` makes one",
-    Hint.CHECK_THE_PROVIDER: "ask the program that keeps the keys",
-    Hint.LOOK_AT_THE_PROVIDER: "ask the program that keeps the keys",
-    Hint.SEAL_THE_CONVERSATION: "if it is what you expect there, `transcript-store seal {directory}` seals it; or read it as it is, "
+    Hint.CHECK_THE_PROVIDER: "check the program that keeps the keys",
+    Hint.LOOK_AT_THE_PROVIDER: "check the program that keeps the keys",
+    Hint.SEAL_THE_CONVERSATION: "if you expected this, `transcript-store seal {directory}` seals it; or read it unsealed, "
     "with --no-key",
-    Hint.PROTECT_THE_KEY: "chmod 600 it, and ask whether somebody has read it",
-    Hint.RESTORE_THE_KEY_FILE: "restore key.json from where key files are backed up; without it nothing of the conversation can be read",
-    Hint.ACCEPT_THE_REPAIR: "somebody repaired it without its key: `transcript-store verify {directory} --no-key` shows what is there, "
-    "and `transcript-store repair {directory} --accept-unkeyed-repair` takes it as it is",
-    Hint.FORK_IT: "`transcript-store fork` makes one that has a data key of its own",
-    Hint.CHECK_PERMISSIONS_OR_READ: "check the owner and the permissions; `transcript-store show {directory}` needs only to read",
+    Hint.PROTECT_THE_KEY: "chmod 600 it, and check who may have read it",
+    Hint.RESTORE_THE_KEY_FILE: "restore key.json from your backup of the key files; without it the conversation cannot be read",
+    Hint.ACCEPT_THE_REPAIR: "it was repaired without its key: `transcript-store verify {directory} --no-key` shows its state, "
+    "and `transcript-store repair {directory} --accept-unkeyed-repair` accepts it",
+    Hint.FORK_IT: "`transcript-store fork` makes a copy with a new data key",
+    Hint.CHECK_PERMISSIONS_OR_READ: "check the owner and the permissions; `transcript-store show {directory}` only needs to read",
     Hint.ALLOW_INSECURE: "use https, or --allow-insecure-base-url for a server on this machine",
     Hint.SET_THE_TOKEN: "set that variable",
 }
-"""The hints in words of the shell. One that is missing here is said in the library's words: they name no call."""
+"""The hints in words of the shell. Those that are missing here name no call: the library's words are used."""
 
 _WITHOUT_A_KEY = (
-    "or without a key: --provider local goes on with a conversation in OpenAI's form, `transcript-store chat --new --provider local` "
-    "begins another one"
+    "or without a key: --provider local continues a conversation in OpenAI's form, `transcript-store chat --new --provider local` "
+    "starts a new one"
 )
 
-# A command that has an option for a way out, or another name for it, says it in its own words.
+# A command with an option for a hint, or another name for it, has its own words.
 _IN_A_COMMAND = {
     "show": {
-        Hint.RESTORE_OR_REPAIR: "`transcript-store show {directory} --salvage` reads what is left of it, and "
-        "`transcript-store repair {directory}` says what it can keep"
+        Hint.RESTORE_OR_REPAIR: "`transcript-store show {directory} --salvage` reads the rest of it, and "
+        "`transcript-store repair {directory}` shows what it can keep"
     },
     "list": {
         Hint.CHECK_THE_PATH: "check the path",
-        Hint.CLEAR_THE_WAY: "name the directory of a library",  # nothing is in the way of a list: the file stays where it is
+        Hint.CLEAR_THE_WAY: "name the directory of a library",  # a list needs no free name: the file stays where it is
     },
-    "import": {Hint.CHECK_THE_PATH: "check the path; one with a blank in it stands in quotes"},
+    "import": {Hint.CHECK_THE_PATH: "check the path; quote it if it has a blank"},
     "index": {Hint.CHECK_THE_PATH: "check the path"},
     "doctor": {Hint.CHECK_THE_PATH: "check the path"},
-    "search": {Hint.CHECK_THE_PATH: "check the path; a query of several words stands in quotes"},
+    "search": {Hint.CHECK_THE_PATH: "check the path; quote a query of several words"},
     "record": {
         Hint.WAIT_OR_READ: "--wait SECONDS waits for its end",
         Hint.TAKE_OVER: "--wait SECONDS waits for its end, and --take-over claims it now",
     },
-    "snapshot": {Hint.LIST_CONVERSATIONS: "`transcript-store snapshot list` shows what there is"},
+    "snapshot": {Hint.LIST_CONVERSATIONS: "`transcript-store snapshot list` lists the stored ones"},
     "chat": {
-        Hint.WAIT_OR_READ: "--new begins another conversation, in the library",
+        Hint.WAIT_OR_READ: "--new starts another conversation, in the library",
         Hint.INSTALL_EXTRA: f"{{error.install}}; {_WITHOUT_A_KEY}",
         Hint.SET_THE_TOKEN: f"set that variable; {_WITHOUT_A_KEY}",
     },
@@ -117,7 +117,7 @@ _IN_A_COMMAND = {
 
 
 def error_sentence(error: TranscriptStoreError, command: str = "") -> str:
-    """An error's sentence with its way out in words of the shell. ``command`` is the command that met the error."""
+    """An error's sentence with its hint in words of the shell. ``command`` is the failed command."""
     if error.hint is None:
         return error.problem
     path = getattr(error, "path", None) or ""
@@ -125,7 +125,7 @@ def error_sentence(error: TranscriptStoreError, command: str = "") -> str:
 
 
 def in_the_shell(hint: Hint, path: str, *, command: str = "", error: TranscriptStoreError | None = None) -> str:
-    """A way out in words of the shell. ``path`` is the path of a conversation, or of a file in it."""
+    """A hint in words of the shell. ``path`` is the path of a conversation, or of a file in it."""
     directory = _conversation_of(path)
     if hint is Hint.CHOOSE_A_FOLDER:
         return instead_of_a_conversation(directory)
@@ -139,7 +139,7 @@ def in_the_shell(hint: Hint, path: str, *, command: str = "", error: TranscriptS
 
 
 def as_members(finding: Finding, directory: str) -> dict[str, Any]:
-    """A finding as members for JSON, with its way out in words of the shell. ``directory`` is the conversation's."""
+    """A finding as members for JSON, with its hint in words of the shell. ``directory`` is the conversation's."""
     return {**asdict(finding), "hint": in_the_shell(finding.hint, directory)}
 
 

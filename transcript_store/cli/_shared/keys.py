@@ -1,8 +1,8 @@
-"""Which keys a command has: from files, or from the environment. Never from an argument: every process can read arguments.
+"""The keys of a command: from files or the environment, never from an argument, which every process can read.
 
-``--key-file`` counts before the variable. What stands in the variable is a path, or the key itself in 64 hex digits; a path is better,
-because the programs that a command starts inherit its environment. A path begins with ``/``, ``./``, ``../`` or ``~/``: so a key
-with a typing mistake is never taken for the name of a file, and repeated in an error.
+``--key-file`` overrides the variable. The variable holds a path, or the key itself in 64 hex digits; a path is better, because the
+programs that a command starts inherit its environment. A path starts with ``/``, ``./``, ``../`` or ``~/``, so that a mistyped key
+is never taken for the name of a file and repeated in an error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LONGEST_FILE = 4096
 _HEX = re.compile(r"[0-9A-Fa-f]{64}")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{43}=?")
 _PATHS = ("/", "./", "../", "~/")
-_ABOUT = f"without --key-file, {VARIABLE} counts: the path of a key file (/…, ./…, ~/…), or 64 hex digits"
+_ABOUT = f"without --key-file, {VARIABLE} is used: the path of a key file (/…, ./…, ~/…), or 64 hex digits"
 
 
 def add_keys(parser: ArgumentParser, *, of: str = "keys of sealed conversations", what: str = "the key") -> None:
@@ -46,20 +46,20 @@ def add_keys(parser: ArgumentParser, *, of: str = "keys of sealed conversations"
         type=path,
         action="append",
         default=[],
-        help=f"{what}: 32 bytes, or 64 hex digits (more than once: the first is the key, the others are earlier ones)",
+        help=f"{what}: 32 bytes, or 64 hex digits (repeat it for earlier keys; the first is the current one)",
     )
-    either.add_argument("--no-key", action="store_true", help=f"no key, whatever {VARIABLE} is")
+    either.add_argument("--no-key", action="store_true", help=f"use no key, even if {VARIABLE} is set")
 
 
 def add_retired_keys(parser: ArgumentParser) -> None:
-    """Add ``--retired-key-file``, for commands whose only ``--key-file`` was the key of today."""
+    """Add ``--retired-key-file``, for commands whose only ``--key-file`` was the current key."""
     parser.add_argument(
         "--retired-key-file",
         metavar="FILE",
         type=path,
         action="append",
         default=[],
-        help="an earlier key, as the second --key-file and those behind it",
+        help="an earlier key, like a second --key-file",
     )
 
 
@@ -70,21 +70,21 @@ class CommandKeys:
 
     def __init__(self, key: bytes | None, retired: Sequence[bytes] = (), files: Sequence[str] = ()) -> None:
         self.key = key
-        """The key of today; None if none was given."""
+        """The current key; None if none was given."""
         self.retired = list(retired)
         self.files = tuple(files)
-        """Where they were read, the key first; the variable's name, if the key itself stands there."""
+        """Their sources, the current key's first: a path, or the variable's name if it holds the key itself."""
 
     def __bool__(self) -> bool:
         return self.key is not None
 
     @property
     def options(self) -> dict[str, Any]:
-        """What a store and a library are opened with."""
+        """The arguments to open a store or a library."""
         return {} if self.key is None else {"encryption_key": self.key, "retired_keys": self.retired}
 
     def environment(self) -> dict[str, str]:
-        """What a program is given in its environment that is to read the same: a path if there is one, else the key as it was."""
+        """The value of the variable for a program that is to read the same: a path, else the key itself."""
         if self.key is None:
             return {}
         file = self.files[0]
@@ -103,8 +103,8 @@ def command_keys(arguments: Namespace) -> CommandKeys:
     """The keys that the user gave: those of ``--key-file``, else that of the variable.
 
     Raises:
-        InvalidKeyError: a file is missing, no file, or open to others, or there is no key in it or in the variable; its sentence says
-            which, and never what stands there.
+        InvalidKeyError: a file is missing, not a file, or readable by others, or it or the variable has no key; the sentence says
+            which, and never repeats the value.
         OSError: the file cannot be read.
     """
     if isinstance(known := getattr(arguments, "keys", None), CommandKeys):
@@ -121,7 +121,7 @@ def command_keys(arguments: Namespace) -> CommandKeys:
         found = CommandKeys(*_of_variable(text, retired, names)) if text else CommandKeys(None)
     if retired and not found:
         raise InvalidKeyError(
-            reason=f"--retired-key-file needs the key of today beside it, in --key-file or {VARIABLE}",
+            reason=f"--retired-key-file needs the current key too, in --key-file or {VARIABLE}",
             length_bytes=None,
             hint=None,
         )
@@ -130,7 +130,7 @@ def command_keys(arguments: Namespace) -> CommandKeys:
 
 
 def given(arguments: Namespace) -> str:
-    """Where the keys come from that a command was given, in words; "" if it was given none."""
+    """The sources of a command's keys, in words; "" without any."""
     names = [*getattr(arguments, "key_file", []), *getattr(arguments, "retired_key_file", [])]
     if not names and not getattr(arguments, "no_key", True) and os.environ.get(VARIABLE, "").strip():
         names = [VARIABLE]
@@ -138,10 +138,10 @@ def given(arguments: Namespace) -> str:
 
 
 def key_in(file: str) -> bytes:
-    """The key in a file, which nobody else may read; or in a pipe, such as ``<(pass show key)``.
+    """The key in a file that only its owner may read, or in a pipe, such as ``<(pass show key)``.
 
     Raises:
-        InvalidKeyError: the file is missing, a folder, open to others, or holds no key.
+        InvalidKeyError: the file is missing, a folder, readable by others, or holds no key.
         OSError: the file cannot be read.
     """
     try:
@@ -149,14 +149,14 @@ def key_in(file: str) -> bytes:
     except FileNotFoundError:
         raise _refused(file, "there is no such key file") from None
     except IsADirectoryError:
-        raise _refused(file, "a folder stands where a key file should be; name the file in it", None) from None
+        raise _refused(file, "this is a folder; name the key file in it", None) from None
     with opened:
         status = os.fstat(opened.fileno())
-        # Only a regular file is judged: a pipe has permissions of its own that say nothing.
+        # Only a regular file is checked: the permissions of a pipe mean nothing.
         if stat.S_ISREG(status.st_mode) and status.st_mode & 0o077:
             raise _refused(
                 file,
-                f"others than its owner may read this key (mode {status.st_mode & 0o777:03o})",
+                f"other users may read this key (mode {status.st_mode & 0o777:03o})",
                 Hint.PROTECT_THE_KEY,
             )
         data = opened.read(_LONGEST_FILE)
@@ -178,8 +178,8 @@ def _of_variable(text: str, retired: Sequence[bytes], names: Sequence[str]) -> t
             return key_in(text), [*retired], [text, *names]
         except InvalidKeyError as error:
             raise _refused(VARIABLE, error.reason, error.hint, length_bytes=error.length_bytes) from None
-    # What stands there may be a key with a typing mistake: it is not repeated.
-    reason = f"a key is 64 hex digits, and a path begins with /, ./, ../ or ~/; this is neither, at {many(len(text), 'character')}"
+    # The value may be a mistyped key: it is not repeated.
+    reason = f"a key is 64 hex digits, and a path starts with /, ./, ../ or ~/; this is neither, at {many(len(text), 'character')}"
     raise _refused(VARIABLE, reason, length_bytes=len(text))
 
 
@@ -191,18 +191,18 @@ def _refused(
 
 # ---- sealed ----
 #
-# What the commands say of sealed conversations, and which of them the keys at hand open.
+# What the commands report about sealed conversations, and which of them the keys open.
 
 
 def keys_if_sealed(name: str, keys: CommandKeys) -> dict[str, Any]:
-    """What a store is given of the keys, for a command whose keys are first those of something else."""
+    """The keys for a store, in a command whose keys are first those of something else."""
     summary = summary_at(name) if keys else None
     return keys.options if summary is not None and summary.sealed else {}
 
 
 def has_sealed(library: str) -> bool:
-    """Whether a conversation of a library is sealed."""
-    from transcript_store import list_conversations  # a list of what is plain does without
+    """True if a conversation of a library is sealed."""
+    from transcript_store import list_conversations  # not needed to list plaintext conversations
 
     return any(summary.sealed for summary in list_conversations(library))
 
@@ -219,9 +219,9 @@ def counted_sealed(directory: str) -> str:
 
 
 def with_titles(found: list[ConversationSummary], keys: CommandKeys, library: str) -> list[ConversationSummary]:
-    """Summaries with the titles and labels that the keys open; those that do not open are counted on standard error.
+    """Summaries with the titles and labels that the keys open; the number of unopened ones goes to standard error.
 
-    ``library`` is the directory or the address that they are from.
+    ``library`` is the directory or the address that has them.
     """
     if not keys:
         return found
@@ -231,7 +231,7 @@ def with_titles(found: list[ConversationSummary], keys: CommandKeys, library: st
 
 
 def say_what_does_not_open(library: str, keys: CommandKeys) -> None:
-    """Say on standard error how many sealed conversations of a library will not be read."""
+    """Report on standard error how many sealed conversations of a library will not be read."""
     from transcript_store import list_conversations
 
     sealed = [summary for summary in list_conversations(library) if summary.sealed]
@@ -248,7 +248,7 @@ def _complain_of(count: int) -> None:
 
 
 def _with_title(summary: ConversationSummary, keys: CommandKeys, library: str) -> ConversationSummary | None:
-    """The summary with what is sealed of it; None if the keys do not open it."""
+    """The summary with its sealed facts; None if the keys do not open it."""
     if is_backend_address(library):
         conversation = library_at(library).store(summary.id or "", read_only=True, **keys.options)
     else:

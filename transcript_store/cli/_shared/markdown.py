@@ -1,7 +1,7 @@
-"""Markdown as lines for a terminal: each is pieces of text with how they look, so no text decides what a terminal does.
+"""Markdown as lines for a terminal: spans of text with styles, so that no text can control the terminal.
 
-It needs the extra ``view``, which has the parser. A line is never wider than it may be: what a terminal breaks begins in the
-first column, which belongs to the headings of records.
+It needs the parser of the extra ``view``. A line is never wider than allowed: a line that the terminal breaks would continue in
+the first column, which belongs to the headings of records.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from transcript_store.view.markup import highlight, is_marked, parse_markdown
 from transcript_store.view.output import styled
 
 _NARROWEST = 8
-"""In columns. Deep in a list of lists a text is at least as wide, however narrow the terminal is."""
+"""In columns: the least width of a text deep in nested lists, even on a narrow terminal."""
 _NARROWEST_CELL = 3
 _ANSI: tuple[Look, ...] = ("red", "green", "yellow", "blue", "magenta", "cyan")
 _LONGEST_ADDRESS = 500
@@ -35,20 +35,20 @@ _CODE: Mapping[str, tuple[Look, ...]] = {
 }
 
 
-def markdown_lines(said: str, width: int) -> Iterator[Line]:
-    """The lines of a text with its Markdown, each at most so many columns wide; of one that is too long to parse, as it is."""
-    said = said.replace("\r\n", "\n").strip("\n")
-    tokens = parse_markdown(said, {}) if is_marked(said) else None
+def markdown_lines(source: str, width: int) -> Iterator[Line]:
+    """The lines of a text with its Markdown, each within the width; a text that is too long to parse is unformatted."""
+    source = source.replace("\r\n", "\n").strip("\n")
+    tokens = parse_markdown(source, {}) if is_marked(source) else None
     if tokens is None:
-        return _wrapped([TerminalSpan(said)], width)
-    return _blocks(SyntaxTreeNode(tokens).children, width, said.split("\n"))
+        return _wrapped([TerminalSpan(source)], width)
+    return _blocks(SyntaxTreeNode(tokens).children, width, source.split("\n"))
 
 
-def code_lines(said: str, width: int, *, language: str = "", looks: tuple[Look, ...] = ()) -> Iterator[Line]:
-    """The lines of code with its colours, or of the given looks if its language is not known."""
-    found = highlight(f"{said}\n", language=language) if language else None  # a diff ends its last line too
+def code_lines(source: str, width: int, *, language: str = "", looks: tuple[Look, ...] = ()) -> Iterator[Line]:
+    """The lines of code with its colours, or in the given style if its language is unknown."""
+    found = highlight(f"{source}\n", language=language) if language else None  # a diff ends its last line too
     if not found:
-        return _wrapped([TerminalSpan(said, looks)], width, at_spaces=bool(looks))  # what has a look is prose: thinking
+        return _wrapped([TerminalSpan(source, looks)], width, at_spaces=bool(looks))  # a style means prose: thinking
     pieces = [TerminalSpan(text, _CODE.get(kind, ())) for text, kind in found]
     pieces[-1] = TerminalSpan(pieces[-1].text.removesuffix("\n"), pieces[-1].looks)
     return _wrapped(pieces, width, at_spaces=False)
@@ -62,13 +62,13 @@ _OUTPUT: Mapping[str, Look] = {
     "italic": "italic",
     "under": "under",
 }
-"""The classes that a page gives to colours, as looks."""
+"""A page's classes for colours, as styles."""
 
 
-def output(said: str, width: int) -> Iterator[Line]:
-    """The lines of what a program printed, in its colours. Every other escape is shown as text."""
+def output(source: str, width: int) -> Iterator[Line]:
+    """The lines of a program's output, in its colours. Every other escape is shown as text."""
     pieces = [
-        TerminalSpan(text, tuple(_OUTPUT[one] for one in classes if one in _OUTPUT)) for text, classes in styled(said)
+        TerminalSpan(text, tuple(_OUTPUT[one] for one in classes if one in _OUTPUT)) for text, classes in styled(source)
     ]
     return _wrapped(pieces, width)
 
@@ -120,7 +120,7 @@ def _list(node: SyntaxTreeNode, width: int, source: Sequence[str]) -> Iterator[L
 
 
 def _behind(first: TerminalSpan, others: TerminalSpan, lines: Iterable[Line]) -> Iterator[Line]:
-    """Lines with a piece before each of them; before the first one another."""
+    """Lines with a prefix; the first one has its own."""
     at = -1
     for at, line in enumerate(lines):
         yield (others if at else first, *line)
@@ -129,7 +129,7 @@ def _behind(first: TerminalSpan, others: TerminalSpan, lines: Iterable[Line]) ->
 
 
 def _inline(node: SyntaxTreeNode, looks: tuple[Look, ...] = ()) -> Iterator[TerminalSpan]:
-    """What stands in a line, in pieces. An address is shown, unless the link's text is it."""
+    """The spans of a line. A link's address is shown, unless it is the link's text."""
     for child in node.children:
         match child.type:
             case "text":
@@ -155,7 +155,7 @@ def _address(address: str, shown: str) -> Iterator[TerminalSpan]:
 
 
 def _table(node: SyntaxTreeNode, width: int) -> list[Line]:
-    """The lines of a table; none if it has too many columns to be one here."""
+    """The lines of a table; none if it has too many columns for the width."""
     rows = [row.children for part in node.children for row in part.children]
     cells = [[_flat(_inline(cell, ("strong",) if cell.type == "th" else ())) for cell in row] for row in rows]
     wanted = [
@@ -177,13 +177,13 @@ def _table(node: SyntaxTreeNode, width: int) -> list[Line]:
 
 
 def _padded(line: Line, width: int, cell: SyntaxTreeNode) -> list[TerminalSpan]:
-    """A line of a cell with blanks behind it, or before it if the column stands at the right."""
+    """A line of a cell, padded on the right, or on the left in a right-aligned column."""
     blank = TerminalSpan(" " * (width - _columns(line)))
     return [blank, *line] if cell.attrs.get("style") == "text-align:right" else [*line, blank]
 
 
 def _fitted(wanted: Sequence[int], room: int) -> list[int]:
-    """The widths of columns: as wanted, except that the widest are cut to one width until all fit."""
+    """The widths of columns: the wanted ones, with the widest cut to one width until all fit."""
     left, widths = room, [0] * len(wanted)
     for done, at in enumerate(sorted(range(len(wanted)), key=lambda at: wanted[at])):
         widths[at] = max(1, min(wanted[at], left // (len(wanted) - done)))
@@ -200,7 +200,7 @@ def _columns(line: Line) -> int:
 
 
 def _wrapped(pieces: Iterable[TerminalSpan], width: int, *, at_spaces: bool = True) -> Iterator[Line]:
-    """Pieces as lines: broken at line feeds, and where they are too wide at spaces, or wherever it must be."""
+    """Spans as lines: broken at line feeds; too wide ones at spaces, or anywhere if there is none."""
     for line in _at_line_feeds(pieces):
         cells = [(character, piece.looks) for piece in line for character in piece.text]
         begin = 0

@@ -1,4 +1,4 @@
-"""A message as lines, for a person: its text with its Markdown where a terminal can show that, and its other parts below their names."""
+"""A message as lines, for a person: its text, with Markdown on a terminal, and its other parts under headings."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from transcript_store.cli._shared.terminal import Line, Look, TerminalSpan, colu
 from transcript_store.messages import Part, as_text, left_of, parts_of, tokens_in, typed_of
 
 _LINES, _CHARACTERS = 12, 1200
-"""Unless they are shown in full, a tool's arguments and results, thinking and unknown parts are cut after these numbers."""
+"""The limits for a tool's arguments and results, thinking and unknown parts, unless shown in full."""
 _PREVIEW = 60
-"""In characters: of what a program wrote in the user's name."""
+"""In characters: for text that a program wrote in the user's name."""
 _WIDEST = 100
-"""In columns. Longer lines are hard to read, however wide the terminal is."""
+"""In columns. Longer lines are hard to read, even on a wide terminal."""
 _TEXT_INDENT, _PART_INDENT = 4, 6
 _TITLES: Mapping[str, tuple[Look, ...]] = {"call": ("strong",), "result": ("strong",)}
 _TEXTS: Mapping[str, tuple[Look, ...]] = {"thinking": ("quiet", "italic")}
@@ -26,21 +26,21 @@ _TEXTS: Mapping[str, tuple[Look, ...]] = {"thinking": ("quiet", "italic")}
 
 @dataclass(frozen=True, slots=True)
 class RenderOptions:
-    """How messages are shown."""
+    """The display of messages."""
 
     full: bool
     """Nothing is cut."""
     prose: Callable[[str], Iterable[Line]]
     listing: Callable[[str, str, str], Iterable[Line]]
-    """Of a text in a language that is of a part of a kind."""
+    """The lines of a text, by its language and the kind of its part."""
     arranged: Callable[[str], tuple[str, str]]
-    """What a call was given, as a person reads it, and its language."""
+    """The arguments of a call for a person, and their language."""
     is_spaced: bool = False
-    """An empty line stands between the parts of a message."""
+    """True if empty lines separate the parts of a message."""
 
 
 def manner_here(*, full: bool, plain: bool) -> RenderOptions:
-    """How messages are shown on this standard output: with Markdown on a terminal, if the extra ``view`` is installed."""
+    """The display for this standard output: with Markdown on a terminal, if the extra ``view`` is installed."""
     columns_there = columns()
     if not plain and columns_there is not None and has_looks():
         try:
@@ -74,34 +74,34 @@ def message_lines(message: object, manner: RenderOptions) -> Iterator[Line]:
 
 @dataclass(frozen=True, slots=True)
 class ScaffoldingText:
-    """A message of which a program wrote some in the user's name."""
+    """A message with text that a program wrote in the user's name."""
 
     typed: str
-    """What the user typed; empty if the program wrote all of it."""
+    """The user's text; empty if the program wrote all of it."""
     others: tuple[Part, ...]
-    """What is no text: images, results."""
-    said: str
+    """Parts other than text: images, results."""
+    text: str
     """All of its texts."""
 
 
 def written_by_the_program(message: object, extra: Mapping[str, Any] | None) -> ScaffoldingText | None:
-    """The message if a program wrote some of it; None for any other."""
+    """The message if a program wrote part of it; else None."""
     if "scaffolding" not in (extra or {}):
         return None
     parts = parts_of(message)
-    said = "\n\n".join(part.text for part in parts if part.kind == "text")
-    return ScaffoldingText(typed_of(extra, ""), tuple(part for part in parts if part.kind != "text"), said)
+    text = "\n\n".join(part.text for part in parts if part.kind == "text")
+    return ScaffoldingText(typed_of(extra, ""), tuple(part for part in parts if part.kind != "text"), text)
 
 
 def lines_of_written(written: ScaffoldingText, manner: RenderOptions) -> Iterator[Line]:
-    """The lines for such a message: what the user typed, and the beginning of what the program wrote."""
+    """The lines for such a message: the user's text, and the start of the program's."""
     if written.typed:
         yield from _indented(manner.prose(written.typed), _TEXT_INDENT)
     yield from lines_of_parts(written.others, manner)
-    if written.said:
-        begins = one_line(written.said.strip())
+    if written.text:
+        begins = one_line(written.text.strip())
         shown = begins if len(begins) <= _PREVIEW else f"{begins[:_PREVIEW]}…"
-        more = f" ({many(len(written.said), 'character')} that the program wrote; --full shows them)"
+        more = f" ({many(len(written.text), 'character')} that the program wrote; --full shows them)"
         yield [TerminalSpan(" " * _TEXT_INDENT), TerminalSpan(shown, ("quiet",)), TerminalSpan(more, ("quiet",))]
 
 
@@ -136,41 +136,41 @@ def _cut(text: str) -> str:
 
 # ---- calls ----
 #
-# What a call was given, as a person reads it: an edit as its diff, a text of several lines as these lines, all else as JSON.
+# The arguments of a call, for a person: an edit as its diff, a text of several lines as lines, everything else as JSON.
 
 
 def as_typed(arguments: str) -> tuple[str, str]:
-    """A call of a shell as it is typed at a prompt, ``$ pytest -q``, with its language; all others as they are."""
+    """A shell call as typed at a prompt, ``$ pytest -q``, with its language; other calls unchanged."""
     return (command, "bash") if (command := _command(_object(arguments) or {})) else (arguments, "")
 
 
 def _command(given: dict[str, Any]) -> str | None:
-    """The command of a call of a shell, with its description and its other arguments as a comment behind it."""
+    """The command of a shell call, followed by its description and other arguments as a comment."""
     from transcript_store.view.calls import COMMANDS, shell_command_of
 
     if not (command := shell_command_of(given)).strip():
         return None
     first, *others = command.split("\n")
     beside = {key: value for key, value in given.items() if key not in COMMANDS and value not in (None, "", False)}
-    said = beside.pop("description", "")
-    about = [said] if isinstance(said, str) and said else []
+    text = beside.pop("description", "")
+    about = [text] if isinstance(text, str) and text else []
     about += [json.dumps(beside, ensure_ascii=False)] if beside else []
     behind = f"  # {' '.join(about)}" if about else ""
     return "\n".join((f"$ {first}{behind}", *(f"  {line}" for line in others)))
 
 
 def arranged(arguments: str) -> tuple[str, str]:
-    """The arguments, which are JSON or any other text, and the language in which they stand there."""
-    from transcript_store.view.diffs import diff_of  # into a pipe goes no diff
+    """The arguments, which are JSON or any other text, and their language."""
+    from transcript_store.view.diffs import diff_of  # a pipe gets no diff
 
     given = _object(arguments)
     if given is not None and (command := _command(given)) is not None:
         return command, "bash"
-    told = None if given is None else diff_of(given)
+    found = None if given is None else diff_of(given)
     if given is None:
         return arguments, "json"
-    if told is not None:
-        diff, names = told
+    if found is not None:
+        diff, names = found
         return "\n".join((*_others(given, names), *diff.lines)), "diff"
     texts = {name: text for name, text in given.items() if isinstance(text, str) and "\n" in text.strip("\n")}
     if not texts:
@@ -188,7 +188,7 @@ def _object(arguments: str) -> dict[str, Any] | None:
 
 
 def _others(given: dict[str, Any], names: frozenset[str]) -> list[str]:
-    """The members that have no form of their own, on one line."""
+    """The members without a form of their own, on one line."""
     rest = {name: value for name, value in given.items() if name not in names}
     return [json.dumps(rest, ensure_ascii=False)] if rest else []
 
@@ -201,8 +201,8 @@ def _indented_text(text: str) -> str:
 #
 # A record's ``extra``, for a person: usage, an answer that was interrupted, a tool result that came before its message.
 #
-# A chat client writes these members; docs/chat.md describes them. What a session store of the Claude Agent SDK writes around a
-# message is of use to Claude Code alone. A member in an unknown form is shown as JSON: nothing
+# A chat client writes these members; docs/chat.md describes them. The Claude Agent SDK's session store writes more around a
+# message, for Claude Code only. A member in an unknown form is shown as JSON: nothing
 # that is stored raises an error here.
 
 
@@ -216,13 +216,13 @@ def parts_of_extra(extra: Mapping[str, Any]) -> Iterator[Part]:
     if isinstance(refused, dict) and isinstance(refused.get("reason"), str):
         yield Part("besides", f"refused: {refused['reason']}", as_text(rest.pop("refused")))
     if isinstance(rest.get("thinking"), str):
-        yield Part("thinking", "thinking, kept beside the message", rest.pop("thinking"))
+        yield Part("thinking", "thinking, stored beside the message", rest.pop("thinking"))
     if rest.get("failed") is True:
         yield Part("besides", "the call failed", "")
         del rest["failed"]
     lost = rest.get("interrupted")
     if isinstance(lost, list):
-        yield Part("besides", f"interrupted: nobody knows the outcome of {', '.join(map(as_text, lost))}", "")
+        yield Part("besides", f"interrupted: the outcome is unknown for {', '.join(map(as_text, lost))}", "")
         del rest["interrupted"]
     if rest.get("failed") is True:
         del rest["failed"]
@@ -231,7 +231,7 @@ def parts_of_extra(extra: Mapping[str, Any]) -> Iterator[Part]:
     if isinstance(result, dict) and isinstance(result.get("result"), dict):
         name = as_text(result.get("name"))
         yield Part(
-            "besides", f"what {name} gave, before the message with all results", as_text(rest.pop("tool_result"))
+            "besides", f"the result of {name}, before the message with all results", as_text(rest.pop("tool_result"))
         )
         yield from parts_of(result["result"])
     yield from _reply(rest)
@@ -241,7 +241,7 @@ def parts_of_extra(extra: Mapping[str, Any]) -> Iterator[Part]:
 
 
 def _reply(rest: dict[str, Any]) -> Iterator[Part]:
-    """What the provider said about its reply: tokens, stop reason, model. Removes from ``rest`` what it shows."""
+    """The provider's facts about its reply: tokens, stop reason, model. Removes them from ``rest``."""
     facts, shown = [], {}
     usage = rest.get("usage")
     if isinstance(usage, dict):
@@ -260,7 +260,7 @@ def _reply(rest: dict[str, Any]) -> Iterator[Part]:
 
 
 def _around(rest: dict[str, Any]) -> Iterator[Part]:
-    """What stood around a message of Claude Code, with null in the message's place. Removes from ``rest`` what it shows."""
+    """The line around a message of Claude Code, with null for the message. Removes it from ``rest``."""
     entry = rest.get("entry")
     if isinstance(entry, dict) and "message" in entry and entry["message"] is None:
         shown = {name: rest.pop(name) for name in ("entry", "summary") if name in rest}
@@ -270,16 +270,16 @@ def _around(rest: dict[str, Any]) -> Iterator[Part]:
 
 # ---- imported ----
 #
-# What an import left in the records, in few words: a line of the source as its kind, a note as where it came from.
+# What an import stored in the records, in few words: a source line as its kind, a note as its origin.
 #
-# docs/import.md describes both: ``extra.source`` has the lines of the source that a record was made of, ``extra.import`` what the
-# import did. They are there so that the source's bytes come out again; for a person one line says enough. Whatever has another
-# form is not ours to shorten: then these functions give None, and the record is shown as any other.
+# docs/import.md describes both: ``extra.source`` has the source lines of a record, ``extra.import`` what the import did. They
+# serve to restore the source's bytes; one line is enough for a person. Anything in another form is not ours to shorten: then
+# these functions return None, and the record is shown like any other.
 
 _MOST_KINDS = 4
 _LONGEST_KIND = 40
 _OF_A_REPLY = frozenset({"usage", "model", "response_id"})
-"""What an event has besides if a model was paid and said nothing: a compaction."""
+"""The other member of an event for a paid reply without text: a compaction."""
 
 
 def without_source(extra: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -288,34 +288,34 @@ def without_source(extra: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def kind_of_event(extra: Mapping[str, Any]) -> str | None:
-    """What the lines are that an event keeps, in the source's own words; None if the event is anything else too."""
+    """The kind of an event's source lines, in the source's words; None if the event has more than these."""
     if left_of(extra) is not None:
-        return "message on a branch that was left"
+        return "message on an abandoned branch"
     lines = _lines(extra) if extra.keys() - _OF_A_REPLY == {"source"} else None
     written = [line for line in lines or () if not (isinstance(line, dict) and str(line.get("raw", "-")).isspace())]
     if written and isinstance(written[0], dict) and str(written[0].get("raw", "")).startswith(_OF_A_PROGRAM):
-        return _short(written[0]["raw"])  # a report of several lines begins with what it is
+        return _short(written[0]["raw"])  # the first line of a report is its title
     return ", ".join(dict.fromkeys(map(_kind, written or lines))) if lines else None
 
 
 def what_was_imported(extra: Mapping[str, Any]) -> str | None:
-    """A note of an import as one line; None if the event is no such note."""
+    """An import note as one line; None if the event is another one."""
     note = extra.get("import")
     if extra.keys() != {"import"} or not isinstance(note, dict) or not isinstance(note.get("format"), str):
         return None
     file = note.get("file")
     name = file.get("name") if isinstance(file, dict) else None
-    said = f"imported from {note['format']}"
+    text = f"imported from {note['format']}"
     if isinstance(name, str):
-        said += f", {os.path.basename(name)}"
+        text += f", {os.path.basename(name)}"
     for counted, what in (("lines", "line"), ("findings_count", "finding")):
         if isinstance(number := note.get(counted), int) and number:
-            said += f", {many(number, what)}"
-    return one_line(said)
+            text += f", {many(number, what)}"
+    return one_line(text)
 
 
 def summary(kinds: Sequence[str]) -> str:
-    """Kinds of events, the most frequent first, each with how often it is there if that is more than once."""
+    """Kinds of events, the most frequent first, each with its count if that is more than one."""
     counted = Counter(kinds).most_common()
     if len(counted) == 1:
         return counted[0][0]
@@ -325,7 +325,7 @@ def summary(kinds: Sequence[str]) -> str:
 
 
 _OF_A_PROGRAM = ("> ", "# ")
-"""How a line of Markdown begins that a program said."""
+"""The prefixes of Markdown lines with a program's words."""
 
 
 def _lines(extra: Mapping[str, Any]) -> list[Any] | None:
@@ -340,32 +340,34 @@ def _kind(line: object) -> str:
         with suppress(ValueError, RecursionError):
             value = _object_in(line["raw"])
     if not isinstance(value, dict):
-        # A line that cannot be read, or what stands before the messages of a document.
+        # A line that cannot be read, or the part of a document before its messages.
         is_head = isinstance(line, dict) and str(line.get("raw", "")).rstrip().endswith((":", "[", "{"))
-        return "document head" if is_head else "text that is no JSON object"
+        return "document head" if is_head else "text that is not a JSON object"
     inner = value.get("message", value.get("event"))
     kind = next((value[name] for name in ("type", "kind", "role", "sender") if isinstance(value.get(name), str)), None)
     if kind is None or "event" in value:
         named = inner.get("type") if isinstance(inner, dict) else None
         kind = named if isinstance(named, str) else kind or _kind_of_node(value, inner)
-    if isinstance(inner, dict) and isinstance(inner.get("role"), str):  # said, and not sent: it failed, or was left
+    if isinstance(inner, dict) and isinstance(
+        inner.get("role"), str
+    ):  # not sent: it failed, or its branch was abandoned
         kind += f" ({inner['role']})"
     return _short(kind)
 
 
-def _short(said: str) -> str:
-    return one_line(said.rstrip() if len(said) <= _LONGEST_KIND else f"{said[:_LONGEST_KIND]}…")
+def _short(text: str) -> str:
+    return one_line(text.rstrip() if len(text) <= _LONGEST_KIND else f"{text[:_LONGEST_KIND]}…")
 
 
 def _object_in(raw: str) -> object:
-    """The object of a line; of a piece of a document the object behind its name."""
+    """The object of a line; for a part of a document, the object after its name."""
     if raw.lstrip().startswith("{"):
         return json.loads(raw)
     return json.JSONDecoder().raw_decode(raw, max(0, raw.find("{")))[0]
 
 
 def _kind_of_node(value: dict[str, Any], message: object) -> str:
-    """What a node of a tree of messages is, which has no kind of its own; of any other object what it says that it is, or has."""
+    """The kind of a node in a tree of messages, which names none; for other objects, the kind they name, or their members."""
     if isinstance(message, str):
         return message
     if not isinstance(message, dict):

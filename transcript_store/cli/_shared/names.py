@@ -1,4 +1,4 @@
-"""How the commands name a conversation to a person."""
+"""Names of conversations and libraries, for people."""
 
 from __future__ import annotations
 
@@ -23,39 +23,38 @@ if TYPE_CHECKING:
     Snapshots = FileStore | BackendSnapshotStore
 
 
-# ---- places ----
+# ---- backends ----
 #
-# Conversations and libraries by name, in a folder or on a place: ``postgresql://host/database``, ``s3://bucket/prefix``.
+# Conversations and libraries by name, in a folder or on a backend: ``postgresql://host/database``, ``s3://bucket/prefix``.
 #
-# A name with ``://`` is the address of a library on a place; a conversation there is the address and its id, as a folder's name
-# stands behind
-# that of its library. Addresses may hold a password: what is printed is the name of the place, which has none. Nothing of
-# ``transcript_store.backends`` is imported before a name is an address.
+# A name with ``://`` is the address of a library on a backend; a conversation there is the address followed by its id. Addresses
+# may hold a password: what is printed is the backend's name, which has none. ``transcript_store.backends`` is imported only once
+# a name is an address.
 
 LAST = "last"
 _SHORT = 8
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 BEGINNING = re.compile(r"[0-9a-f][0-9a-f-]{3,35}")
-"""The beginning of an id, at least four characters. With fewer, a mistyped folder name would often match an id."""
+"""The start of an id, at least four characters. With fewer, a mistyped folder name would often match an id."""
 
 
 def is_backend_address(name: str) -> bool:
-    """Whether a name is the address of a place, or of a conversation on one. Any other name is a path."""
+    """True if a name is the address of a backend, or of a conversation on one. Any other name is a path."""
     return _ADDRESS.match(name) is not None
 
 
 class Address(NamedTuple):
-    """The address of a library, and what stands behind it: an id or ``last``; None if nothing does."""
+    """The address of a library, and the id or ``last`` after it, if any."""
 
     library: str
     what: str | None
 
 
 def taken_apart(name: str) -> Address:
-    """An address without the conversation that it names. The last part of a path is one if it is an id, or ``last``."""
+    """An address without its conversation: the last part of the path, if that is an id or ``last``."""
     address, mark, options = name.partition("?")
     above, _, what = address.rpartition("/")
-    if is_id(behind := options.rpartition("/")[2]) or behind == LAST:  # in a hurry it is put behind the options
+    if is_id(behind := options.rpartition("/")[2]) or behind == LAST:  # a hasty user writes it after the options
         (above, what), options = (address, behind), options.rpartition("/")[0]
     is_database = name.startswith("postgres") and "/" not in above.partition("://")[2]
     if not (is_id(what) or what == LAST) or is_database:
@@ -70,14 +69,14 @@ def conversation_on(library: str, what: str) -> str:
 
 
 def existing_on(library: str, what: str) -> str:
-    """The address of the conversation that ``what`` means: an id, the beginning of one, or ``last``.
+    """The address of the conversation that ``what`` means: an id, the start of one, or ``last``.
 
     Raises:
-        Misuse: it is the beginning of several ids.
+        Misuse: several ids start with it.
         ConversationNotFoundError: nothing there has that name.
     """
     if is_id(what):
-        return conversation_on(library, what)  # whoever opens it says whether it is there
+        return conversation_on(library, what)  # opening it shows whether it exists
     there = library_at(library)
     if what == LAST:
         found = [summary.id for summary in there.list(limit=1)]
@@ -92,20 +91,20 @@ def existing_on(library: str, what: str) -> str:
 
 
 def the_only(found: Sequence[str | None], what: str, where: str) -> str | None:
-    """The only one of those whose ids begin so; None if the list is empty.
+    """The only conversation of a list of ids with this start; None if the list is empty.
 
     Raises:
         Misuse: there are several.
     """
     if len(found) > 1:
         more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-        raise Misuse(f"{where}: {what} is the beginning of {len(found)} ids: {', '.join(map(str, found[:5]))}{more}")
+        raise Misuse(f"{where}: {len(found)} ids start with {what}: {', '.join(map(str, found[:5]))}{more}")
     return found[0] if found else None
 
 
 def library_at(name: str, *, creates: bool = False, **options: Any) -> ConversationLibrary:
-    """The library of that name, a directory or an address. If it ``creates``, the tables of a database are made when they are missing."""
-    from transcript_store import ConversationLibrary  # a list or a search of a folder does without
+    """The library of that name, a directory or an address. With ``creates``, missing tables of a database are created."""
+    from transcript_store import ConversationLibrary  # not needed to list or search a folder
 
     return ConversationLibrary(backend_at(name, creates=creates) if is_backend_address(name) else name, **options)
 
@@ -116,7 +115,7 @@ def library_of(name: str) -> ConversationLibrary:
 
 
 def conversation_at(name: str, *, creates: bool = False, **options: Any) -> ConversationStore:
-    """The store of that name, a folder or the address of a conversation; not loaded yet. Of ``creates``: :func:`library_at`."""
+    """The store of that name, a folder or the address of a conversation; not loaded yet. For ``creates`` see :func:`library_at`."""
     if not is_backend_address(name):
         from transcript_store import ConversationStore
 
@@ -126,7 +125,7 @@ def conversation_at(name: str, *, creates: bool = False, **options: Any) -> Conv
 
 
 def snapshots_at(name: str, *, creates: bool = False, **options: Any) -> Snapshots:
-    """The store of snapshots of that name, a directory or the address of a library. Of ``creates``: :func:`library_at`.
+    """The snapshot store of that name, a directory or the address of a library. For ``creates`` see :func:`library_at`.
 
     Raises:
         Misuse: the address names a conversation.
@@ -146,7 +145,7 @@ def snapshots_at(name: str, *, creates: bool = False, **options: Any) -> Snapsho
 
 
 def summary_at(name: str) -> ConversationSummary | None:
-    """What a list has of that conversation, as it stands there now; None if there is none."""
+    """The current summary of that conversation; None if it does not exist."""
     if not is_backend_address(name):
         from transcript_store.transcripts import summary_of
 
@@ -154,15 +153,15 @@ def summary_at(name: str) -> ConversationSummary | None:
     from transcript_store.search import index_source
 
     library, own_id = with_id(name)
-    shelf = index_source(library_at(library))
+    listed = index_source(library_at(library))
     try:
-        return shelf.summary(own_id)
+        return listed.summary(own_id)
     finally:
-        shelf.close()
+        listed.close()
 
 
 def fork_of(name: str, into: ConversationLibrary, *, through_seq: int | None = None, **options: Any) -> str:
-    """Copy the conversation of that name into a library; returns the id of the copy. ``options`` are those of the library it is in."""
+    """Copy the conversation of that name into a library; return the copy's id. ``options`` open the library that it is in."""
     if not is_backend_address(name):
         return into.fork_from(name, through_seq=through_seq)
     library, own_id = with_id(name)
@@ -187,20 +186,20 @@ def with_id(name: str) -> tuple[str, str]:
 
 
 def _begun(name: str) -> str:
-    """What to do, if the last part of an address may be the beginning of an id: a folder of a bucket may be called so too."""
+    """A hint, if the last part of an address may be the start of an id: a folder of a bucket may have such a name too."""
     library, _, what = name.rpartition("/")
-    return f"; the beginning of an id is a word of its own: {library} {what}" if BEGINNING.fullmatch(what) else ""
+    return f"; write the start of an id as a second word: {library} {what}" if BEGINNING.fullmatch(what) else ""
 
 
 def refuse(name: str, command: str) -> None:
     """Refuse an address, for a command that needs a folder.
 
     Raises:
-        Misuse: it is one. The sentence says what to do.
+        Misuse: it is an address. The sentence has a hint.
     """
     if is_backend_address(name):
         kept = "`transcript-store fork URL --into DIR` makes a copy in a folder"
-        raise Misuse(f"{printable_name(name)}: `{command}` needs a folder, and this is on a place; {kept}")
+        raise Misuse(f"{printable_name(name)}: `{command}` needs a folder, and this is on a backend; {kept}")
 
 
 def printable_name(name: str) -> str:
@@ -209,7 +208,7 @@ def printable_name(name: str) -> str:
 
 
 def command_name(library: str, own_id: str) -> str:
-    """What a command calls a conversation, as a word of a shell: as short as it can be, in the default library without a path."""
+    """The name of a conversation for a command, as a word of a shell: as short as possible, in the default library without a path."""
     name = short_ids(library)(own_id)
     if is_default(library):
         return for_shell(name)
@@ -219,9 +218,9 @@ def command_name(library: str, own_id: str) -> str:
 
 
 def short_ids(library: str) -> Callable[[str], str]:
-    """What makes ids of a library short: their first eight characters, or as many as no other one there begins with."""
+    """A function that shortens a library's ids: to eight characters, or to as many as make them unique."""
     if is_backend_address(library):
-        return lambda own_id: own_id  # to list them all would cost more than a long line
+        return lambda own_id: own_id  # listing all of them would cost more than a long line
     with suppress(OSError):
         names = sorted(name for name in os.listdir(library) if is_id(name))
         return partial(_shortened, names)
@@ -242,7 +241,7 @@ def _shortened(names: Sequence[str], own_id: str) -> str:
 
 
 def examined(address: str) -> Diagnosis:
-    """What ``doctor`` finds at an address.
+    """The findings of ``doctor`` at an address.
 
     Raises:
         Misuse: the address names a conversation.
@@ -251,15 +250,13 @@ def examined(address: str) -> Diagnosis:
 
     library, what = taken_apart(address)
     if what is not None:
-        raise Misuse(
-            f"{printable_name(address)} is a conversation: doctor tries all that is at {printable_name(library)}"
-        )
+        raise Misuse(f"{printable_name(address)} is a conversation: doctor tests the library {printable_name(library)}")
     return examine(backend_at(library))
 
 
 def backend_at(address: str, *, creates: bool = False) -> Any:
-    """The place at an address. Of ``creates``: :func:`library_at`."""
-    return _opened(address, creates and address.startswith("postgres"))  # nothing else has tables
+    """The backend at an address. For ``creates`` see :func:`library_at`."""
+    return _opened(address, creates and address.startswith("postgres"))  # other backends have no tables
 
 
 @cache
@@ -279,19 +276,19 @@ _LONGEST = 60
 
 
 def called(summary: ConversationSummary, **keys: Any) -> str:
-    """The name of a conversation: its title, else its first prompt, else its program and when it began. ``keys`` open a sealed one."""
-    from transcript_store.naming import name_at, name_of  # needs the formats, and most commands name nothing
+    """The name of a conversation: its title, first prompt, or program and start time. ``keys`` open a sealed one."""
+    from transcript_store.naming import name_at, name_of  # needs the formats; most commands print no names
 
     return name_of(summary) if is_backend_address(summary.directory) else name_at(summary, **keys)
 
 
 def project_of(labels: Mapping[str, str]) -> str:
-    """The folder that a conversation was held in, by its last name."""
+    """The last name of the conversation's project folder."""
     return one_line(os.path.basename(labels.get("cwd", "").rstrip("/")))
 
 
 def described(summary: ConversationSummary, **keys: Any) -> str:
-    """A conversation in a sentence, to tell it from others: its name, its folder, how much it is and when something was last said."""
+    """A conversation in a sentence: its name, folder, size and the time of its last message."""
     facts = (
         one_line(os.path.basename(summary.directory)),
         None if summary.record_count is None else many(summary.record_count, "record"),
@@ -303,17 +300,17 @@ def described(summary: ConversationSummary, **keys: Any) -> str:
 
 # ---- conversations ----
 #
-# Find the conversation that a person names: by its folder, by its id, by the beginning of its id, or as ``last``.
+# Find the conversation that a person names: by its folder, its id, the start of its id, or as ``last``.
 
 _TOO_SHORT = re.compile(r"[0-9a-f]{1,3}")
 
 
 VARIABLE = "TRANSCRIPT_STORE_LIBRARY"
-"""Names the library of ``chat``, which is meant wherever no library is given: a directory, or the address of a place."""
+"""The variable that names the default library, that of ``chat``: a directory, or a backend's address."""
 
 
-def chat_place() -> str:
-    """Where ``chat`` keeps its conversations: what the variable names, otherwise a folder in the user's data directory.
+def default_library() -> str:
+    """The name of the default library: the variable's value, otherwise a folder in the user's data directory.
 
     Raises:
         ModuleNotFoundError: ``platformdirs`` is not installed; the extra ``chat`` installs it.
@@ -338,30 +335,30 @@ def _library_of_the_variable(named: str) -> str:
         return named
     path = absolute_path(named)
     if os.path.exists(path) and not os.path.isdir(path):
-        raise Misuse(f"{VARIABLE}: {path} is no directory; name that of a library, or the address of a place")
+        raise Misuse(f"{VARIABLE}: {path} is not a directory; name a library's directory, or a backend's address")
     return path
 
 
 def is_default(library: str) -> bool:
-    """Whether it is the library that every command means where none is named."""
+    """True if it is the default library."""
     with suppress(ModuleNotFoundError, Misuse):
-        return library == chat_place()
+        return library == default_library()
     return False
 
 
 def chat_library(**options: Any) -> ConversationLibrary:
-    """The library in which ``chat`` keeps its conversations. Raises as :func:`chat_place`."""
-    return library_at(chat_place(), **options)
+    """The library in which ``chat`` keeps its conversations. Raises as :func:`default_library`."""
+    return library_at(default_library(), **options)
 
 
 def resolve_name(name: str) -> str:
     """The path of the conversation that a name means. If there is none, the name itself as a path.
 
-    If something exists at the path, it is meant. Else ``chats/0b8f`` is looked for among the conversations in ``chats``, ``./0b8f`` among
-    those in the working directory, and ``0b8f`` in the library that every command means where none is named: :func:`chat_place`.
+    An existing path is used. Otherwise ``chats/0b8f`` is searched for among the conversations in ``chats``, ``./0b8f`` among
+    those in the working directory, and ``0b8f`` in the default library: :func:`default_library`.
 
     Raises:
-        Misuse: the name is the beginning of several ids.
+        Misuse: several ids start with the name.
     """
     if is_backend_address(name):
         library, what = taken_apart(name)
@@ -373,19 +370,17 @@ def resolve_name(name: str) -> str:
 
 
 def _library_meant(name: str) -> str | None:
-    """The library in which a name is looked for that says none; None if it says one, or is no name of a conversation in a library.
+    """The library to search for a name without one; None if it has one, or does not name a conversation of a library.
 
     Raises:
-        Misuse: no library is meant, for ``chat`` is not installed and the variable is not set.
+        Misuse: there is no default library: ``chat`` is not installed and the variable is not set.
     """
     if os.path.dirname(name) or not _is_in_a_library(name):
         return None
     try:
-        return chat_place()
+        return default_library()
     except ModuleNotFoundError:
-        reason = (
-            f"is looked for in the library of `chat`, and the extra `chat` is not installed; {VARIABLE} names another"
-        )
+        reason = f"belongs to the library of `chat`, and the extra `chat` is not installed; {VARIABLE} can name another"
         raise Misuse(f"{name} {reason}, and the one in this directory is ./{name}") from None
 
 
@@ -397,9 +392,9 @@ def existing(name: str, in_library: str | None = None) -> str:
     """As :func:`resolve_name`, for a command that needs the conversation to exist. The name may have two words: a library and a name in it.
 
     Raises:
-        Misuse: the name is the beginning of several ids.
-        ConversationNotFoundError: it is too short for the beginning of an id, or nothing in the library that is meant has it. For any other
-            name the command itself says what is missing.
+        Misuse: several ids start with the name.
+        ConversationNotFoundError: it is too short for the start of an id, or no conversation of the library has it. For any other
+            name the command itself reports what is missing.
     """
     if in_library is not None and is_backend_address(name):
         return existing_on(name, in_library)
@@ -413,16 +408,16 @@ def existing(name: str, in_library: str | None = None) -> str:
         reason = "there is no conversation yet" if name == LAST else f"there is no conversation {name!r}"
         raise ConversationNotFoundError(path=printable_name(library), reason=f"{reason}{here}")
     elif _TOO_SHORT.fullmatch(os.path.basename(path)):
-        reason = "there is no conversation, and the beginning of an id has at least four characters"
+        reason = "there is no conversation, and the start of an id has at least four characters"
         raise ConversationNotFoundError(path=path, reason=reason)
     elif in_library is not None:
-        reason = "there is no conversation (two words are a library, and a conversation in it)"
+        reason = "there is no conversation (two words mean a library, and a conversation in it)"
         raise ConversationNotFoundError(path=path, reason=reason)
     return path
 
 
 def conversation_and_words(words: Sequence[str]) -> tuple[str, list[str]]:
-    """The path of the conversation that the first of these words names, or the first two (a library, and its name there); and the others.
+    """The path of the conversation that the first word names, or the first two (a library, and a name in it); and the other words.
 
     Raises:
         Misuse, ConversationNotFoundError: as :func:`existing`.
@@ -443,10 +438,10 @@ def _is_library(name: str) -> bool:
 def find_in(directory: str, what: str) -> str | None:
     """The path of the conversation in a directory that ``what`` means; None if there is none.
 
-    ``what`` is an id, the beginning of an id, the id that a program gave the session, or ``last``: the conversation that changed last.
+    ``what`` is an id, the start of an id, the id that a program gave the session, or ``last``: the latest conversation.
 
     Raises:
-        Misuse: ``what`` is the beginning of several ids.
+        Misuse: several ids start with ``what``.
     """
     if not _is_in_a_library(what):
         return None
@@ -454,7 +449,7 @@ def find_in(directory: str, what: str) -> str | None:
         with suppress(ConversationNotFoundError):
             return existing_on(directory, what)
         return None
-    from transcript_store import list_conversations  # whoever names a folder does without
+    from transcript_store import list_conversations  # not needed for a folder's name
 
     try:
         there = list_conversations(directory)
@@ -482,10 +477,10 @@ def _begins(summary: ConversationSummary, what: str) -> bool:
 
 # ---- libraries ----
 #
-# The libraries that a command is about.
+# The libraries of a command.
 
 _NONE_YET = (
-    "there is no conversation yet; `transcript-store chat` begins one, `transcript-store import` brings in those of other "
+    "there is no conversation yet; `transcript-store chat` starts one, `transcript-store import` imports those of other "
     "programs, or name a library"
 )
 _NONE_HERE = "there is no conversation directly under it"
@@ -496,19 +491,21 @@ def libraries(given: Sequence[str], *, on_backends: bool = False) -> list[str]:
 
     Raises:
         Misuse: none is given, and the extra that ``chat`` needs is not installed.
-        ConversationNotFoundError: one is not there, or is a file or a conversation; the sentence says what to name.
+        ConversationNotFoundError: one does not exist, or is a file or a conversation; the sentence has a hint.
     """
     directories = [one if is_backend_address(one) else absolute_path(one) for one in given or [_of_chat()]]
     for directory in directories:
         if not is_backend_address(directory):
             _check(directory)
         elif not on_backends:
-            raise Misuse(f"{printable_name(directory)} is a place, and this command needs the directory of a library")
+            raise Misuse(
+                f"{printable_name(directory)} is on a backend, and this command needs the directory of a library"
+            )
     return directories
 
 
 def the_library(given: str | None, *, on_backends: bool = False) -> str:
-    """The directory of one library; if none is given, of the default one, and standard error says which that is.
+    """The directory of one library, by default the default one, which standard error then names.
 
     Raises:
         Misuse, ConversationNotFoundError: as :func:`libraries`.
@@ -522,11 +519,10 @@ def the_library(given: str | None, *, on_backends: bool = False) -> str:
 def query_and_libraries(
     words: Sequence[str], *, needs_query: bool = True, is_of_paths: bool = False
 ) -> tuple[str, list[str]]:
-    """The query that words of a command line are, and the libraries that the last of them name.
+    """The query in a command line's words, and the libraries that the last words name.
 
-    A word names a library if it is an address, or the path of a directory that holds conversations; one that ends with a slash always
-    does, and if it ``is_of_paths`` also what can only be a path. If the command ``needs_query``, the first word belongs to it, whatever
-    it is.
+    A word names a library if it is an address, the path of a directory that holds conversations, or ends with a slash; with
+    ``is_of_paths`` also if it can only be a path. If the command ``needs_query``, the first word always belongs to the query.
     """
     end = len(words)
     while end > needs_query and (_names_a_library(words[end - 1]) or (is_of_paths and is_path(words[end - 1]))):
@@ -544,16 +540,16 @@ def _names_a_library(word: str) -> bool:
 
 
 def is_path(word: str) -> bool:
-    """Whether a directory of this name can only be meant as one: its path leads elsewhere, or is absolute."""
+    """True if a word can only be a path: it is absolute, or leads to another directory."""
     return word in (".", "..") or word.startswith(("/", "./", "../", "~/"))
 
 
 def destination(named: str) -> str:
-    """The directory of a library to write into, which may not be there yet; or the address of a place.
+    """The directory of a library to write into, which may not exist yet; or a backend's address.
 
     Raises:
-        ConversationNotFoundError: it is a file or a conversation; the sentence says what to name.
-        Misuse: a new one would have the name that means a conversation.
+        ConversationNotFoundError: it is a file or a conversation; the sentence has a hint.
+        Misuse: a new library cannot have this name: it means a conversation.
     """
     if is_backend_address(named):
         return named
@@ -561,47 +557,45 @@ def destination(named: str) -> str:
     if os.path.lexists(directory):
         _check(directory)
     elif os.path.basename(directory) == LAST:
-        raise Misuse(
-            f"{for_shell(named)}: `last` means the conversation that changed last; name a library: a directory"
-        )
+        raise Misuse(f"{for_shell(named)}: `last` means the latest conversation; name a library: a directory")
     return directory
 
 
 def import_destination(into: str | None) -> str:
-    """The library that an import goes into: the one that was named, else that of ``chat``.
+    """The library to import into: the named one, else that of ``chat``.
 
     Raises:
         ConversationNotFoundError: as :func:`destination`.
         Misuse: none was named, and the extra that ``chat`` needs is not installed.
     """
-    # needs all that writes conversations
+    # imports all modules that write conversations
 
     if into is not None:
         return destination(into)
     try:
-        return chat_place()
+        return default_library()
     except ModuleNotFoundError:
-        raise Misuse("--into LIBRARY says where they go (without it the extra `chat` is needed)") from None
+        raise Misuse("give --into LIBRARY (the default library needs the extra `chat`)") from None
 
 
 def none_in(directory: str) -> str | None:
-    """That a library has no conversation, in words, and in which folders of it there are some; None if it has one."""
+    """A sentence for a library without conversations, naming folders in it that have some; None if it has one."""
     if _has_conversations(directory):
         return None
     return too_high(directory) or _NONE_HERE
 
 
 def too_high(directory: str) -> str | None:
-    """That this is no library but folders in it are, in words; None if none is, or this is one.
+    """A sentence for a folder that is not a library but contains some; else None.
 
-    The projects of a Claude Agent are such folders, and whoever looks for a conversation may name the folder above.
+    The projects of a Claude Agent are such folders, and a user may name the folder above.
     """
     if _has_conversations(directory):
         return None
     with suppress(OSError), os.scandir(directory) as folders:
         within = sorted(folder.path for folder in folders if _has_conversations(folder.path))
         if within:
-            found = f"there are some in {many(len(within), 'folder')} of it, as in {for_shell(within[0])}"
+            found = f"{many(len(within), 'folder')} in it have some, such as {for_shell(within[0])}"
             return f"{_NONE_HERE}; {found}: name that"
     return None
 
@@ -616,21 +610,21 @@ def _check(directory: str) -> None:
     if not os.path.lexists(directory):
         raise ConversationNotFoundError(path=directory, reason="there is no such directory")
     if not os.path.isdir(directory):
-        reason = "a file stands where a library should be; name a directory"
+        reason = "this is a file, not a library; name a directory"
         raise ConversationNotFoundError(path=directory, reason=reason, hint=None)
     if os.path.lexists(os.path.join(directory, TRANSCRIPT)):
-        reason = f"this is a conversation, and no library; name the library that it is in: {for_shell(os.path.dirname(directory))}"
+        reason = f"this is a conversation, not a library; name its library: {for_shell(os.path.dirname(directory))}"
         raise ConversationNotFoundError(path=directory, reason=reason, hint=None)
 
 
 def _of_chat() -> str:
-    # needs all that writes conversations
+    # imports all modules that write conversations
 
     try:
-        directory = chat_place()
+        directory = default_library()
     except ModuleNotFoundError:
         raise Misuse(
-            "name a library (without one that of `chat` is meant, and the extra `chat` is not installed)"
+            "name a library (the default one is that of `chat`, and the extra `chat` is not installed)"
         ) from None
     if not is_backend_address(directory) and not os.path.isdir(directory):
         raise ConversationNotFoundError(path=directory, reason=_NONE_YET, hint=None)

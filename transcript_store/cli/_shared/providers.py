@@ -17,14 +17,14 @@ LOCAL = "local"
 
 
 def wire_of(name: str) -> str:
-    """Whose form the messages of a provider have: those of the local model are an OpenAI-compatible server's."""
+    """The form of a provider's messages: the local model is an OpenAI-compatible server."""
     return "openai-compatible" if name == LOCAL else name
 
 
 def fork_for_provider(
     directory: str, provider: str, into: ConversationLibrary, working: Working | None = None, **options: Any
 ) -> str:
-    """Copy a conversation for a provider, and say what its form cannot hold; returns the id of the copy."""
+    """Copy a conversation for a provider, report what its form cannot hold, and return the copy's id."""
     from transcript_store.exporting import fork_for
 
     def say_losses(losses: Iterable[Any]) -> None:
@@ -33,7 +33,7 @@ def fork_for_provider(
             counts[loss.message] += loss.count
         if counts and working is not None:
             with working.paused():
-                complain("the copy does not have all of it (the conversation here keeps it):", count_lines(counts))
+                complain("the copy cannot hold all of it (the original keeps it):", count_lines(counts))
 
     with conversation_at(directory, read_only=True, **options) as conversation:
         conversation.load()

@@ -1,4 +1,4 @@
-"""``--redact`` and ``--redact-pattern``, which several commands have."""
+"""``--redact`` and ``--redact-pattern`` of several commands."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from transcript_store.redaction import Redacted, SecretRedactor
 def add_redact(parser: ArgumentParser) -> None:
     """Add the two options. The command finds its redactor by :func:`redactor_of`."""
     parser.add_argument(
-        "--redact", action="store_true", help="take out secrets that show what they are by their form: keys, tokens, …"
+        "--redact", action="store_true", help="remove secrets with a recognizable form: keys, tokens, …"
     )
-    add_redact_pattern(parser, "the same, and what matches this")
+    add_redact_pattern(parser, "the same, and text that matches this")
 
 
 def add_redact_pattern(parser: ArgumentParser, what: str) -> None:
-    """Add the second one; ``what`` it does, for the help."""
+    """Add ``--redact-pattern``, with ``what`` as its help."""
     parser.add_argument(
         "--redact-pattern", metavar="REGEX", action="append", type=_pattern, help=f"{what} (may be repeated)"
     )
 
 
 class CountingRedactor(SecretRedactor):
-    """A redactor that knows what it has taken out so far."""
+    """A redactor that counts what it has removed."""
 
     def __init__(self, *, patterns: Sequence[str] = ()) -> None:
         super().__init__(patterns=patterns)
@@ -40,15 +40,15 @@ class CountingRedactor(SecretRedactor):
 
 
 def redactor_of(arguments: Namespace) -> CountingRedactor | None:
-    """What takes the secrets out; None if that was not asked for."""
+    """The redactor; None without these options."""
     if not arguments.redact and arguments.redact_pattern is None:
         return None
     return CountingRedactor(patterns=arguments.redact_pattern or ())
 
 
 def redaction_counts(counts: Mapping[str, int]) -> str:
-    """How many there were of each kind. Never what they were."""
-    found = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items())) or "nothing was found"
+    """The number of secrets of each kind, never the secrets."""
+    found = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items())) or "nothing"
     return f"redacted: {found}"
 
 

@@ -1,4 +1,4 @@
-"""What programs of this machine will delete, for a person."""
+"""The sessions that programs of this machine will delete, for a person."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN = 10
 
 
 def outlooks_of(directory: str) -> list[RetentionOutlook]:
-    """What they will delete, compared with the library in a directory; empty if that cannot be said, which is reported."""
+    """The sessions that they will delete, compared with a library; empty on failure, which is reported."""
     from transcript_store.keeping import retention_outlook
     from transcript_store.sources import discover
 
@@ -28,7 +28,7 @@ def outlooks_of(directory: str) -> list[RetentionOutlook]:
 
 
 def say_outlooks(outlooks: Sequence[RetentionOutlook]) -> None:
-    """Say what programs will delete, and the line that keeps it."""
+    """Print what programs will delete, and the setting that keeps it."""
     for one in outlooks:
         say(one.sentence)
         if one.problem is not None:

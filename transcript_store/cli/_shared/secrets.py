@@ -1,4 +1,4 @@
-"""Secrets of a library, for the commands that find and remove them: what is said of each, and the sum."""
+"""The output of commands that find and remove secrets: a line for each, and a total."""
 
 from __future__ import annotations
 
@@ -26,41 +26,41 @@ def forget(
     *,
     snapshots: Iterable[tuple[SnapshotStore, FoundSecrets]] = (),
 ) -> int:
-    """Remove the secrets from these libraries and their search indexes, and say what was done. 1 if some are left."""
-    told = SecretsReport(is_json=arguments.json, is_past=True)
+    """Remove the secrets from these libraries and their search indexes, and report it. Return 1 if some are left."""
+    report = SecretsReport(is_json=arguments.json, is_past=True)
     keys = command_keys(arguments).options
     for directory in directories:
         library = library_at(directory, **keys)
         for one in forget_secrets(library, redact=redactor, **({} if is_backend_address(directory) else keys)):
-            told.say(one)
-        if told.parts:
+            report.say(one)
+        if report.parts:
             with SearchIndex(library) as index:
-                index.purge()  # words of what is gone stand in it
+                index.purge()  # it has words of deleted text
     for store, snapshot in snapshots:
         if snapshot.reason is None:
             store.delete(str(snapshot.id))
-        told.say(snapshot)
+        report.say(snapshot)
     if not arguments.json:
-        told.say_sum([])
-    return int(told.is_any_left)
+        report.say_sum([])
+    return int(report.is_any_left)
 
 
 def say_what_is_kept(library: ConversationLibrary, redactor: SecretRedactor, say_it: Callable[[str], None]) -> None:
-    """After an import that took secrets out: how many conversations keep a generation with them, and what removes them."""
-    with Working("looking at earlier generations"):
+    """After a redacting import, report how many conversations keep a generation with secrets, and how to remove it."""
+    with Working("checking earlier generations"):
         count = sum(1 for _ in keeping_what_was_redacted(library, redactor))
     if count:
         patterns = "".join(f" --redact-pattern {for_shell(one)}" for one in redactor.patterns)
         command = f"transcript-store secrets {for_shell(printable_name(library.directory))} --forget{patterns}"
         keep = "keeps" if count == 1 else "keep"
         say_it(
-            f"{many(count, 'conversation')} {keep} an earlier generation with the secrets that were taken out: `{command}` "
-            "removes them all, also from forks"
+            f"{many(count, 'conversation')} {keep} an earlier generation with the removed secrets: `{command}` "
+            "removes all of them, in forks too"
         )
 
 
 class SecretsReport:
-    """What was said so far: a line a part, and the sum."""
+    """The output so far: a line for each part, and the total."""
 
     def __init__(self, *, is_json: bool, is_past: bool = False) -> None:
         self._is_json, self._is_past = is_json, is_past
@@ -123,13 +123,11 @@ class SecretsReport:
         elif not self._sessions:
             say("no secrets were found")
         if self._unknown and not self._is_past:
-            say("give the patterns of earlier redactions (--redact-pattern), so that what they took out is known")
+            say("give the patterns of earlier redactions (--redact-pattern) to find what they removed")
         if self._sessions:
             total = many(self._in_sessions.total(), "secret")
             sessions = many(self._sessions, "session")
-            say(
-                f"{total} in {sessions} of other programs, whose files are not changed: `import --redact` leaves them out"
-            )
+            say(f"{total} in {sessions} of other programs, whose files are not changed: `import --redact` removes them")
 
 
 def _kinds(counts: Mapping[str, int]) -> str:

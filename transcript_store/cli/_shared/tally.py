@@ -1,4 +1,4 @@
-"""What an import did, for a person: a line a program, or a session, and the sum."""
+"""The result of an import, for a person: a line for each program or session, and a total."""
 
 from __future__ import annotations
 
@@ -42,10 +42,9 @@ _IN_A_DRY_RUN = {
 
 
 class ImportTally:
-    """What was imported so far.
+    """The result so far.
 
-    With ``is_verbose`` each report is printed as it comes, except those of what did not change; otherwise those alone of which something
-    was left out.
+    With ``is_verbose`` each report of a change is printed as it comes; otherwise only those with something left out.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class ImportTally:
         is_redacted: bool = False,
     ) -> None:
         self._programs = programs
-        """Of each source's path the program in whose folder it was found."""
+        """The program of each source, by path."""
         self._is_json = is_json
         self._is_dry_run = is_dry_run
         self._is_verbose = is_verbose
@@ -70,7 +69,7 @@ class ImportTally:
         self._losses: Counter[str] = Counter()
         self._skipped: Counter[str] = Counter()
         self._why: Counter[str] = Counter()
-        """Of files that were skipped and nearly are of a format: what they are."""
+        """Skipped files that resemble a format, by reason."""
         self._such_as: dict[str, str] = {}
         self._redacted: Counter[str] = Counter()
         self._empty = 0
@@ -78,13 +77,13 @@ class ImportTally:
 
     @property
     def exit_code(self) -> int:
-        """1 if anything was left out, or nothing of what was said was read. What was skipped is no session."""
+        """1 if anything was left out, or no message was read. Skipped files are not sessions."""
         lost = (self._actions["refused"], self._actions["diverged"], self._lines["left_out"], self._findings[UNREAD])
         return int(any(lost))
 
     @property
     def done(self) -> str:
-        """How many sessions, by what was done with them."""
+        """The number of sessions by action."""
         return self._counted(self._actions) or "nothing was found"
 
     def _counted(self, actions: Counter[str]) -> str:
@@ -98,7 +97,7 @@ class ImportTally:
         if report.error is not None:
             report = replace(report, reason=error_sentence(report.error))
         if report.action == "skipped":
-            self._skipped[os.path.splitext(report.source)[1] or "without an ending"] += 1
+            self._skipped[os.path.splitext(report.source)[1] or "without a suffix"] += 1
             if report.reason is not None:
                 self._why[report.reason] += 1
                 self._such_as.setdefault(report.reason, report.source)
@@ -107,7 +106,7 @@ class ImportTally:
         else:
             self._actions[report.action] += 1
             self._of_program[self._programs.get(report.source) or report.format or "other files"][report.action] += 1
-        # The lines of a part were counted with the whole, and those of what was refused, or diverged, are not stored.
+        # The lines of a part were counted with the whole; those of refused and diverged sessions are not stored.
         if not report.is_part and report.action not in _NOT_STORED:
             self._lines.update(asdict(report.lines))
             self._findings.update(finding.kind for finding in report.findings)
@@ -121,7 +120,7 @@ class ImportTally:
             del (
                 members["error"],
                 members["beside"],
-            )  # the one is the reason, the other tells the next import what changed
+            )  # one is the reason, the other shows the next import what changed
             say_json(members)
         else:
             self._say(report)
@@ -129,7 +128,7 @@ class ImportTally:
     def _say(self, report: ImportReport) -> None:
         if report.action in ("unchanged", "empty", "skipped", "deleted"):
             return
-        if report.reason is not None and report.action != "replaced":  # of a redaction the sum speaks
+        if report.reason is not None and report.action != "replaced":  # the total reports redactions
             self._clear()
             complain(f"{report.source}: {report.action}: {report.reason}")
         elif self._is_verbose or (report.lines.left_out and not report.is_part):
@@ -149,7 +148,7 @@ class ImportTally:
             status("")
 
     def say_all(self, library: ConversationLibrary, what: str) -> None:
-        """Print the sum: a line a program, sessions by what was done, and where the lines ended. ``what`` stands before it."""
+        """Print the totals: a line for each program, sessions by action, and what became of the lines. ``what`` is a prefix."""
         if len(self._of_program) > 1:
             width = max(map(len, self._of_program))
             for program, actions in self._of_program.items():
@@ -157,12 +156,12 @@ class ImportTally:
         if self._actions or not (self._skipped or self._empty):
             say(f"{what}{'dry run: ' if self._is_dry_run else ''}{self.done}")
         if self._actions["deleted"]:
-            say("deleted: their conversations were deleted here, so they stay away; --again imports them")
+            say("deleted: their conversations were deleted here; --again imports them again")
         if self._empty:
-            say(f"left out: {many(self._empty, 'session')} in which nothing was said (--empty imports the new ones)")
+            say(f"left out: {many(self._empty, 'session')} without a message (--empty imports the new ones)")
         if number := self._skipped.total():
             endings = ", ".join(f"{count:,} {one_line(ending)}" for ending, count in self._skipped.most_common())
-            say(f"skipped: {many(number, 'file')} of no format that is known here: {endings} (--json names each)")
+            say(f"skipped: {many(number, 'file')} of an unknown format: {endings} (--json names each)")
             for reason, count in self._why.most_common(_SHOWN_REASONS):
                 others = f" (and {count - 1:,} more)" if count > 1 else ""
                 say(f"    {one_line(self._such_as[reason])}: {one_line(reason)}{others}")
@@ -173,16 +172,16 @@ class ImportTally:
                 f"{lines['left_out']:,} left out"
             )
         self._say_notes()
-        if self._is_redacted and set(self._actions) - {"unchanged", *_NOT_STORED}:  # else nothing was looked at
+        if self._is_redacted and set(self._actions) - {"unchanged", *_NOT_STORED}:  # else nothing was read
             say(redaction_counts(self._redacted))
         if self._last is not None and not self._is_dry_run:
-            say(f"go on with one of them: transcript-store chat {command_name(library.directory, self._last)}")
+            say(f"continue one of them: transcript-store chat {command_name(library.directory, self._last)}")
 
     def _say_notes(self) -> None:
-        """What the readers noted, and what a model will be sent otherwise: in full if it was asked for."""
+        """The findings of the readers, and what a model will be sent differently: in full with ``-v``."""
         if not self._is_verbose:
             notes = [many(self._findings.total(), "finding")] if self._findings else []
-            notes += [f"{many(self._losses.total(), 'piece')} that a model is sent otherwise"] if self._losses else []
+            notes += [f"{many(self._losses.total(), 'part')} that a model is sent differently"] if self._losses else []
             if notes:
                 say(f"{' and '.join(notes)} (-v lists them)")
             return
@@ -195,7 +194,7 @@ class ImportTally:
 
 
 def _say_session(what: str, report: ImportReport) -> None:
-    """On one line; at a terminal where it came from, which is long and not to be cut, has a line of its own."""
+    """Print a session on one line; on a terminal its long source has a line of its own."""
     source, title = f"from {report.format}: {one_line(report.source)}", one_line(report.title or "")
     width = columns()
     if width is None:

@@ -1,11 +1,11 @@
-r"""What the commands print, made safe: nothing stored reaches a terminal as a control sequence (P18).
+r"""Safe output: nothing stored reaches a terminal as a control sequence (P18).
 
 Everything that a command prints goes through the functions of this module: messages, metadata, paths, errors and
 warnings, stored text and our own alike. Some characters make a terminal do something instead of being shown; others make
 text look like other text. Both kinds are printed as escapes such as ``\x1b``.
 
-Only four things send escape characters: the progress bar, the line that says what is being waited for, the prompt of ``chat``, and
-how a piece of a line looks (:func:`say_line`), on a terminal where ``NO_COLOR`` is not set. None of them shows stored text unescaped.
+Only four things send escape characters: the progress bar, the status line, the prompt of ``chat``, and the styles of a line
+(:func:`say_line`), on a terminal where ``NO_COLOR`` is not set. None of them shows stored text unescaped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TextIO
 
 from transcript_store.display import UNSAFE
-from transcript_store.display import many as many  # noqa: PLC0414 (the commands find their words here)
+from transcript_store.display import many as many  # noqa: PLC0414 (the commands import them from here)
 from transcript_store.display import safe as safe  # noqa: PLC0414
 from transcript_store.display import without_credentials as without_credentials  # noqa: PLC0414
 
@@ -39,8 +39,8 @@ _UNSAFE_IN_A_LINE = re.compile(f"{UNSAFE.pattern}|[\n\t]")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
-class Misuse(Exception):  # noqa: N818 (it is the user's)
-    """The arguments make no sense together. Its one sentence says why, and the exit code is 2."""
+class Misuse(Exception):  # noqa: N818 (the user's mistake)
+    """The arguments contradict each other. Its one sentence says why, and the exit code is 2."""
 
 
 def one_line(text: str) -> str:
@@ -49,23 +49,23 @@ def one_line(text: str) -> str:
 
 
 def columns() -> int | None:
-    """How many columns the terminal has to which standard output goes; None if it goes to none: then nothing is cut."""
+    """The columns of standard output's terminal; None without a terminal: then nothing is cut."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     return terminal_columns() if is_terminal else None
 
 
 def terminal_columns() -> int:
-    """How wide the terminal is, as ``shutil.get_terminal_size()`` says it; but that module loads three ways to compress."""
+    """The terminal's width, like ``shutil.get_terminal_size()``, but without that module, which loads three compressors."""
     with suppress(KeyError, ValueError):
         if (named := int(os.environ["COLUMNS"])) > 0:
             return named
-    with suppress(AttributeError, ValueError, OSError):  # standard output is closed, detached, or goes elsewhere
+    with suppress(AttributeError, ValueError, OSError):  # standard output is closed, detached, or redirected
         return os.get_terminal_size(sys.__stdout__.fileno()).columns or _NO_TERMINAL_COLUMNS  # type: ignore[union-attr]
     return _NO_TERMINAL_COLUMNS
 
 
 def fitting(text: str, room: int) -> str:
-    """The beginning of a text that takes at most ``room`` columns of a terminal, with … at its end if something was cut."""
+    """The start of a text within ``room`` columns of a terminal, with … at the end if it was cut."""
     if columns_of(text) <= room:
         return text
     used, kept = 1, ""  # the …
@@ -78,13 +78,13 @@ def fitting(text: str, room: int) -> str:
 
 
 def padded(text: str, room: int) -> str:
-    """A text with blanks behind it, up to ``room`` columns of a terminal."""
+    """A text padded with blanks to ``room`` columns of a terminal."""
     return text + " " * (room - columns_of(text))
 
 
 def columns_of(text: str) -> int:
     """How many columns of a terminal a text takes."""
-    if _takes_a_column_each(text):  # most do, and then nothing is imported
+    if _takes_a_column_each(text):  # true of most, and then nothing is imported
         return len(text)
     from wcwidth import wcswidth
 
@@ -93,13 +93,11 @@ def columns_of(text: str) -> int:
 
 
 def _takes_a_column_each(text: str) -> bool:
-    return (
-        text.isascii() or text.replace("…", "").isascii()
-    )  # our own sign for what was cut is no reason to look up widths
+    return text.isascii() or text.replace("…", "").isascii()  # our own … needs no table of widths
 
 
 def _graphemes(text: str) -> Iterable[str]:
-    """What a terminal shows as one character each: a letter with its accents, a family of emoji."""
+    """The characters as a terminal shows them: a letter with its accents, a family of emoji."""
     if _takes_a_column_each(text):
         return text
     from wcwidth import iter_graphemes
@@ -109,7 +107,7 @@ def _graphemes(text: str) -> Iterable[str]:
 
 
 def for_shell(text: str) -> str:
-    r"""A text as one word of a shell's command line. What a terminal would obey is an escape in ``$'…'``, which bash and zsh read."""
+    r"""A text as one word of a shell's command line, with control characters as escapes in ``$'…'`` (bash and zsh)."""
     if not _UNSAFE_IN_A_LINE.search(text):
         return shlex.quote(text)
     plain = text.replace("\\", "\\\\").replace("'", "\\'")
@@ -118,7 +116,7 @@ def for_shell(text: str) -> str:
 
 def time(at: str | None) -> str:
     """A stored time, for a person."""
-    at = str(at)  # it is a text, except in a file that somebody forged
+    at = str(at)  # always a text, except in a forged file
     return one_line(f"{at[:10]} {at[11:19]} UTC")
 
 
@@ -137,7 +135,7 @@ def as_json(value: Any, *, ascii_only: bool = False) -> str:
 
 
 def count_lines(numbers: Mapping[str, int]) -> Iterator[str]:
-    """A line for each thing that was counted, the most frequent first: ``127 × an event stays here``."""
+    """A line for each counted item, the most frequent first: ``127 × an event stays here``."""
     width = max((len(f"{number:,}") for number in numbers.values()), default=0)
     for what, number in sorted(numbers.items(), key=lambda one: -one[1]):
         yield f"{number:>{width},} × {what}"
@@ -170,7 +168,7 @@ _LOOKS: Mapping[Look, str] = {
 
 
 class TerminalSpan(NamedTuple):
-    """A piece of a line, and how it looks where that can be shown."""
+    """A piece of a line, and its style."""
 
     text: str
     looks: tuple[Look, ...] = ()
@@ -180,12 +178,12 @@ Line = Sequence[TerminalSpan]
 
 
 def has_looks() -> bool:
-    """Whether standard output shows how pieces look: a terminal, unless ``NO_COLOR`` or ``TERM=dumb`` says otherwise."""
+    """True if standard output shows styles: a terminal, without ``NO_COLOR`` or ``TERM=dumb``."""
     return columns() is not None and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def say_line(line: Line) -> None:
-    """Print one line, each of its pieces as it looks, where that can be shown. What stands in a piece is obeyed by nobody."""
+    """Print one line with the styles of its spans. Control characters in a span are escaped."""
     encoding, is_seen = _encoding(), has_looks()
     out: list[str] = []
     for text, looks in line:
@@ -196,7 +194,7 @@ def say_line(line: Line) -> None:
 
 
 def say_marked(text: str, marks: Iterable[Span] = (), *, looks: tuple[Look, ...] = ()) -> None:
-    """Print one line in which stretches stand out (``text[start:end]``), where the terminal can show that."""
+    """Print one line with highlights (``text[start:end]``), if the terminal can show them."""
     line: list[TerminalSpan] = []
     at = 0
     for start, end in marks:
@@ -206,9 +204,9 @@ def say_marked(text: str, marks: Iterable[Span] = (), *, looks: tuple[Look, ...]
 
 
 def wrapped(text: str, marks: Iterable[Span], width: int | None) -> Iterator[tuple[str, list[Span]]]:
-    """The lines of a text that is broken at spaces to fit into so many columns, each with its marks; one line for None.
+    """The lines of a text, broken at spaces to fit the columns, each with its highlights; one line for None.
 
-    Nothing in it is obeyed by a terminal: those characters are escapes already.
+    Control characters in it are escaped already.
     """
     cells: list[tuple[str, bool]] = []
     at = 0
@@ -230,7 +228,7 @@ def wrapped(text: str, marks: Iterable[Span], width: int | None) -> Iterator[tup
 
 
 def _within(cells: Sequence[tuple[str, bool]], fits: int) -> int:
-    """Where a word is broken that has no room: behind the last of its signs, as an address and a path have them, in its second half."""
+    """Where to break a word that does not fit: after its last punctuation in the second half, as in an address or a path."""
     return next((at for at in range(fits, fits // 2, -1) if cells[at - 1][0] in "/,;?&"), fits or 1)
 
 
@@ -247,7 +245,7 @@ def _with_marks(cells: Sequence[tuple[str, bool]]) -> tuple[str, list[Span]]:
 
 
 def sentence_lines(text: str, width: int | None) -> list[str]:
-    """A sentence on one line, or on as many as a terminal of this width needs. No word and no path is broken, however long it is."""
+    """A sentence on one line, or on as many as the width needs. Words and paths are never broken."""
     if width is None or columns_of(text) <= width:
         return [text]
     from wcwidth import wrap
@@ -257,7 +255,7 @@ def sentence_lines(text: str, width: int | None) -> list[str]:
 
 
 def say_wrapped(text: str) -> None:
-    """Print a sentence on one line, or on as many as a terminal needs that breaks it between words."""
+    """Print a sentence, on a terminal with breaks between words."""
     for line in sentence_lines(one_line(text), columns()):
         say(line, now=True)
 
@@ -280,7 +278,7 @@ def say_json_text(text: str) -> None:
 
 
 class RawOutput:
-    """Standard output for bytes as they are. ``what`` names them in the error.
+    """Standard output for raw bytes. ``what`` names them in the error.
 
     Raises:
         Misuse: it is a terminal, or closed.
@@ -288,7 +286,7 @@ class RawOutput:
 
     def __init__(self, what: str) -> None:
         if sys.stdout is None or sys.stdout.isatty():
-            raise Misuse(f"--output PATH says where the {what} goes: it is not for a terminal")
+            raise Misuse(f"the {what} is not for a terminal: give --output PATH")
 
     def writelines(self, pieces: Iterable[bytes], /) -> None:
         for piece in pieces:
@@ -303,7 +301,7 @@ def _print(text: str, *, end: str = "\n", flush: bool = False) -> None:
 
 @contextmanager
 def _named_output() -> Iterator[None]:
-    """An error of standard output that says where it happened. Nobody who reads is no error, and stays as it is."""
+    """An error of standard output, with that name. A closed pipe is not an error, and stays unchanged."""
     try:
         yield
     except BrokenPipeError:
@@ -317,23 +315,23 @@ def _encoding() -> str:
 
 
 def complain(text: str, details: Iterable[str] = ()) -> None:
-    """Print one line on standard error, after the program's name, and below it its details, indented."""
+    """Print one line on standard error, after the program's name, and its details below, indented."""
     text = without_credentials(text)
     if sys.stderr is not None:  # print(file=None) would print on standard output
         width = terminal_columns() if has_status() else None
         lines = sentence_lines(f"{PROGRAM}: {one_line(text)}", width)
         printed = "\n".join([*lines, *(f"    {one_line(detail)}" for detail in details)])
-        with suppress(OSError):  # standard error is closed, too: there is no place left to say anything
+        with suppress(OSError):  # standard error is closed too: nothing can be reported
             print(printed, file=sys.stderr, flush=True)
 
 
 def is_at_a_terminal() -> bool:
-    """Whether both standard input and standard output are a terminal."""
+    """True if standard input and standard output are terminals."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
 def confirmed(question: str) -> bool:
-    """Whether a person at a terminal says yes to a question; False without a terminal."""
+    """True if a person at a terminal answers yes; False without a terminal."""
     if not is_at_a_terminal():
         return False
     say_on(f"{question} [y/N] ")
@@ -344,9 +342,9 @@ def confirmed(question: str) -> bool:
 
 
 def status(text: str) -> None:
-    """Replace the status line on standard error, which says what is being waited for. An empty text removes it.
+    """Replace the status line on standard error. An empty text removes it.
 
-    It is cut to one line of the terminal: what went on to a second one could not be replaced.
+    It is cut to one line of the terminal: a second line could not be replaced.
     """
     if sys.stderr is not None:
         with suppress(OSError, ValueError):
@@ -354,17 +352,17 @@ def status(text: str) -> None:
 
 
 def status_columns() -> int:
-    """How many columns a status may take. The last one is left to the cursor."""
+    """The columns of a status. The last one stays free for the cursor."""
     return terminal_columns() - 1
 
 
 def has_status() -> bool:
-    """Whether standard error is a terminal, on which a status can be shown."""
+    """True if standard error is a terminal that can show a status."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 def flush() -> None:
-    """Flush standard output. Called before the end: there a full disk can still be reported, as any other error."""
+    """Flush standard output. Called before exit, while a full disk can still be reported like any other error."""
     if sys.stdout is not None:
         with _named_output():
             sys.stdout.flush()
@@ -396,7 +394,7 @@ def warnings_shown() -> Iterator[None]:
 
 @contextmanager
 def warnings_hidden() -> Iterator[None]:
-    """Hide the library's warnings, where the command expects them and reports them in its own words."""
+    """Hide the library's warnings: the command expects them, and reports them in its own words."""
     logger = logging.getLogger("transcript_store")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -422,7 +420,7 @@ def _escape_json(match: re.Match[str]) -> str:
 
 # ---- progress ----
 #
-# Progress on standard error, for work that takes longer than a second: a line that counts the seconds, or a bar.
+# Progress on standard error, for work longer than a second: a line that counts the seconds, or a bar.
 #
 # On a terminal the line is rewritten, and removed when the work is done. Elsewhere it is printed once.
 
@@ -431,9 +429,9 @@ _BAR_CHARACTERS = 30
 
 
 class Working:
-    """Shows what the user is waiting for, from one second after construction until ``done()``.
+    """Shows the work in progress, from one second after construction until ``done()``.
 
-    As a context it calls ``done()`` at its end. ``what`` may be set to another text meanwhile.
+    As a context it calls ``done()`` at its end. ``what`` may be changed in between.
     """
 
     def __init__(self, what: str) -> None:
@@ -444,7 +442,7 @@ class Working:
         self._thread.start()
 
     def done(self) -> None:
-        """Stop. On return the line is gone, and nothing more is printed. A second call does nothing."""
+        """Stop. On return the line is removed, and nothing more is printed. A second call does nothing."""
         if not self._done.is_set():
             self._done.set()
             self._thread.join()
@@ -494,15 +492,15 @@ def bar(what: str) -> Iterator[Callable[[int, int], object]]:
 
 
 def show_bar(done: int, total: int, *, before: str = "", after: str) -> None:
-    """Show in the status line a bar such as ``[#####     ]`` for ``done`` of ``total``, as long as fits between two texts."""
+    """Show a bar such as ``[#####     ]`` for ``done`` of ``total`` in the status line, between two texts."""
     length = max(0, min(_BAR_CHARACTERS, status_columns() - len(f"{before}[]{after}")))
     status(f"{before}[{'#' * (done * length // max(total, 1)):<{length}}]{after}")
 
 
 # ---- pager ----
 #
-# What is longer than the screen goes through a pager. It was made safe before: the pager is given no escape of a transcript, only our
-# looks, for which ``less`` needs ``-R``.
+# Output longer than the screen goes through a pager. It is escaped before: the pager gets no escape sequence of a transcript, only
+# our styles, for which ``less`` needs ``-R``.
 
 _DEFAULT = "less -R"
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -511,15 +509,15 @@ _NONE = ("", "cat")
 
 @contextmanager
 def paged(*, is_wanted: bool) -> Iterator[None]:
-    """Show what is printed in the block page by page, if it is longer than the terminal that standard output is.
+    """Send the output of the block through a pager if it is longer than the terminal.
 
     ``PAGER`` names the program, by default ``less``. Without one, with ``TRANSCRIPT_STORE_NO_PAGER``, or if standard input or output
-    is no terminal, everything is printed as it is. Whoever leaves the pager ends the block.
+    is not a terminal, everything is printed directly. Leaving the pager ends the block.
     """
     output = sys.stdout
     try:
         command = shlex.split(os.environ.get("PAGER", _DEFAULT))
-    except ValueError:  # a quotation mark without its other one
+    except ValueError:  # an unmatched quotation mark
         command = []
     if not is_wanted or not _is_possible(output, command):
         yield
@@ -538,16 +536,16 @@ def paged(*, is_wanted: bool) -> Iterator[None]:
 
 def _is_possible(output: TextIO | None, command: list[str]) -> bool:
     if output is None or not is_at_a_terminal() or os.environ.get("TERM") == "dumb":
-        return False  # without a keyboard nobody could leave the pager
+        return False  # without a keyboard the user could not leave the pager
     if os.environ.get("TRANSCRIPT_STORE_NO_PAGER") or " ".join(command) in _NONE:
         return False
-    from shutil import which  # a pipe needs no pager
+    from shutil import which  # not needed for a pipe
 
     return which(command[0]) is not None
 
 
 class _Pages(io.TextIOBase):
-    """Keeps what is written until it is more than the screen holds; from then on a pager has it."""
+    """Buffers output until it exceeds the screen; from then on a pager gets it."""
 
     def __init__(self, output: TextIO, command: list[str]) -> None:
         from shutil import get_terminal_size
@@ -556,7 +554,7 @@ class _Pages(io.TextIOBase):
         self._command = command
         self._kept: list[str] = []
         self._columns, lines = get_terminal_size()
-        self._rows_left = lines - 1  # the last is the prompt's
+        self._rows_left = lines - 1  # the last line is for the prompt
         self._pager: subprocess.Popen[str] | None = None
 
     @property
@@ -585,7 +583,7 @@ class _Pages(io.TextIOBase):
         return len(text)
 
     def end(self) -> None:
-        """Print what no pager was needed for, or wait until the pager is left."""
+        """Print output that needed no pager, or wait until the user leaves the pager."""
         if self._pager is None:
             self._output.write("".join(self._kept))
             return
@@ -596,16 +594,16 @@ class _Pages(io.TextIOBase):
             try:
                 self._pager.wait()
                 return
-            except KeyboardInterrupt:  # Ctrl-C is the pager's: it ends a search, and not the pager
+            except KeyboardInterrupt:  # Ctrl-C belongs to the pager: there it ends a search, not the pager
                 continue
 
     def _start(self) -> None:
-        # LESSSECURE: no shell, no editor, no other file and no preprocessor out of the pager.
+        # LESSSECURE: the pager starts no shell, editor or preprocessor, and opens no other file.
         environment = {"LESS": "-R", **os.environ, "LESSSECURE": "1"}
         encoding = self._output.encoding
-        import subprocess  # most output goes through no pager
+        import subprocess  # most output needs no pager
 
-        self._pager = subprocess.Popen(  # noqa: S603 (whoever sets PAGER is whoever runs this)
+        self._pager = subprocess.Popen(  # noqa: S603 (PAGER is set by the user who runs this)
             self._command, stdin=subprocess.PIPE, env=environment, encoding=encoding, errors="backslashreplace"
         )
         self._to_pager("".join(self._kept))

@@ -1,4 +1,4 @@
-"""A command on every conversation of a library: a line for each that fails, a sum, one exit code."""
+"""Run a command on every conversation of a library: a line for each failure, a total, one exit code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from transcript_store.file_names import METADATA, TRANSCRIPT
 
 
 def all_of(name: str) -> list[str] | None:
-    """The conversations of the library of that name, in the order of their names; None if it is no library, or an empty one."""
+    """The conversations of the library of that name, sorted; None if it is not a library, or empty."""
     if is_backend_address(name):
         library, what = taken_apart(name)
         if what is not None:
@@ -32,7 +32,7 @@ def all_of(name: str) -> list[str] | None:
 
 
 def each_of(arguments: Namespace, names: Sequence[str], act: Callable[[str], str | None], doing: str, done: str) -> int:
-    """Call ``act`` for each conversation; returns the exit code, 1 if one failed.
+    """Call ``act`` for each conversation; return the exit code, 1 if one failed.
 
     ``act`` returns None if it was done, a sentence that begins with ``-`` if there was nothing to do, and any other sentence if it failed.
     """

@@ -1,3 +1,3 @@
 """The command ``chat`` and the modules that only it uses."""
 
-HINT = "Enter sends, Alt-Enter begins a new line, Ctrl-C stops an answer, /help tells more, Ctrl-D leaves."
+HINT = "Enter sends, Alt-Enter starts a new line, Ctrl-C stops an answer, /help shows the commands, Ctrl-D leaves."

@@ -1,4 +1,4 @@
-"""The one that answers: a provider's client, made when it is first needed, and the server of the local model."""
+"""The client of the chosen provider, created when it is first needed, and the local model's server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 
 from transcript_store import IncompleteResponseError, TranscriptStoreError
 from transcript_store.chat import ChatConfig, ResumableChatClient, create_client
-from transcript_store.cli._shared.hints import error_sentence as said
+from transcript_store.cli._shared.hints import error_sentence as shell_sentence
 from transcript_store.cli._shared.terminal import Misuse, Working, bar, complain
 from transcript_store.cli.chat.conversation import ChatConversation
 from transcript_store.cli.chat.local import MODELS, Model
@@ -29,21 +29,21 @@ _TEMPLATE_TOKENS = 96
 class Answerer:
     """The client for ``choice``. As a context it closes the client and the server at its end.
 
-    ``on_request(carried, on_record)`` is called for each request, when its question is on disk: the number of messages that
+    ``on_request(sent, on_record)`` is called for each request, when its question is on disk: the number of messages that
     the request carries, and the number on record. ``note(text)`` is called once, with a sentence about the local model.
     """
 
     def __init__(
         self,
         choice: Choice,
-        place: ChatConversation,
+        chat: ChatConversation,
         arguments: Namespace,
         *,
         on_request: Callable[[int, int], object],
         note: Callable[[str], object],
     ) -> None:
         self.choice = choice
-        self._place = place
+        self._chat = chat
         self._arguments = arguments
         self._on_request = on_request
         self._note = note
@@ -60,7 +60,7 @@ class Answerer:
 
     @property
     def client(self) -> ResumableChatClient:
-        """The client. It is made at the first use, so that an empty input neither fetches a model nor creates anything."""
+        """The client. It is created at its first use, so that an empty input neither fetches a model nor creates anything."""
         if self._client is None:
             choice = self.choice
             config: dict[str, Any] = {
@@ -86,7 +86,7 @@ class Answerer:
         self.choice = choice
 
     def is_lost(self) -> bool:
-        """Whether the local model's server has ended. If it has, the next request starts a new one."""
+        """True if the local model's server has ended. Then the next request starts a new one."""
         if self._server is None or self._server.is_running:
             return False
         self._let_go()
@@ -98,15 +98,13 @@ class Answerer:
 
     def _made(self, config: ChatConfig) -> ResumableChatClient:
         choice = self.choice
-        conversation = self._place.conversation or self._place.create(
+        conversation = self._chat.conversation or self._chat.create(
             provider=choice.provider, model=choice.model, system_prompt=self._arguments.system, features=["retract"]
         )
         allow_insecure = choice.is_local or choice.allow_insecure
         try:
             client = create_client(config, conversation=conversation, allow_insecure_base_url=allow_insecure)
         except ValueError as error:
-            if isinstance(error, TranscriptStoreError):
-                raise
             raise Misuse(str(error)) from error  # a key with characters that an HTTP header cannot carry
         return cast("ResumableChatClient", client)
 
@@ -136,8 +134,8 @@ class Answerer:
 
     @property
     def _may_be_another(self) -> bool:
-        """Whether another model may take its place. Never one that is named or on record."""
-        return self._place.conversation is None and self._arguments.model is None
+        """True if another model may replace it: never a model that is named or on record."""
+        return self._chat.conversation is None and self._arguments.model is None
 
     def _weights(self, model: Model) -> Any:
         if weights_path(model).exists():
@@ -148,15 +146,15 @@ class Answerer:
     # ---- what a request carries ----------------------------------------------------------------------------------
 
     def _selected(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The messages that a request carries. The client asks when the question is on disk: now it counts as sent."""
+        """The messages of a request. The client calls this when the question is on disk: now it counts as sent."""
         chosen = messages if self._server is None else self._fitting(messages, self._server)
         self._on_request(len(chosen), len(messages))
         return chosen
 
     def _fitting(self, messages: list[dict[str, Any]], server: LocalServer) -> list[dict[str, Any]]:
         """The newest turns that fit into the local model's context."""
-        assert self._place.conversation is not None
-        prompt = self._place.conversation.get_metadata().system_prompt
+        assert self._chat.conversation is not None
+        prompt = self._chat.conversation.get_metadata().system_prompt
         budget = CONTEXT_TOKENS - _ANSWER_TOKENS - _TEMPLATE_TOKENS
         if prompt:
             budget -= server.count_tokens(rendered([{"role": "system", "content": prompt}]))
@@ -172,7 +170,7 @@ class Answerer:
 #
 # One sentence for a person about what went wrong in a turn, for the errors of all SDKs.
 #
-# An SDK may not be installed, so its classes cannot be imported. Its errors are recognised by the status that they carry
+# An SDK may not be installed, so its classes cannot be imported. Its errors are recognized by their status
 # (``status_code`` or ``code``) and by the names of their classes.
 #
 # The sentence quotes the server, with two exceptions, because some servers repeat the key that they refuse. The words of a
@@ -188,9 +186,9 @@ def sdk_error_sentence(error: Exception, *, server: str, timeout_seconds: float)
     status = next((found for cause in causes if (found := _status(cause)) is not None), None)
     names = {base.__name__ for cause in causes for base in type(cause).__mro__}
     if isinstance(error, IncompleteResponseError):
-        return f"{_network(names, server, timeout_seconds) or error.reason}; what came of the answer is kept"
+        return f"{_network(names, server, timeout_seconds) or error.reason}; the received part of the answer is kept"
     if isinstance(error, TranscriptStoreError):
-        return said(error, "chat")
+        return shell_sentence(error, "chat")
     if status in (401, 403):
         return f"{server} refused the key ({status})"
     if status is not None:
@@ -203,7 +201,7 @@ def sdk_error_sentence(error: Exception, *, server: str, timeout_seconds: float)
 
 def _network(names: set[str], server: str, timeout_seconds: float) -> str | None:
     if any("Timeout" in name for name in names):
-        return f"{server} said nothing for {timeout_seconds:g} seconds (--timeout)"
+        return f"{server} sent nothing for {timeout_seconds:g} seconds (--timeout)"
     if {"ConnectError", "gaierror", "ConnectionRefusedError"} & names:
         return f"{server} cannot be reached (is it running, is there a network?)"
     if {"APIConnectionError", "RemoteProtocolError", "NetworkError", "ConnectionError"} & names:

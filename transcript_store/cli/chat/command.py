@@ -1,4 +1,4 @@
-"""``transcript-store chat``: talk to a model, in a conversation that continues however the process ended."""
+"""``transcript-store chat``: talk to a model, in a conversation that survives crashes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from transcript_store.cli.chat.conversation import ChatConversation
 
 DESCRIPTION = f"""\
-Talk to a model. Every message is on disk before it is sent, and the same command again goes on with the conversation:
-after Ctrl-D, after a crash, after kill -9. Without DIR it is the last conversation of a library in your data directory.
+Talk to a model. Every message is on disk before it is sent, and the same command continues the conversation: after Ctrl-D,
+after a crash, after kill -9. Without DIR it is the latest conversation of a library in your data directory.
 
 The provider is the one that --provider names; else the one on record; else a compatible server, if a base URL is given;
 else the first whose key is in the environment and whose SDK is installed (claude, openai, gemini); else a model server that runs
@@ -36,12 +36,12 @@ With standard input from a pipe each line is a turn, and the first turn that fai
 EPILOG = """\
 examples:
   transcript-store chat
-  transcript-store chat --resume                              # which one? by its title
+  transcript-store chat --resume                              # choose one by its title
   transcript-store chat --new --provider claude --system "Be brief."
   transcript-store chat notes/today --provider openai-compatible --model qwen3
   transcript-store chat --base-url https://gateway.internal/v1 --model large
   echo "Where were we?" | transcript-store chat notes/today
-  transcript-store chat notes/today --retry < /dev/null       # the turn failed: ask the same again
+  transcript-store chat notes/today --retry < /dev/null       # the turn failed: ask again
 """
 
 
@@ -51,19 +51,19 @@ def configure(parser: ArgumentParser) -> None:
         "directory", metavar="DIR", nargs="?", type=path, help="the conversation's folder, DIR/ID, or DIR/last"
     )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--new", action="store_true", help="begin a new conversation")
-    which.add_argument("--list", action="store_true", help="list the conversations of the library, and end")
+    which.add_argument("--new", action="store_true", help="start a new conversation")
+    which.add_argument("--list", action="store_true", help="list the conversations of the library, and exit")
     which.add_argument(
         "--resume",
         metavar="CONVERSATION",
         nargs="?",
         const="",
-        help="go on with this one: its id, the beginning of its id, its folder, or last; without a name you pick one by its title",
+        help="continue this one: its id, the start of its id, its folder, or last; without a name, choose one by its title",
     )
-    parser.add_argument("--provider", choices=PROVIDERS, help="whose model answers")
+    parser.add_argument("--provider", choices=PROVIDERS, help="the provider of the model")
     parser.add_argument("--model", metavar="NAME", help="the model (default: the one on record, or a current one)")
     parser.add_argument("--system", metavar="TEXT", help="the system prompt (default: the one on record)")
-    parser.add_argument("--base-url", metavar="URL", help="where the provider's API is")
+    parser.add_argument("--base-url", metavar="URL", help="the URL of the provider's API")
     parser.add_argument(
         "--allow-insecure-base-url", action="store_true", help="allow http for a server on this machine (Ollama, vLLM)"
     )
@@ -72,13 +72,11 @@ def configure(parser: ArgumentParser) -> None:
         metavar="PORT,…",
         type=_ports,
         default=tuple(USUAL_PORTS),
-        help=f"where on this machine a model server may be (default {','.join(map(str, USUAL_PORTS))}; '' for nowhere)",
+        help=f"ports of this machine to search for a model server (default {','.join(map(str, USUAL_PORTS))}; '' for none)",
     )
-    parser.add_argument(
-        "--retry", action="store_true", help="first ask the last question again, if nothing answered it"
-    )
+    parser.add_argument("--retry", action="store_true", help="first ask the last question again, if it has no answer")
     add_redact(parser)
-    add_keys(parser, what="the key; what is created is sealed with it")
+    add_keys(parser, what="the key; a new conversation is sealed with it")
     parser.add_argument(
         "--timeout", metavar="SECONDS", type=_timeout, default=60.0, help="how long a server may be silent (default 60)"
     )
@@ -93,7 +91,7 @@ def run(arguments: Namespace) -> int:
     from transcript_store.cli.chat.terminal import Terminated, raised, terminal_kept
 
     keys = command_keys(arguments)
-    place: ChatConversation | None = None
+    chat: ChatConversation | None = None
     try:
         if arguments.list:
             return _list(arguments)
@@ -103,21 +101,21 @@ def run(arguments: Namespace) -> int:
                 return 0
         with Working("opening the conversation"):
             redactor = redactor_of(arguments)
-            place = open_named(
+            chat = open_named(
                 arguments.directory, new=arguments.new, resume=arguments.resume, redact=redactor, keys=keys
             )
         try:
-            with terminal_kept(), raised(), place:
-                return ChatRun(arguments, place).run()
+            with terminal_kept(), raised(), chat:
+                return ChatRun(arguments, chat).run()
         except OtherFormError as other:
             question = (
-                f"The conversation is with another provider. Copy it for {other.provider}, and go on with the copy?"
+                f"The conversation is with another provider. Copy it for {other.provider}, and continue the copy?"
             )
             if not confirmed(question):
                 raise
-            library = library_of(place.directory)
-            fork = fork_for_provider(place.directory, other.provider, library, **keys.options)
-            say(f"{place.directory} stays as it is")
+            library = library_of(chat.directory)
+            fork = fork_for_provider(chat.directory, other.provider, library, **keys.options)
+            say(f"{chat.directory} is not changed")
             arguments.directory, arguments.resume = f"{library.directory}/{fork}", None
             return run(arguments)
         finally:
@@ -125,11 +123,11 @@ def run(arguments: Namespace) -> int:
                 complain(redaction_counts(redactor.counts))
     except Terminated as end:
         if end.signal == SIGHUP:
-            give_up_output()  # the terminal was closed: output that is not flushed yet cannot be written any more
-        complain(f"{end.signal.name}: stopped; {_kept(place)}")
+            give_up_output()  # the terminal was closed: unflushed output can no longer be written
+        complain(f"{end.signal.name}: stopped; {_kept(chat)}")
         return int(end.signal) + 128
     except KeyboardInterrupt:
-        complain(f"stopped; {_kept(place)}")
+        complain(f"stopped; {_kept(chat)}")
         return SIGINT + 128
     except Misuse as error:
         complain(str(error))
@@ -142,29 +140,29 @@ def run(arguments: Namespace) -> int:
         return 1
 
 
-def _kept(place: ChatConversation | None) -> str:
-    return "what came is on record" if place is not None and place.has_recorded else "nothing was recorded"
+def _kept(chat: ChatConversation | None) -> str:
+    return "the received part is on record" if chat is not None and chat.has_recorded else "nothing was recorded"
 
 
 def _picked(arguments: Namespace) -> str | None:
-    """The folder of the conversation that is picked; None if none is."""
-    from transcript_store.cli._shared.names import chat_place
+    """The folder of the chosen conversation; None without a choice."""
+    from transcript_store.cli._shared.names import default_library
     from transcript_store.cli.chat.conversation import picked
 
     if arguments.directory is not None:
-        raise Misuse("--resume is for the library in your data directory: DIR names a conversation already")
+        raise Misuse("--resume is for the library in your data directory, and DIR already names a conversation")
     if not is_at_a_terminal():
-        raise Misuse("--resume without a name asks which one, and there is no terminal: chat --list lists them")
-    library = chat_place()
+        raise Misuse("--resume without a name needs a terminal to ask: `chat --list` lists the names")
+    library = default_library()
     return picked(library)
 
 
 def _list(arguments: Namespace) -> int:
-    from transcript_store.cli._shared.names import chat_place
+    from transcript_store.cli._shared.names import default_library
 
     if arguments.directory is not None:
-        raise Misuse("--list is for the library in your data directory: transcript-store list DIR lists another one")
-    list_all(chat_place())
+        raise Misuse("--list is for the library in your data directory; `transcript-store list DIR` lists another one")
+    list_all(default_library())
     return 0
 
 

@@ -21,8 +21,8 @@ from transcript_store.cli._shared.keys import CommandKeys
 from transcript_store.cli._shared.names import (
     LAST,
     called,
-    chat_place,
     conversation_at,
+    default_library,
     existing_on,
     find_in,
     is_backend_address,
@@ -50,11 +50,11 @@ from transcript_store.search import SearchIndex
 
 
 class ChatConversation:
-    """The place of a conversation. ``conversation`` is open, or None until it is created.
+    """The conversation of a chat. ``conversation`` is open, or None until it is created.
 
-    As a context it closes the conversation at its end. A new conversation of the library is deleted again if nothing was
-    said in it. If ``was_refused`` is set, the user was already told that the disk refused something: the library's warnings
-    about the same are hidden at the end.
+    As a context it closes the conversation at its end. A new conversation of the library is deleted again if it has no
+    message. If ``was_refused`` is set, the refusal of the disk was already reported: the library's warnings about it are hidden
+    at the end.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ChatConversation:
         *,
         directory: str,
         named: str = "",
-        shelf: str = "",
+        library_name: str = "",
         conversation: ConversationStore | None,
         library: ConversationLibrary | None,
         redact: SecretRedactor | None = None,
@@ -70,10 +70,10 @@ class ChatConversation:
     ) -> None:
         self.directory = directory
         self._named = named or directory
-        self.shelf = shelf or (
+        self.library_name = library_name or (
             taken_apart(self._named).library if is_backend_address(self._named) else os.path.dirname(directory)
         )
-        """What the library is called that it is in: a directory, or an address."""
+        """The name of its library: a directory, or an address."""
         self._redact = redact
         self.keys = keys
         self.conversation = conversation
@@ -82,14 +82,14 @@ class ChatConversation:
         self._is_new = conversation is None
         self._count_at_start = self.record_count
         self.has_recorded = False
-        """Set at the end of the context: whether a record was added since the conversation was found."""
+        """Set at the end of the context: True if a record was added since the conversation was found."""
 
     @property
     def record_count(self) -> int:
         """How many records the conversation has; 0 until it is created, and read."""
         try:
             return 0 if self.conversation is None else self.conversation.record_count
-        except ConversationNotLoadedError:  # somebody stopped us between its making and its first use
+        except ConversationNotLoadedError:  # it was interrupted between its creation and its first use
             return 0
 
     def create(self, **facts: Any) -> ConversationStore:
@@ -107,7 +107,7 @@ class ChatConversation:
         return self.conversation
 
     def clean(self, text: str) -> str:
-        """A text without the secrets that are taken out of what is recorded here."""
+        """A text without the secrets that the redactor removes from records."""
         return text if self._redact is None else str(self._redact.redact(text).value)
 
     def __enter__(self) -> ChatConversation:
@@ -131,26 +131,26 @@ class ChatConversation:
 def open_named(
     directory: str | None, *, new: bool, resume: str | None, keys: CommandKeys, redact: SecretRedactor | None = None
 ) -> ChatConversation:
-    """The place that the command line names. ``redact`` takes secrets out of what is recorded there; with ``keys`` it is sealed.
+    """The conversation that the command line names. ``redact`` removes secrets from its records; with ``keys`` it is sealed.
 
-    It is a directory, the conversation that ``--resume`` names, a new conversation of the library, or its last one.
+    It is a directory, the conversation that ``--resume`` names, a new conversation of the library, or its latest one.
 
     Raises:
         Misuse: two arguments name different conversations. Or ``--new`` names a conversation that exists, or ``last``. Or several
-            ids begin with the name. Or the name is ``last`` and no conversation exists. Or the name reads as a question.
+            ids start with the name. Or the name is ``last`` and no conversation exists. Or the name reads like a question.
         TranscriptStoreError: the conversation cannot be opened, as in ``ConversationStore.load()``.
     """
-    index_source_at = None
+    library_name = None
     if directory is not None and is_backend_address(directory) and taken_apart(directory).what is None:
-        index_source_at, directory = directory, None
+        library_name, directory = directory, None
     if directory is not None:
         if resume is not None:
-            raise Misuse("--resume names a conversation of the library, and DIR another: give one of them")
+            raise Misuse("give --resume or DIR, not both: each names a conversation")
         store = conversation_at(_named(directory, new=new), creates=True, redact=redact, take_over=True, **keys.options)
         exists = store.exists()
         if exists and new:
             raise Misuse(
-                f"{store.directory}: --new, and something is there already: without --new it goes on, or name another folder"
+                f"{store.directory}: --new needs a new folder, and this one exists: leave out --new to continue it"
             )
         if exists:
             store.load()
@@ -158,65 +158,63 @@ def open_named(
         return ChatConversation(
             directory=store.directory, named=directory, conversation=found, library=None, redact=redact, keys=keys
         )
-    index_source_at = index_source_at or chat_place()
-    shelf = library_at(index_source_at, creates=True, redact=redact, **keys.options)
+    library_name = library_name or default_library()
+    library = library_at(library_name, creates=True, redact=redact, **keys.options)
     name = None
-    if resume is not None and is_backend_address(index_source_at):
-        _, name = with_id(existing_on(index_source_at, resume.rpartition("/")[2]))
+    if resume is not None and is_backend_address(library_name):
+        _, name = with_id(existing_on(library_name, resume.rpartition("/")[2]))
     elif resume is not None:
-        path = find_in(shelf.directory, resume) or conversation_named(resume)
-        if os.path.lexists(path) and os.path.dirname(path) != shelf.directory:
-            # A conversation outside the library is the user's own: it is never deleted, even if nothing is said in it.
+        path = find_in(library.directory, resume) or conversation_named(resume)
+        if os.path.lexists(path) and os.path.dirname(path) != library.directory:
+            # A conversation outside the library is the user's own: it is never deleted, even without messages.
             store = ConversationStore(path, redact=redact, **keys.options)
             store.load()
             return ChatConversation(directory=path, conversation=store, library=None, redact=redact, keys=keys)
         if not os.path.lexists(path):
-            reason = f"there is no conversation {resume!r}; `transcript-store chat --list` shows those that are there"
-            raise ConversationNotFoundError(path=shelf.directory, reason=reason, hint=None)
+            reason = f"there is no conversation {resume!r}; `transcript-store chat --list` lists them"
+            raise ConversationNotFoundError(path=library.directory, reason=reason, hint=None)
         name = os.path.basename(path)
     elif not new:
-        name = next((summary.id for summary in shelf.list(limit=1)), None)
-    last = None if name is None else shelf.open(name, take_over=True)
-    where = f"{shelf.directory}/{uuid.uuid4()}" if last is None else last.directory
+        name = next((summary.id for summary in library.list(limit=1)), None)
+    last = None if name is None else library.open(name, take_over=True)
+    where = f"{library.directory}/{uuid.uuid4()}" if last is None else last.directory
     return ChatConversation(
-        directory=where, shelf=index_source_at, conversation=last, library=shelf, redact=redact, keys=keys
+        directory=where, library_name=library_name, conversation=last, library=library, redact=redact, keys=keys
     )
 
 
 def _named(name: str, *, new: bool) -> str:
-    """The folder that a name means: of a conversation that is there, else of one that is to be created."""
+    """The folder that a name means: of an existing conversation, else of a new one."""
     path = conversation_named(name)
     if is_backend_address(path):
         return path
     if new and os.path.basename(name.rstrip("/")) == LAST and not os.path.lexists(os.path.expanduser(name)):
-        # A folder of this name would be meant from then on, and no `last` of that library would be found again.
-        raise Misuse(
-            f"{name}: --new begins a conversation, and `last` means one that is there: name the folder of a new one"
-        )
+        # From then on `last` would mean this folder, and no longer the latest conversation of that library.
+        raise Misuse(f"{name}: --new starts a conversation, and `last` means an existing one: name a new folder")
     if os.path.basename(path) == LAST and not os.path.lexists(path):
-        raise Misuse(f"{path}: there is no conversation yet, so none is the last; name the folder of a new one")
+        raise Misuse(f"{path}: there is no conversation yet, so there is no last one; name a new folder")
     if not new and " " in name and "/" not in name and name.rstrip()[-1:] in tuple("?!.") and not os.path.lexists(path):
         raise Misuse(
-            f"{name!r} reads as something to say, and there is no folder of this name: begin `transcript-store chat` and say it there, "
-            "or `echo … | transcript-store chat`. --new begins a conversation in such a folder"
+            f"{name!r} looks like a message, and there is no folder of this name: start `transcript-store chat` and type it there, "
+            "or `echo … | transcript-store chat`. --new starts a conversation in such a folder"
         )
-    # A folder may be called as the id of another conversation begins: --new is how to say that it is not meant.
+    # The folder's name may also be the start of another conversation's id: --new decides for the folder.
     return name if new else path
 
 
 # ---- finding ----
 #
-# What ``chat`` finds: a conversation by its title, to go on with, and messages of the library.
+# Find a conversation by its title, to continue it, and messages of the library.
 
 _OFFERED = 10
 _FOUND = 10
 
 Ask = Callable[[], str]
-"""Asks a person for a line. Raises ``EOFError`` at its end, which is Ctrl-D."""
+"""Asks a person for a line. Raises ``EOFError`` on Ctrl-D."""
 
 
 def show_found(library: str, query: str, keys: CommandKeys) -> bool:
-    """Print the messages of a library that a query finds. Returns False if it cannot be read."""
+    """Print the messages of a library that match a query. Return False if it cannot be read."""
     try:
         with SearchIndex(library_at(library, **keys.options), **keys.options) as index:
             answer = index.search(query, limit=_FOUND)
@@ -229,13 +227,13 @@ def show_found(library: str, query: str, keys: CommandKeys) -> bool:
 
 
 def picked(library: str, ask: Ask | None = None) -> str | None:
-    """The folder of the conversation that a person picks; None if they leave.
+    """The folder of the conversation that a person chooses; None if they leave.
 
-    The latest are offered by title. A number takes one of them, nothing the first one; words of a title leave those that have them,
-    and if that is one it is taken.
+    The latest are listed by title. A number chooses one, an empty line the first one; words select the titles that have them,
+    and a single match is chosen.
 
     Raises:
-        Misuse: there is no conversation that can be gone on with.
+        Misuse: there is no conversation that can be continued.
         StorageError: the library cannot be read.
         ModuleNotFoundError: ``prompt_toolkit`` is not installed.
     """
@@ -243,11 +241,11 @@ def picked(library: str, ask: Ask | None = None) -> str | None:
         offered = _latest(index, "")
         if not offered:
             others = index.list(limit=1).total
-            none = f"none of {many(others, 'conversation')} can be gone on with; `transcript-store list` shows them"
+            none = f"none of {many(others, 'conversation')} can be continued; `transcript-store list` shows them"
             raise Misuse(f"{printable_name(library)}: {none if others else 'there is no conversation yet'}")
         asked = ask or _asker(index)
         _say(offered)
-        say("A number, or words of the title; Enter takes the first one, Ctrl-D leaves.", now=True)
+        say("A number, or words of the title; Enter chooses the first one, Ctrl-D leaves.", now=True)
         while True:
             try:
                 line = asked().strip()
@@ -263,11 +261,11 @@ def picked(library: str, ask: Ask | None = None) -> str | None:
                 offered = found
                 _say(offered)
             else:
-                complain("no title has these words; nothing but Enter takes the first one of the list")
+                complain("no title has these words; an empty line chooses the first one of the list")
 
 
 def _latest(index: SearchIndex, words: str) -> list[ConversationSummary]:
-    """The latest conversations that can be gone on with, of those whose titles have the words, or whose id it is."""
+    """The latest conversations that can be continued and whose title has the words, or whose id this is."""
     asked = f"id:{words}" if is_id(words) else words
     found: list[ConversationSummary] = []
     page = index.list(limit=_OFFERED, filter=asked)
@@ -290,7 +288,7 @@ def _title(summary: ConversationSummary) -> str:
 
 
 def _asker(index: SearchIndex) -> Ask:
-    """A prompt that shows the titles which have what is typed, while it is typed; a terminal that cannot do so has a plain one."""
+    """A prompt that shows matching titles while the user types; a plain one on a terminal that cannot."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import CompleteEvent, Completer, Completion
     from prompt_toolkit.document import Document

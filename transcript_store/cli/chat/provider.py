@@ -1,4 +1,4 @@
-"""Choose the provider of a conversation, and say why it was chosen.
+"""Choose the provider of a conversation, with a reason.
 
 The first of these that applies:
 
@@ -9,7 +9,7 @@ The first of these that applies:
 5. a model server that runs on this machine;
 6. the small local model.
 
-A provider that was passed over, because something for it is not installed, is named with the reason.
+A provider that was skipped because something is not installed is named with the reason.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from transcript_store.messages import provider_family
 # Find the model servers that run on this machine, at their default ports.
 #
 # A server counts if it answers ``/v1/models`` as OpenAI's does. That answer does not say how large a model is, whether it
-# only embeds texts, or whether it runs in a cloud. Each server has a place of its own for that: Ollama's ``/api/tags``,
+# only embeds texts, or whether it runs in a cloud. Each server has its own endpoint for that: Ollama's ``/api/tags``,
 # LM Studio's ``/api/v0/models``, the member ``meta`` of llama.cpp.
 #
-# Only 127.0.0.1 is asked, and without a key. A port where nobody listens refuses at once, so asking it costs nothing.
+# Only 127.0.0.1 is asked, and without a key. A port without a listener refuses at once, so asking costs nothing.
 #
 # https://github.com/ollama/ollama/blob/main/docs/api.md, https://lmstudio.ai/docs/app/api/endpoints/rest
 
 USUAL_PORTS = {11434: "Ollama", 1234: "LM Studio", 8080: "llama.cpp"}
-"""The ports at which a server is looked for, in this order."""
+"""The ports to search for a server, in this order."""
 
 PATIENCE_SECONDS = 1.0
 """How long the whole search may take. A server that answers later is not found."""
@@ -135,7 +135,7 @@ def _talks_here(name: str, facts: dict[str, Any]) -> bool:
 def _how_large(name: str, facts: dict[str, Any]) -> tuple[float, float]:
     """The number of parameters, as the server says or as in the name, and the size in bytes. 0 if unknown."""
     details, meta = (given if isinstance(given := facts.get(member), dict) else {} for member in ("details", "meta"))
-    told = meta.get("n_params")
+    parameters = meta.get("n_params")
     spelled = str(details.get("parameter_size") or "")
     sizes = [
         float(n) * int(times or 1) * {"b": 1e9, "m": 1e6}[unit.lower()]
@@ -143,7 +143,7 @@ def _how_large(name: str, facts: dict[str, Any]) -> tuple[float, float]:
     ]
     size = facts.get("size") or meta.get("size")
     return (
-        float(told) if isinstance(told, int | float) else max(sizes, default=0.0),
+        float(parameters) if isinstance(parameters, int | float) else max(sizes, default=0.0),
         float(size) if isinstance(size, int | float) else 0.0,
     )
 
@@ -157,12 +157,12 @@ _NO_TOKEN = "none"  # noqa: S105 (the SDK wants a token; given this one, it does
 
 
 class OtherFormError(Misuse):
-    """The conversation is with one provider, and another one was named, whose messages have another form."""
+    """The user named another provider than the conversation's, with another form of messages."""
 
     def __init__(self, recorded: str, name: str) -> None:
         super().__init__(
-            f"the conversation is with {recorded}, and {name} cannot go on with it; `transcript-store fork CONVERSATION --provider {name}` "
-            f"makes a copy with which it can, `transcript-store chat --new --provider {name}` begins another one"
+            f"the conversation is with {recorded}, and {name} cannot continue it; `transcript-store fork CONVERSATION --provider {name}` "
+            f"makes a copy that it can continue, `transcript-store chat --new --provider {name}` starts another one"
         )
         self.provider = name
 
@@ -171,7 +171,7 @@ class OtherFormError(Misuse):
 class Choice:
     """The chosen provider, its model, and how to reach it.
 
-    ``provider`` is the name that goes on record; the local model is recorded as a compatible server, and has ``is_local``.
+    ``provider`` is the recorded name; the local model is recorded as a compatible server, and has ``is_local``.
     If ``token`` is None, the token comes from the provider's environment variable. ``why`` and ``passed_over`` are
     sentences for a person.
     """
@@ -188,7 +188,7 @@ class Choice:
 
     @property
     def called(self) -> str:
-        """The name of the one that answers, for use in a sentence."""
+        """The name of the model or server, for a sentence."""
         if self.is_local:
             return "the local model"
         if self.server is not None:
@@ -306,7 +306,7 @@ def _named(
     if recorded is not None:
         if recorded not in NAMES:
             raise Misuse(
-                f"the conversation is with provider {recorded!r}, which chat does not speak; it was left alone"
+                f"the conversation is with provider {recorded!r}, which chat does not support; it was not changed"
             )
         if recorded == LOCAL and base_url is not None:
             # Both have the same form of messages, and the local model takes no URL: the user means a compatible server.
@@ -328,10 +328,8 @@ def _named(
         if is_installed(COMPATIBLE):
             return _Named(name=COMPATIBLE, why="", passed_over=tuple(passed_over), servers=running)
         extra = PROVIDERS[COMPATIBLE].extra
-        passed_over.append(
-            f"{running[0].name} runs here, but what speaks to it is not installed: {install_command(extra)}"
-        )
-    why = "nothing else that could answer is installed" if passed_over else "no provider's key is in the environment"
+        passed_over.append(f"{running[0].name} runs here, but its client is not installed: {install_command(extra)}")
+    why = "no other provider is installed" if passed_over else "no provider's key is in the environment"
     return _Named(name=LOCAL, why=why, passed_over=tuple(passed_over))
 
 
@@ -344,9 +342,7 @@ def _on_this_machine(servers: Sequence[Server], model: str | None) -> tuple[Serv
         if (its_name := server.models[0] if model is None else server.model_named(model)) is not None:
             return server, its_name
     if not servers:
-        raise Misuse(
-            f"provider {COMPATIBLE} needs --base-url: where its server is is not on record, and none runs here"
-        )
+        raise Misuse(f"provider {COMPATIBLE} needs --base-url: its server is not on record, and none runs here")
     there = "; ".join(f"{server.name} has {', '.join(server.models)}" for server in servers)
     raise Misuse(
         f"no server on this machine has the model {model!r}: {there}; --model names one, --base-url another server"
@@ -363,5 +359,5 @@ def _checked_url(url: str | None, allow_insecure: bool) -> str | None:
     if url is not None:
         validate_base_url(url, allow_insecure=allow_insecure)
         if allow_insecure and not url.startswith("https:") and not is_loopback(host_of(url)):
-            raise InvalidBaseUrlError(reason="--allow-insecure-base-url is for servers on this machine alone")
+            raise InvalidBaseUrlError(reason="--allow-insecure-base-url is only for servers on this machine")
     return url

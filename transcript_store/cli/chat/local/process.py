@@ -22,20 +22,20 @@ def main() -> None:
     """Serve until standard input ends."""
     answer = os.dup(1)
     os.dup2(2, 1)  # llama.cpp prints on standard output too: that goes to the log, and not between us and the parent
-    told = json.loads(sys.stdin.buffer.readline())
+    settings = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
 
     import xllamacpp
 
     parameters = xllamacpp.CommonParams()
-    parameters.model.path = told["model"]
-    parameters.model_alias = {told["name"]}
+    parameters.model.path = settings["model"]
+    parameters.model_alias = {settings["name"]}
     parameters.hostnames, parameters.port = ["127.0.0.1"], 0
-    parameters.api_keys = [told["token"]]  # other users of this machine can reach the port too
-    parameters.n_ctx, parameters.n_parallel = told["context_tokens"], 1
-    parameters.chat_template = told["template"]
+    parameters.api_keys = [settings["token"]]  # other users of this machine can reach the port too
+    parameters.n_ctx, parameters.n_parallel = settings["context_tokens"], 1
+    parameters.chat_template = settings["template"]
     parameters.sampling.temp = 0.0  # always the likeliest token: the same question gets the same answer
-    for name, value in told["sampling"].items():
+    for name, value in settings["sampling"].items():
         setattr(parameters.sampling, name, value)
     # The threads of llama.cpp spin while they wait for each other. On a busy machine, more threads than free cores are far
     # slower than fewer.

@@ -80,7 +80,7 @@ class LocalServer:
             "template": _TEMPLATE % model.prompt,
             "sampling": dict(model.sampling),
         }
-        with suppress(BrokenPipeError):  # it ended already: there will be no address, and that is reported below
+        with suppress(BrokenPipeError):  # it has ended already: the missing address is reported below
             self._process.stdin.write(json.dumps(settings).encode() + b"\n")
             self._process.stdin.flush()
         address = self._process.stdout.readline().decode().strip()
@@ -95,7 +95,7 @@ class LocalServer:
 
     @property
     def is_running(self) -> bool:
-        """Whether the server process still runs. Somebody may have killed it, or the machine ran out of memory."""
+        """True if the server process still runs. It may have been killed, or the machine ran out of memory."""
         return self._process.poll() is None
 
     def count_tokens(self, text: str) -> int:

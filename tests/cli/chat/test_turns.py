@@ -379,7 +379,7 @@ def test_missing_packages(cli: Cli, chat: Chat, home: Path, monkeypatch: pytest.
             assert f"{install_command('openai')}; or without a key: --provider local continues" in result.err
     assert not home.exists()
     with monkeypatch.context() as patch:
-        patch.setitem(__import__("sys").modules, "platformdirs", None)
+        patch.setitem(__import__("sys").modules, "prompt_toolkit", None)
         result = cli("chat")
     assert (result.code, install_command("chat") in result.err) == (1, True)
 

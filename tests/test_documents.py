@@ -173,8 +173,8 @@ def test_the_limits_are_those_of_the_code() -> None:
         assert value == written, f"{module}.{name}"
 
 
-WIDE = {"benchmarks", "modules", "programs", "import", "keep", "secrets", "session", "usage", "view"}
-"""Pages whose text may be wider: the first three are written by programs."""
+WIDE = {"benchmarks", "modules", "programs"}
+"""Pages that programs write."""
 
 
 def test_text_is_at_most_120_columns_wide() -> None:

@@ -224,7 +224,9 @@ class _Parser(argparse.ArgumentParser):
 
 def _meant(message: str) -> str | None:
     """The choice that a mistyped one resembles. (From Python 3.12 on, argparse's sentence has no quotes.)"""
-    quoted = re.search(r"(?:invalid choice: |there is no \w+ )'([^']*)'(?: \(choose from |; there are )([^()]*)", message)
+    quoted = re.search(
+        r"(?:invalid choice: |there is no \w+ )'([^']*)'(?: \(choose from |; use one of )([^()]*)", message
+    )
     if quoted is None:
         return None
     choices = [choice.strip(" '") for choice in quoted[2].split(",")]

@@ -83,9 +83,7 @@ def _backup(arguments: Namespace, status: StatusFile) -> int:
     if not is_backend_address(name) and not os.path.exists(name):  # before the backup's folder is made
         raise ConversationNotFoundError(path=name, reason="there is no such directory")
     if not is_backend_address(name) and is_file(name):
-        raise Misuse(
-            f"{printable_name(name)}: name a library; `restore` this backup into one first"
-        )
+        raise Misuse(f"{printable_name(name)}: name a library; `restore` this backup into one first")
     options: dict[str, Any] = {"with_key": not arguments.without_keys}
     if arguments.redact:
         from transcript_store.redaction import SecretRedactor

@@ -126,10 +126,11 @@ def run(arguments: Namespace) -> int:
 
 def _programs_named(words: Sequence[str]) -> list[str]:
     known = [one.program for one in PROGRAMS if one.session_folders]
-    found = [program for word in words for program in programs_meant(word, known)]
-    if None in found:
-        raise Misuse(f"--only {', '.join(words)}: there is no such program; there are {', '.join(known)}")
-    return [program for program in dict.fromkeys(found) if program is not None]
+    names = [name for word in words for name in word.split(",")]
+    found = {name: program for name in names for program in programs_meant(name, known)}
+    if unknown := [name.strip() for name, program in found.items() if program is None]:
+        raise Misuse(f"--only {', '.join(unknown)}: there is no such program; use one of {', '.join(known)}")
+    return [program for program in dict.fromkeys(found.values()) if program is not None]
 
 
 # ---- run -------------------------------------------------------------------------------------------------------------

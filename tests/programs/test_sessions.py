@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.homes import set_home
 from tests.programs.exchanges import files, session_of
 from tests.programs.lab import ANSWER, NOTE, PROGRAMS, WITH_DATABASE, WITH_IMPORT, Lab, command
 from transcript_store import ConversationLibrary
@@ -47,9 +48,7 @@ LISTED = ("codex", "gemini-cli")
 @pytest.fixture
 def home(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The lab's home, for this process too."""
-    for place in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "CODEX_SQLITE_HOME", "GEMINI_CLI_HOME", "PI_CODING_AGENT_DIR"):
-        monkeypatch.delenv(place, raising=False)
-    monkeypatch.setenv("HOME", str(lab.home))
+    set_home(monkeypatch, lab.home)
     return lab.home
 
 

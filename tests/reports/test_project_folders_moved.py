@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.cases import for_each
+from tests.kit.homes import set_home
 from tests.kit.trees import tree
 from tests.reports.sessions import changed_by, told
 from tests.sessions.homes import MAKERS, SESSION, claude_code, codex, gemini_cli, write
@@ -30,16 +31,7 @@ OTHER = "0a000000-0000-4000-8000-000000000001"
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home"
     folder.mkdir()
-    for name in (
-        "CLAUDE_CONFIG_DIR",
-        "CODEX_HOME",
-        "CODEX_SQLITE_HOME",
-        "GEMINI_CLI_HOME",
-        "PI_CODING_AGENT_DIR",
-        "XDG_DATA_HOME",
-    ):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(folder))
+    set_home(monkeypatch, folder)
     monkeypatch.setenv("TRANSCRIPT_STORE_LIBRARY", str(tmp_path / "chats"))
     return folder
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.homes import set_home
 from tests.kit.trees import tree
 from tests.reports.sessions import changed_by
 from tests.sessions.homes import MAKERS, OPENCODE_SESSION, SESSION, claude_code, codex, forget_sessions, opencode, write
@@ -33,16 +34,7 @@ from transcript_store.sessions import restore_session, undo_interrupted
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home"
     folder.mkdir()
-    for name in (
-        "CLAUDE_CONFIG_DIR",
-        "CODEX_HOME",
-        "CODEX_SQLITE_HOME",
-        "GEMINI_CLI_HOME",
-        "PI_CODING_AGENT_DIR",
-        "XDG_DATA_HOME",
-    ):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(folder))
+    set_home(monkeypatch, folder)
     monkeypatch.setenv("TRANSCRIPT_STORE_LIBRARY", str(tmp_path / "chats"))
     (tmp_path / "shop").mkdir()
     return folder

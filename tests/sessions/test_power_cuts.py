@@ -260,7 +260,5 @@ def test_a_seeded_bug_is_found(
             make(home)
 
     made.make = make_with_bug
-    with pytest.raises(
-        (ViolationError, _journal.SessionChangeError), match=r"power cut|not a readable journal"
-    ):
+    with pytest.raises((ViolationError, _journal.SessionChangeError), match=r"power cut|not a readable journal"):
         cut_at_every_call(made, place / "home")

@@ -57,13 +57,17 @@ def test_a_line_that_a_person_appended_is_refused_and_can_be_taken(chat: Path, l
         b'{"role": "user", "content": "no end"}',
         b'{"seq":3,"at":"2026-01-01T00:00:00.000000Z","message":{}}\n',
         b'{"seq":1,"message":{}}\n',
+        b'{"seqxxxxxxt":"2026-01-01T00:00:00.000000Z","message":{},"hash":"9250c183307dd509d6263a98ecfa4cd2"}\n',
         b'{"sat":"stale"}\n{"sat":"st',
         b"[1]\n",
         b"\0" * 100 + b"\n",
     ],
 )
 def test_what_a_crash_may_leave_is_cut_and_kept(chat: Path, tail: bytes) -> None:
-    """P8: what begins as a record of ours, is no object, or ends anywhere (a block that was never written) is a torn tail."""
+    """P8: what begins or ends as a record of ours, is no object, or ends anywhere is a torn tail.
+
+    The one that ends so has bytes of an older block in its first member. The enumeration of power cuts found it.
+    """
     append(chat, tail)
     with ConversationStore(chat) as store:
         store.load()

@@ -78,12 +78,13 @@ def oracle(data: bytes, mark: int) -> Verdict:
 
 
 def _is_written_by_hand(line: bytes) -> bool:
-    """An object in JSON that does not begin as our lines do: no crash leaves that."""
+    """An object in JSON that neither begins nor ends as our lines do: no crash leaves that."""
     try:
         is_an_object = type(json.loads(line)) is dict
     except ValueError:
         return False
-    return is_an_object and not line.startswith((b'{"seq":', b'{"format":"transcript-store",'))
+    begins = line.startswith((b'{"seq":', b'{"format":"transcript-store",'))
+    return is_an_object and not begins and re.search(rb',"hash":".{32}"}$', line) is None
 
 
 def _records_behind(data: bytes, at: int, head: bytes) -> Iterator[tuple[int, int, dict[str, Any], bytes, bytes]]:

@@ -177,7 +177,7 @@ def _is_whole_but_for_its_line_feed(read: Read, before: Position, size: int) -> 
 
 
 def _is_foreign(read: Read, start: int, size: int) -> bool:
-    """True if the rest of the file is whole lines of JSON that do not start as our lines do.
+    """True if the rest of the file is whole lines of JSON that neither start nor end as our lines do.
 
     No crash leaves that: a crash leaves part of what was written, an earlier line of ours, or a block that ends
     anywhere.
@@ -185,7 +185,9 @@ def _is_foreign(read: Read, start: int, size: int) -> bool:
     if size - start > _LINES_BYTES or read(start, 1) != b"{":
         return False
     *lines, rest = bytes(read(start, size - start)).split(b"\n")
-    if not lines or rest or any(line.startswith((b'{"seq":', FORMAT)) for line in lines):
+    # A stale sector in a line of ours can spell its first member anew, and leave JSON: the line still ends in a hash.
+    is_ours = [line.startswith((b'{"seq":', FORMAT)) or line[-SUFFIX_BYTES:].startswith(HASH_MEMBER) for line in lines]
+    if not lines or rest or any(is_ours):
         return False
     try:
         return all(type(orjson.loads(line)) is dict for line in lines)

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from bare import Bare
 from chosen import AREAS, OLD, OTHER_PYTHONS, choose, read_near, touches
@@ -292,7 +293,7 @@ class Ci:
         for name, commit in self.commits().items():
             if commit is None or not is_known(commit):
                 self.times.note(f"WARNING: .ci/whole --part {name} has not run yet: run it, and commit .ci/whole.json")
-            elif (age := int(said("git", "rev-list", "--count", f"{commit}..HEAD"))) > OLD:
+            elif (age := len(commits_since(commit))) > OLD:
                 self.times.note(
                     f"WARNING: .ci/whole --part {name} ran {age} commits ago: run it, and commit .ci/whole.json"
                 )
@@ -527,6 +528,10 @@ def is_known(commit: str) -> bool:
     )
 
 
+def commits_since(commit: str) -> list[str]:
+    return said("git", "rev-list", f"{commit}..HEAD").split()
+
+
 def changed_since(commit: str | None) -> set[str] | None:
     """The files that differ from a commit, those that are not committed too; None if it is not known."""
     if commit is None or not is_known(commit):
@@ -545,7 +550,11 @@ def run_all(ci: Ci, names: Iterable[str]) -> int:
 
 
 def run_whole(ci: Ci, names: Iterable[str]) -> int:
-    """`.ci/whole`: each part that has not run at this commit, piece by piece."""
+    """`.ci/whole`: each part that has not run at this commit, piece by piece. A piece that fails stops no other.
+
+    A piece that passed is not run again after the mend of another one: the part gets the oldest commit of its pieces, and
+    `.ci/run` runs what is near the changes since.
+    """
     state = json.loads(UNFINISHED.read_text()) if UNFINISHED.exists() else {}
     head = said("git", "rev-parse", "HEAD").strip()
     own = (":(exclude).ci/whole.json", ":(exclude).ci/near.json")
@@ -557,29 +566,34 @@ def run_whole(ci: Ci, names: Iterable[str]) -> int:
         changed = changed_since(commit)
         return changed is not None and not changed - {".ci/whole.json", ".ci/near.json"}
 
+    failed = 0
     for part, pieces in ci.parts().items():
         done = json.loads(WHOLE.read_text()) if WHOLE.exists() else {}
         if (names and part not in names) or (not names and is_this(done.get(part, {}).get("commit"))):
             continue
-        minutes: dict[str, float] = (
-            state.get(part, {}).get("minutes", {}) if is_this(state.get(part, {}).get("commit")) else {}
-        )
+        passed: dict[str, list[Any]] = {
+            name: piece for name, piece in state.get(part, {}).items() if is_known(piece[0])
+        }
         for name, title, action in pieces:
-            if name in minutes:
+            if name in passed:
                 continue
             begin = time.monotonic()
-            if status := ci.times.all([(f"{part} {name}", title, action)]):
-                return status
-            minutes[name] = (time.monotonic() - begin) / 60
-            state[part] = {"commit": head, "minutes": minutes}
+            if ci.times.all([(f"{part} {name}", title, action)]):
+                failed = 1
+                continue
+            passed[name] = [head, round((time.monotonic() - begin) / 60, 1)]
+            state[part] = passed
             UNFINISHED.parent.mkdir(exist_ok=True)
             UNFINISHED.write_text(json.dumps(state, indent=1))
-        done[part] = {"commit": head, "minutes": round(sum(minutes.values()), 1)}
+        if len(passed) < len(pieces):
+            continue
+        oldest = max((commit for commit, _ in passed.values()), key=lambda commit: len(commits_since(commit)))
+        done[part] = {"commit": oldest, "minutes": round(sum(minutes for _, minutes in passed.values()), 1)}
         WHOLE.write_text(json.dumps(done, indent=1, sort_keys=True) + "\n")
         state.pop(part, None)
         UNFINISHED.write_text(json.dumps(state, indent=1))
         say(f"=== .ci/whole --part {part}: {done[part]['minutes']} minutes. Commit .ci/whole.json")
-    return 0
+    return failed
 
 
 def main() -> int:

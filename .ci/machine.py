@@ -99,9 +99,11 @@ class Times:
         except StopError as error:
             self.note(f"=== FAILED in the step {self.rows[-1][0]}: {error}")
             return 1
-        except BaseException:
+        except BaseException as error:
             traceback.print_exc()
             self.note(f"=== FAILED in the step {self.rows[-1][0] if self.rows else 'that was to come first'}")
+            if not isinstance(error, Exception):
+                raise  # Ctrl-C and SIGTERM end .ci/whole, not one piece of it
             return 1
         finally:
             say(self.table())

@@ -232,26 +232,28 @@ def test_a_second_measurement_replaces_what_it_measured() -> None:
     assert merge(before, now) == {"modules": ["c.py", "a.py"], "proofs": proofs}
 
 
-def test_a_part_that_was_interrupted_continues_where_it_was(
+def test_a_part_that_was_interrupted_or_failed_continues_where_it_was(
     whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its finished pieces do not run again, at this commit; it is written down when all of them have run."""
+    """What passed does not run again, also after a mend; the part is written down with the oldest commit of its pieces."""
     ran: list[str] = []
-    commit = ["a"]
+    history = ["a"]
     monkeypatch.setattr(whole, "WHOLE", tmp_path / "whole.json")
     monkeypatch.setattr(whole, "UNFINISHED", tmp_path / "build" / "whole.json")
-    monkeypatch.setattr(whole, "said", lambda *words: commit[0] if "rev-parse" in words else "")
+    monkeypatch.setattr(whole, "said", lambda *words: history[-1] if "rev-parse" in words else "")
+    monkeypatch.setattr(whole, "is_known", lambda one: one in history)
+    monkeypatch.setattr(whole, "commits_since", lambda one: history[history.index(one) + 1 :])
     monkeypatch.setattr(
-        whole, "changed_since", lambda one: set() if one == commit[0] else {"README.md"} if one else None
+        whole, "changed_since", lambda one: set() if one == history[-1] else {"README.md"} if one else None
     )
 
     class OfThree:
-        def __init__(self, *fails: str) -> None:
-            self.times, self.fails = machine.Times(".ci/whole"), fails
+        def __init__(self, error: type[BaseException] = Exception, fails: str = "") -> None:
+            self.times, self.error, self.fails = machine.Times(".ci/whole"), error, fails
 
         def piece(self, name: str) -> None:
-            if name in self.fails:
-                raise KeyboardInterrupt
+            if name == self.fails:
+                raise self.error
             ran.append(name)
 
         def parts(self) -> dict[str, list[tuple[str, str, Callable[[], None]]]]:
@@ -261,15 +263,23 @@ def test_a_part_that_was_interrupted_continues_where_it_was(
         found = tmp_path / "whole.json"
         return json.loads(found.read_text()) if found.exists() else {}
 
-    assert whole.run_whole(OfThree("2/3"), ()) == 1
+    with pytest.raises(KeyboardInterrupt):
+        whole.run_whole(OfThree(KeyboardInterrupt, "2/3"), ())
     assert (ran, written()) == (["1/3"], {})
-    assert whole.run_whole(OfThree("3/3"), ()) == 1
-    assert (ran, written()) == (["1/3", "2/3"], {})
-    commit[0] = "b"
+    assert whole.run_whole(OfThree(AssertionError, "2/3"), ()) == 1
+    assert (ran, written()) == (["1/3", "3/3"], {})
+    history.append("b")
     assert whole.run_whole(OfThree(), ()) == 0
-    assert ran == ["1/3", "2/3", "1/3", "2/3", "3/3"]
+    assert ran == ["1/3", "3/3", "2/3"]
+    assert written() == {"crash": {"commit": "a", "minutes": 0.0}}
+    for names, more in (((), 3), ((), 0), (("crash",), 3)):  # not that of "b"; it is; named, it runs in any case
+        ran.clear()
+        assert whole.run_whole(OfThree(), names) == 0
+        assert len(ran) == more
     assert written() == {"crash": {"commit": "b", "minutes": 0.0}}
+    history[:] = ["c"]
+    assert whole.run_whole(OfThree(AssertionError, "1/3"), ()) == 1
+    history[:] = ["d"]  # a history without "c"
+    ran.clear()
     assert whole.run_whole(OfThree(), ()) == 0
-    assert len(ran) == 5
-    assert whole.run_whole(OfThree(), ("crash",)) == 0
-    assert len(ran) == 8
+    assert len(ran) == 3

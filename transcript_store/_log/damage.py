@@ -185,7 +185,7 @@ def _is_foreign(read: Read, start: int, size: int) -> bool:
     if size - start > _LINES_BYTES or read(start, 1) != b"{":
         return False
     *lines, rest = bytes(read(start, size - start)).split(b"\n")
-    # A stale sector in a line of ours can spell its first member anew, and leave JSON: the line still ends in a hash.
+    # A stale sector can change the first member of a line of ours and leave JSON; the line still ends in a hash.
     is_ours = [line.startswith((b'{"seq":', FORMAT)) or line[-SUFFIX_BYTES:].startswith(HASH_MEMBER) for line in lines]
     if not lines or rest or any(is_ours):
         return False

@@ -8,6 +8,7 @@ processes that tests start meet it too. A test that does not end counts as faile
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -184,8 +185,11 @@ def with_notes(marks: Sequence[tuple[int, int]], source: bytes) -> bytes:
     for start, number in sorted(marks, reverse=True):
         indent = start - source.rfind(b"\n", 0, start) - 1
         source = source[:start] + f"_reached({number})\n{' ' * indent}".encode() + source[start:]
-    head, future, rest = source.partition(b"from __future__ import annotations\n")
-    return head + future + b"from transcript_store._reached import reached as _reached\n" + rest
+    lines = source.splitlines(keepends=True)
+    # After the first import, which may be one of `__future__`, and before `__main__` calls its function.
+    ends = [node.end_lineno for node in ast.parse(source).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    lines.insert(ends[0] or 0 if ends else len(lines), b"from transcript_store._reached import reached as _reached\n")
+    return b"".join(lines)
 
 
 def noticed_by(

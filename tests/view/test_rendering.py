@@ -342,6 +342,23 @@ def test_what_a_reply_took_and_cost_is_told(tmp_path, usage, reply, head):
     )
 
 
+def test_the_head_says_how_many_tokens_came_from_the_cache(tmp_path):
+    usage = {"input_tokens": 5, "cache_read_input_tokens": 2000, "cache_creation_input_tokens": 10, "output_tokens": 1}
+    reply = {"role": "assistant", "content": "x"}
+    shown = read(conversations.store(tmp_path / "c", [reply], extras=[{"usage": usage}], provider="claude"))
+    assert "2,015 in (2,000 from the cache), 1 out" in shown.text
+
+
+def test_a_long_list_of_things_to_do_says_that_it_continues(tmp_path):
+    todos = [{"content": f"Step {number}", "status": "pending"} for number in range(5)]
+    call = {"type": "tool_use", "id": "t", "name": "TodoWrite", "input": {"todos": todos}}
+    done = {"type": "tool_result", "tool_use_id": "t", "content": "Todos have been modified."}
+    said = [{"role": "assistant", "content": [call]}, {"role": "user", "content": [done]}]
+    shown = read(conversations.store(tmp_path / "c", said))
+    assert "○ Step 3 …" in shown.text
+    assert "1 line" not in shown.text
+
+
 def test_a_part_of_a_sum_is_no_cost(tmp_path):
     """The head has a cost if every reply has a price, by itself or by the table: the same figure as the command usage."""
     priced = {"usage": {"input_tokens": 1_000_000, "output_tokens": 0}, "model": "claude-haiku-5-5"}

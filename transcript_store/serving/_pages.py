@@ -265,15 +265,15 @@ def _row(summary: ConversationSummary, name: str, facts: RowFacts, sort: Order) 
 
 
 def _duration(begin: str | None, end: str | None) -> str:
-    """How long it went on, from a minute on."""
+    """The time from the first record to the last; empty below a minute."""
     try:
         seconds = (datetime.fromisoformat(end or "") - datetime.fromisoformat(begin or "")).total_seconds()
     except (ValueError, TypeError):  # in a forged file
         return ""
-    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
-        if seconds >= length:
-            return f"over {many(round(seconds / length), unit)}"
-    return ""
+    hours, minutes = divmod(int(seconds // 60), 60)
+    if hours >= 24:
+        return many(hours // 24, "day")
+    return " ".join(f"{number} {unit}" for number, unit in ((hours, "h"), (minutes, "min")) if number > 0)
 
 
 def _hit(folder: str, hit: Hit) -> Html:

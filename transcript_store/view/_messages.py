@@ -68,7 +68,8 @@ def tool(call: Call, result: Result | None, *, anchor: str | None) -> Html:
     file = _file_read(call, result)
     is_open = diff is not None and len(diff[0].lines) <= _MOST_OPEN
     state = "no result" if result is None else "failed" if result.failed else ""
-    note = f"+{diff[0].added} −{diff[0].removed}" if diff else _lines(said) if said else ""
+    todos = _todo_lines(call.arguments)
+    note = f"+{diff[0].added} −{diff[0].removed}" if diff else _lines(said) if said and not todos else ""
     head = [_NAME(call.name or "tool"), _ABOUT_IT(about)]
     if note:
         head.append(_NOTE(note))
@@ -76,8 +77,8 @@ def tool(call: Call, result: Result | None, *, anchor: str | None) -> Html:
         head.append(_STATE(state))
     if isinstance(described := call.arguments.get("description"), str) and described.strip() and described != about:
         head.insert(2, _NOTE(" ".join(described.split())[:_LONGEST_ABOUT]))
-    if todos := _todo_lines(call.arguments):
-        head.append(_PEEK("\n".join(todos)))
+    if todos:
+        head.append(_PEEK(_peek("\n".join(todos))))
     elif diff is None and (first := _peek(said)):
         head.append(_PEEK(code(first, file_name=file) if file else terminal(first)))
     elif diff is not None and not is_open:

@@ -18,6 +18,9 @@ from transcript_store.cli._shared.names import (
 from transcript_store.cli._shared.terminal import Working, complain, many, one_line, say, say_json
 from transcript_store.file_names import METADATA, TRANSCRIPT
 
+ALREADY_TOLD = ""
+"""What ``act`` of :func:`each_of` returns if it failed and nothing more is to be printed."""
+
 
 def all_of(name: str) -> list[str] | None:
     """The conversations of the library of that name, sorted; None if it is not a library, or empty."""
@@ -47,6 +50,7 @@ def each_of(arguments: Namespace, names: Sequence[str], act: Callable[[str], str
                 skipped, problem = skipped + 1, None
             if problem is not None:
                 failed += 1
+            if problem:
                 with working.paused():
                     if getattr(arguments, "json", False):
                         say_json({"conversation": printable_name(name), "error": problem})

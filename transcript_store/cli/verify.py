@@ -71,6 +71,10 @@ def _verify_all(names: Sequence[str], arguments: Namespace) -> int:
             return not_opened[-1] if arguments.json else ALREADY_TOLD
 
     code = each_of(arguments, names, problem, "verifying", "whole")
+    sealed = 0 if keys else sum(summary is not None and summary.sealed for summary in map(summary_at, names))
+    if sealed and not arguments.json:
+        which = "1 is sealed, and its" if sealed == 1 else f"{sealed:,} are sealed, and their"
+        complain(f"{which} records were not opened: that needs the key")
     if not_opened and not arguments.json:
         others = f" (and {many(len(not_opened) - 1, 'other conversation')})" if len(not_opened) > 1 else ""
         complain(f"not opened: {not_opened[0]}{others}")

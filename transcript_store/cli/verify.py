@@ -13,7 +13,7 @@ from transcript_store.cli._shared.hints import as_members, error_sentence, in_th
 from transcript_store.cli._shared.keys import CommandKeys, add_keys, command_keys
 from transcript_store.cli._shared.names import conversation_at, is_backend_address, library_at, summary_at, with_id
 from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_json
-from transcript_store.cli._shared.whole_libraries import ALREADY_TOLD, all_of, each_of
+from transcript_store.cli._shared.whole_libraries import ALREADY_PRINTED, all_of, each_of
 from transcript_store.display import line_location
 
 DESCRIPTION = """\
@@ -68,7 +68,7 @@ def _verify_all(names: Sequence[str], arguments: Namespace) -> int:
             return _problem(name, keys, arguments)
         except WrongKeyError as error:
             not_opened.append(error_sentence(error, arguments.command))
-            return not_opened[-1] if arguments.json else ALREADY_TOLD
+            return not_opened[-1] if arguments.json else ALREADY_PRINTED
 
     code = each_of(arguments, names, problem, "verifying", "whole")
     sealed = 0 if keys else sum(summary is not None and summary.sealed for summary in map(summary_at, names))

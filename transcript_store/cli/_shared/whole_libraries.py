@@ -18,7 +18,7 @@ from transcript_store.cli._shared.names import (
 from transcript_store.cli._shared.terminal import Working, complain, many, one_line, say, say_json
 from transcript_store.file_names import METADATA, TRANSCRIPT
 
-ALREADY_TOLD = ""
+ALREADY_PRINTED = ""
 """What ``act`` of :func:`each_of` returns if it failed and nothing more is to be printed."""
 
 

@@ -43,9 +43,7 @@ async def create(request: Request) -> Response:
 
 
 async def show(request: Request) -> Response:
-    async with await library.open(
-        request.path_params["id"], read_only=True
-    ) as conversation:  # also while a turn is under way
+    async with await library.open(request.path_params["id"], read_only=True) as conversation:  # also during a turn
         return JSONResponse({"head": await conversation.head, "messages": await conversation.get_messages()})
 
 

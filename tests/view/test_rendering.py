@@ -359,6 +359,16 @@ def test_a_long_list_of_things_to_do_says_that_it_continues(tmp_path):
     assert "1 line" not in shown.text
 
 
+def test_a_reply_that_was_stopped_says_so(tmp_path):
+    """What was written until then looks like a reply that ends strangely. A reason from a file is text, and a usual one is not shown."""
+    reply = {"role": "assistant", "content": "Calls `invali"}
+    for reason, is_early in (("aborted", True), ("MAX_TOKENS", True), ("end_turn", False), ("<b>", False), (7, False)):
+        path = conversations.store(tmp_path / str(reason), [reply], extras=[{"stop_reason": reason}], provider="openai")
+        shown = read(path)
+        assert [each["class"] for each in shown.all("p") if each.get("class") == "state"] == ["state"] * is_early
+        assert (f"Stopped early: {reason}" in shown.text) == is_early
+
+
 def test_a_part_of_a_sum_is_no_cost(tmp_path):
     """The head has a cost if every reply has a price, by itself or by the table: the same figure as the command usage."""
     priced = {"usage": {"input_tokens": 1_000_000, "output_tokens": 0}, "model": "claude-haiku-5-5"}

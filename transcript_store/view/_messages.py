@@ -206,6 +206,13 @@ _OF_A_PROMPT, _OF_A_REPLY, _MODEL, _TOKENS = (
     element("span", class_="model"),
     element("span", class_="tokens"),
 )
+_STOPPED_EARLY = frozenset(
+    (
+        *("aborted", "cancelled", "canceled", "interrupted", "error", "failed", "incomplete"),
+        *("max_tokens", "max_output_tokens", "length", "refusal", "content_filter", "safety"),
+    )
+)
+"""The stop reasons, in lower case, of a reply that is not all that the model had to say."""
 _SPEAKERS = {"user": "User", "assistant": "Assistant", "system": "System"}
 
 
@@ -459,6 +466,9 @@ class _Renderer:
             "a", tag("time", time_of_day(at), datetime=at, title=when), f" #{seq}", href=f"#{anchor}", class_="link"
         )
         heading = _HEADING(*parts, link)
+        stopped = about.get("stop_reason")
+        if isinstance(stopped, str) and stopped.lower() in _STOPPED_EARLY:
+            body = (*body, tag("p", f"Stopped early: {stopped}", class_="state"))
         classes = _classes(speaker, frozenset(kinds), is_prompt=is_prompt, goes_on=goes_on)
         article = tag("article", heading, *body, id=anchor, class_=classes, tabindex=-1)
         self._add(at, article)

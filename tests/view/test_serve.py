@@ -546,17 +546,26 @@ def test_a_row_has_the_tokens_the_cost_and_the_last_prompt(tmp_path):
     assert "Last: " not in rows["alone"]
 
 
-def test_the_page_of_a_sub_agent_leads_to_its_session(tmp_path):
-    """The label has the id that the program gave the session, which is not the library's."""
+def test_a_session_and_its_sub_agents_lead_to_each_other(tmp_path):
+    """The label has the id that the program gave the session, which is not the library's. A title is text."""
     folder = tmp_path / "library"
     whole = conversation_id("claude-code", "s1")
-    conversations.store(folder / whole, conversations.OPENAI, provider="openai")
-    for name, session in (("found", "s1"), ("gone", "s2")):
-        labels = {"source": "claude-code", "part_of": session}
+    with ConversationStore(conversations.store(folder / whole, conversations.OPENAI, provider="openai")) as store:
+        store.load()
+        store.append_event({"import": {"generation": 0, "format": "claude-code", "session": "s1"}})
+    for name, program, session in (
+        ("found", "claude-code", "s1"),
+        ("gone", "claude-code", "s2"),
+        ("other", "codex", "s1"),
+    ):
+        labels = {"source": program, "part_of": session, "title": f"<b>{name}"}
         conversations.store(folder / name, conversations.OPENAI, provider="openai", labels=labels)
     with serving(folder, tmp_path / "cache") as server:
         assert f'<dt>Part of</dt><dd><a href="../{whole}/">s1</a></dd>' in server.get("c/found/").body.decode()
         assert "<dt>Part of</dt><dd>s2</dd>" in server.get("c/gone/").body.decode()
+        parent = server.get(f"c/{whole}/").body.decode()
+        assert re.findall(r'<li><a href="(../[^"]*)">(.*?)</a></li>', parent) == [("../found/", "&lt;b&gt;found")]
+        assert "1 sub-agent" in parent
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,8 @@ class Served:
     """The page of the conversation with an id; None if there is none."""
     of_generation: Callable[[int | None], str]
     """The page of a generation of this one; None is the live one."""
+    parts: Sequence[tuple[str, str]] = ()
+    """The conversations of its sub-agents: a name and an address each."""
 
 
 def page(
@@ -197,6 +199,7 @@ def _top(title: str, contents: PageContents, counts: Counts, served: Served | No
         damage,
         tag("p", said_of_hidden(contents.hidden), class_="gap") if contents.hidden else NOTHING,
         *_setup(contents),
+        _parts(served.parts) if served and served.parts else NOTHING,
         class_="top",
     )
 
@@ -252,6 +255,12 @@ def _setup(contents: PageContents) -> Iterator[Html]:
         names = tag("span", ", ".join(str(tool.get("name")) for tool in tools), class_="about")
         summary = tag("summary", tag("span", many(len(tools), "tool"), class_="name"), names)
         yield tag("details", summary, listing(code(readable_json(tools), language="json")), class_="tool")
+
+
+def _parts(parts: Sequence[tuple[str, str]]) -> Html:
+    links = (tag("li", tag("a", name, href=address)) for name, address in parts)
+    summary = tag("summary", tag("span", many(len(parts), "sub-agent"), class_="name"))
+    return tag("details", summary, tag("ul", *links), class_="tool")
 
 
 def _amounts(counts: Counts) -> Iterator[str]:

@@ -566,6 +566,7 @@ def test_a_session_and_its_sub_agents_lead_to_each_other(tmp_path):
         parent = server.get(f"c/{whole}/").body.decode()
         assert re.findall(r'<li><a href="(../[^"]*)">(.*?)</a></li>', parent) == [("../found/", "&lt;b&gt;found")]
         assert "1 sub-agent" in parent
+        assert server.get("").body.decode().count(" · sub-agent") == 3
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ _NOTHING_YET = (
     " transcript-store chat begins one"
 )
 _BY_DAY = ("updated", "created")
-_SHOWN_ELSEWHERE = frozenset({"title", "cwd", "import", "source"})
+_SHOWN_ELSEWHERE = frozenset({"title", "cwd", "import", "part_of", "source"})
 """Labels that a row says by other means, or not at all."""
 _BESIDE = {"left-branch": "on an abandoned branch", "earlier-generation": "removed by a compaction"}
 _ROLES = {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool", "model": "Assistant"}
@@ -253,6 +253,7 @@ def _row(summary: ConversationSummary, name: str, facts: RowFacts, sort: Order) 
         summary.model or summary.provider,
         many(summary.record_count, "record") if summary.record_count is not None else None,
         *facts.said,
+        "sub-agent" if labels.get("part_of") else None,
         "sealed" if summary.sealed else None,
         *(f"{key}: {text}" for key, text in shown.items()),
     ]

@@ -464,13 +464,15 @@ def test_a_day_of_use_leaves_nothing_of_the_content(
     assert holding(WORD, tmp_path) == [str(source)]
 
 
-def test_verify_says_once_that_a_key_opens_no_conversation(cli: Cli, sealed: str, key: str, other: str) -> None:
+def test_a_key_that_opens_no_conversation_is_named_once(cli: Cli, sealed: str, key: str, other: str) -> None:
     """A wrong key is one mistake, however many conversations the library has."""
     library = os.path.dirname(sealed)
     assert cli("fork", sealed, "--key-file", key).code == 0
     code, out, err = cli("verify", library, "--key-file", other)
-    assert (code, err.count("\n"), "(and 1 other conversation)" in err) == (1, 1, True)
-    assert "2 failed" in out
+    assert (code, err.count("\n"), "(and 1 other conversation)" in err, "2 failed" in out) == (1, 1, True, True)
+    for command in ("unseal", "seal"):
+        code, out, err = cli(command, library, "--key-file", other)
+        assert (code, err.count("\n"), "(and 1 other conversation)" in err, "2 failed" in out) == (1, 1, True, True)
     each = [json.loads(line) for line in cli("verify", library, "--key-file", other, "--json").out.splitlines()]
     assert sum("error" in one for one in each) == 2
     assert cli("verify", library, "--key-file", key)[::2] == (0, "")

@@ -6,14 +6,14 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from transcript_store import Verification, WrongKeyError
+from transcript_store import Verification
 from transcript_store import verify as look_at
 from transcript_store.cli._shared.arguments import add_conversation, add_json
-from transcript_store.cli._shared.hints import as_members, error_sentence, in_the_shell
+from transcript_store.cli._shared.hints import as_members, in_the_shell
 from transcript_store.cli._shared.keys import CommandKeys, add_keys, command_keys
 from transcript_store.cli._shared.names import conversation_at, is_backend_address, library_at, summary_at, with_id
 from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_json
-from transcript_store.cli._shared.whole_libraries import ALREADY_PRINTED, all_of, each_of
+from transcript_store.cli._shared.whole_libraries import all_of, each_of
 from transcript_store.display import line_location
 
 DESCRIPTION = """\
@@ -60,24 +60,13 @@ def run(arguments: Namespace) -> int:
 
 
 def _verify_all(names: Sequence[str], arguments: Namespace) -> int:
-    """Verify a library. Conversations that the key does not open are counted in one line: another key is one mistake."""
-    keys, not_opened = command_keys(arguments), list[str]()
-
-    def problem(name: str) -> str | None:
-        try:
-            return _problem(name, keys, arguments)
-        except WrongKeyError as error:
-            not_opened.append(error_sentence(error, arguments.command))
-            return not_opened[-1] if arguments.json else ALREADY_PRINTED
-
-    code = each_of(arguments, names, problem, "verifying", "whole")
+    """Verify a library. Without the key, sealed records are not opened; one line says how many conversations that concerns."""
+    keys = command_keys(arguments)
+    code = each_of(arguments, names, lambda name: _problem(name, keys, arguments), "verifying", "whole")
     sealed = 0 if keys else sum(summary is not None and summary.sealed for summary in map(summary_at, names))
     if sealed and not arguments.json:
         which = "1 is sealed, and its" if sealed == 1 else f"{sealed:,} are sealed, and their"
         complain(f"{which} records were not opened: that needs the key")
-    if not_opened and not arguments.json:
-        others = f" (and {many(len(not_opened) - 1, 'other conversation')})" if len(not_opened) > 1 else ""
-        complain(f"not opened: {not_opened[0]}{others}")
     return code
 
 

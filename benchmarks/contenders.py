@@ -55,7 +55,7 @@ SQLITE_UNSYNCED = Contender(
     "SQLite, WAL, NORMAL",
     "standard:SqliteNormal",
     "the end of the process",
-    "syncs at checkpoints only; no checksums",
+    "syncs at checkpoints only; no checksums of pages",
 )
 UNSYNCED = (LIMIT_UNSYNCED, OURS_UNSYNCED, SQLITE_UNSYNCED)
 """Who reads as another contender does that syncs."""
@@ -63,7 +63,7 @@ UNSYNCED = (LIMIT_UNSYNCED, OURS_UNSYNCED, SQLITE_UNSYNCED)
 CONTENDERS: tuple[Contender, ...] = (
     LIMIT,
     OURS,
-    Contender("SQLite, WAL, FULL", "standard:SqliteFull", "a power cut", "one sync a commit; no checksums"),
+    Contender("SQLite, WAL, FULL", "standard:SqliteFull", "a power cut", "one sync a commit; no checksums of pages"),
     Contender(
         "OpenAI Agents SDK, `SQLiteSession`",
         "openai_agents:Session",

@@ -24,7 +24,12 @@ from transcript_store.aio import AsyncConversationLibrary, AsyncConversationStor
 
 library = AsyncConversationLibrary(os.environ.get("CHATS", "chats"))
 turns: set[asyncio.Task] = set()
-EXPECTED = (ConversationChangedError, ConversationLockedError, ConversationNotFoundError, InvalidIdError)
+EXPECTED = {
+    ConversationChangedError: (409, "the conversation has changed: read it again"),
+    ConversationLockedError: (409, "another turn is under way"),
+    ConversationNotFoundError: (404, "there is no such conversation"),
+    InvalidIdError: (404, "there is no such conversation"),
+}
 
 
 async def model(messages: list[dict]) -> AsyncIterator[str]:
@@ -38,9 +43,7 @@ async def create(request: Request) -> Response:
 
 
 async def show(request: Request) -> Response:
-    async with await library.open(
-        request.path_params["id"], read_only=True
-    ) as conversation:  # also while a turn is under way
+    async with await library.open(request.path_params["id"], read_only=True) as conversation:  # also during a turn
         return JSONResponse({"head": await conversation.head, "messages": await conversation.get_messages()})
 
 
@@ -75,8 +78,8 @@ async def said_so_far(chunks: asyncio.Queue) -> AsyncIterator[str]:
 
 
 async def refused(_: Request, error: Exception) -> Response:
-    status = 404 if isinstance(error, ConversationNotFoundError | InvalidIdError) else 409
-    return JSONResponse({"error": error.problem}, status)
+    status, said = next(answer for kind, answer in EXPECTED.items() if isinstance(error, kind))
+    return JSONResponse({"error": said}, status)  # the error's own text is for the log: it names paths of this host
 
 
 @asynccontextmanager

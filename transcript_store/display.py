@@ -16,11 +16,15 @@ UNSAFE = re.compile(
 """Characters that a terminal acts on instead of showing, or that disguise text."""
 
 
-MOMENTS = "24h, 7d, 2w, today, yesterday, last week, last month, november, 2026-01, 2026-01-31, or 2026-01-31T12:00"
+MOMENTS = (
+    "24h, 7d, 2w, 1y, today, yesterday, last week, last month, last year, november, 2026, 2026-01, 2026-01-31, or "
+    "2026-01-31T12:00"
+)
 """What :func:`moment` accepts, for a person."""
-_AGO = re.compile(r"([0-9]{1,6}) ?(h|d|w|hours?|days?|weeks?)(?: ago)?")
-_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+_AGO = re.compile(r"([0-9]{1,6}) ?(h|d|w|y|hours?|days?|weeks?|years?)(?: ago)?")
+_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1), "y": timedelta(days=365)}
 _DAYS_AGO = {"today": 0, "yesterday": 1}
+_YEAR = re.compile(r"[0-9]{4}")
 _MONTH = re.compile(r"([0-9]{4})-([0-9]{2})")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _MONTHS = (
@@ -36,7 +40,7 @@ def moment(text: str) -> datetime | None:
 
 
 def period(text: str) -> tuple[datetime, datetime] | None:
-    """The period that a text means, its start and its end: a day, a week, a month; or a moment, which is its own end.
+    """The period that a text means, its start and its end: a day, a week, a month, a year; or a moment, which is its own end.
 
     A month by its name is the latest one of that name that has started. All of it is UTC unless the text names another
     zone: so are all times that the commands print.
@@ -54,6 +58,9 @@ def period(text: str) -> tuple[datetime, datetime] | None:
             return begin, begin + timedelta(weeks=1)
         if word in ("this month", "last month"):
             return _month(now.year, now.month - word.startswith("last"))
+        if word in ("this year", "last year") or _YEAR.fullmatch(word):
+            year = int(word) if word.isdecimal() else now.year - word.startswith("last")
+            return _month(year, 1)[0], _month(year, len(_MONTHS))[1]
         if (said := _NAMED_MONTH.fullmatch(word)) and (
             named := [month for month in _MONTHS if month.startswith(said[1])]
         ):

@@ -174,7 +174,7 @@ def test_what_is_written_there(cli: Cli, begun: str, tmp_path: Path) -> None:
         there.load()
         assert len(there.get_messages()) == 4
     back = cli("fork", str(tmp_path / "kept" / copied), "--into", begun).out.strip()
-    assert cli("delete", begun, ONE).out == f"deleted {ONE}\n"
+    assert cli("delete", begun, ONE, "--yes").out == f"deleted {ONE}\n"
     assert [json.loads(line)["id"] for line in cli("list", begun, "--json").out.splitlines()] == [back]
     assert cli("show", begun, ONE).code == 1
     assert "nothing is expired" in cli("prune", begun, "--older-than", "7d", "--dry-run").out

@@ -329,6 +329,17 @@ def conversation_id(directory: str) -> str:
         return conversation.id
 
 
+def test_a_dry_run_needs_no_tables(
+    postgres: PostgresServer, cli: Cli, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that they are missing, and creates none."""
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    place = f"postgresql://{USER}@127.0.0.1:{postgres.port}/postgres?schema=not_there"
+    code, out, _ = cli("ship", library.directory, place, "--dry-run")
+    assert (code, "the database has no tables yet" in out) == (0, True)
+    assert "there are no tables" in cli("list", place).err
+
+
 @LONG
 def test_runs_that_are_killed_on_postgresql(postgres: PostgresServer, tmp_path: Path) -> None:
     """R5, R6: SIGKILL before and after each statement, and the server killed once."""

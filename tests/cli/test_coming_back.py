@@ -43,7 +43,7 @@ def test_what_was_deleted_stays_away(cli: Cli, home: Path) -> None:
         assert cli("import", "codex", "--again").code == 0
         (summary,) = library.list()
         if away == "delete":
-            assert cli("delete", "last").out == f"deleted {summary.id}\n"
+            assert cli("delete", "last", "--yes").out == f"deleted {summary.id}\n"
         else:
             assert [one.id for one in library.prune(older_than=timedelta(0), dry_run=False).pruned] == [summary.id]
         (home / ".codex/sessions/2026/05/01/rollout-1.jsonl").write_bytes(rollout("Mend it", away))
@@ -79,11 +79,15 @@ def test_what_was_shredded_stays_away(cli: Cli, home: Path) -> None:
 
 
 def test_delete_says_what_it_is_about(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At a terminal it asks, with the name, the size and the time; a dry run deletes nothing."""
+    """It asks, with the name, the size and the time. Neither a dry run nor a script without --yes deletes anything."""
     assert cli("import", "codex").code == 0
     code, out, _ = cli("delete", "last", "--dry-run")
     for part in ("would be deleted", "Mend the flaky checkout test", "2026-05-01 10:00:01 UTC", "kB"):
         assert part in out
+    code, out, err = cli("delete", "last")
+    assert (code, out, "without a terminal, --yes deletes it" in err) == (2, "", True)
+    assert cli("delete", "last", "--json").code == 2
+    assert len(ConversationLibrary(home / "chats").list()) == 1
     monkeypatch.setattr("transcript_store.cli._shared.terminal.is_at_a_terminal", lambda: True)
     monkeypatch.setattr("transcript_store.cli.delete.is_at_a_terminal", lambda: True)
     for answer, is_left in (("n", 1), ("", 1), ("y", 0)):

@@ -159,18 +159,18 @@ def test_fork_and_delete(cli: Cli, tmp_path: Path) -> None:
     assert f"forked from    {original}, after its record 1" in shown
     assert '"n": 1' in shown
     assert '"n": 2' not in shown
-    assert cli("delete", str(tmp_path), original).out == f"deleted {original}\n"
+    assert cli("delete", str(tmp_path), original, "--yes").out == f"deleted {original}\n"
     assert [path.name for path in tmp_path.iterdir()] == [fork]
     again = json.loads(cli("fork", str(tmp_path), fork, "--json").out)
     assert again["directory"] == str(tmp_path / again["id"])
-    assert json.loads(cli("delete", str(tmp_path), again["id"], "--json").out) == {"deleted": again["id"]}
+    assert json.loads(cli("delete", str(tmp_path), again["id"], "--json", "--yes").out) == {"deleted": again["id"]}
 
 
 def test_delete_takes_nothing_of_the_users_along(cli: Cli, tmp_path: Path) -> None:
     """What stands beside the conversation in its folder is named, and nothing goes."""
     original = make(tmp_path)
     (tmp_path / original / "notes.txt").write_text("mine")
-    code, out, err = cli("delete", str(tmp_path), original)
+    code, out, err = cli("delete", str(tmp_path), original, "--yes")
     assert (code, out) == (1, "")
     assert err.endswith(
         "the folder also holds other files: 'notes.txt' [foreign]; nothing was changed; move that away first\n"
@@ -200,11 +200,11 @@ def test_mistakes(cli: Cli, tmp_path: Path) -> None:
         code, out, err = cli("fork", str(tmp_path), original, "--into", str(tmp_path / into))
         assert (code, out, f"{tmp_path / into}: {says}; " in err) == (1, "", True)
     with ConversationLibrary(tmp_path).open(original):
-        code, _, err = cli("delete", str(tmp_path), original)
+        code, _, err = cli("delete", str(tmp_path), original, "--yes")
         assert code == 1
         assert "is writing to it" in err
         assert err.endswith("; try again when it is done\n")
-    assert cli("delete", str(tmp_path), original).code == 0
+    assert cli("delete", str(tmp_path), original, "--yes").code == 0
 
 
 def test_generations(cli: Cli, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_every_command_takes_every_name(cli: Cli, chats: Path, name: str, n: int
     fork = json.loads(cli("fork", name, "--json").out)
     assert Path(fork["directory"]).parent == chats
     assert json.loads(cli("show", fork["directory"], "--json").out)["message"] == {"n": n}
-    assert cli("delete", fork["directory"]).out == f"deleted {fork['id']}\n"
+    assert cli("delete", fork["directory"], "--yes").out == f"deleted {fork['id']}\n"
     assert cli("rename", name, f"Number {n}").code == 0
     assert cli("show", name).out.startswith(f"Number {n}  ")
 
@@ -110,7 +110,7 @@ def test_without_a_directory_the_library_is_meant_that_list_shows(
         for name in ("last", meant[:4]):
             assert json.loads(cli("show", name, "--json").out)["message"] == {"n": n}
     assert json.loads(cli("show", "./last", "--json").out)["message"] == {"n": 2}
-    assert cli("delete", "last").out == f"deleted {other}\n"
+    assert cli("delete", "last", "--yes").out == f"deleted {other}\n"
     for name in ("last", "77aa", THIRD):
         code, _, err = cli("delete", name)
         assert code == 1
@@ -157,7 +157,7 @@ def test_in_two_words(cli: Cli, chats: Path) -> None:
     assert cli("show", "chats", "77aa").out.startswith("A title  ")
     assert cli("rename", "chats/77aa", "Another").code == 0
     fork = cli("fork", "chats", "77aa").out.strip()
-    assert cli("delete", "chats", fork).code == 0
+    assert cli("delete", "chats", fork, "--yes").code == 0
     (chats.parent / "etc").mkdir()
     for name in ("../etc", "..", ".", ""):
         for command in ("fork", "delete"):
@@ -230,3 +230,22 @@ def test_a_beginning_that_is_too_short_is_told_as_that(cli: Cli, chats: Path, co
     assert f"{chats}/77a: there is no conversation, and the start of an id has at least four characters; " in err
     conversation(chats / "77a")
     assert cli("show", "chats/77a").code == 0, "a folder of that name is meant, as ever"
+
+
+def test_an_id_may_follow_an_option(cli: Cli, chats: Path) -> None:
+    for words in (("chats", "--dry-run", "77aa"), ("--dry-run", "chats", "77aa"), ("chats", "77aa", "--dry-run")):
+        code, out, err = cli("delete", *words)
+        assert (code, "would be deleted" in out, err) == (0, True, "")
+    for more in (("../77aa",), ("77aa", "more")):
+        assert cli("delete", "chats", "--dry-run", *more).code == 2
+
+
+def test_verify_means_the_library_of_chat_if_none_is_named(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transcript_store.cli._shared.names import chat_library
+
+    monkeypatch.setenv("TRANSCRIPT_STORE_LIBRARY", str(tmp_path / "named"))
+    chat_library().create(messages=[{"n": 4}]).close()
+    code, out, err = cli("verify")
+    assert (code, "1 conversation: 1 whole" in out, "as no library is named" in err) == (0, True, True)

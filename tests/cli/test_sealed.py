@@ -302,7 +302,7 @@ def test_shred_asks_and_says_what_it_does_not_reach(cli: Cli, sealed: str, key: 
     assert (code, out) == (1, "")
     assert "its key was destroyed at" in err
     assert "sealed" in cli("list", os.path.dirname(sealed)).out
-    assert cli("delete", sealed).code == 0
+    assert cli("delete", sealed, "--yes").code == 0
     plain = conversation(tmp_path / "chats" / "plain", MESSAGES)
     assert cli("shred", plain, "--yes").code in (1, 2)
     assert "worms" in cli("show", plain).out
@@ -450,15 +450,30 @@ def test_a_day_of_use_leaves_nothing_of_the_content(
         ("prune", str(library), "--keep-generations", "0", "--purge-quarantine", "--yes"),
         ("rotate-key", str(library), "--new-key-file", other, "--key-file", key),
         ("shred", str(library / fork), "--yes"),
-        ("delete", str(library / fork)),
+        ("delete", str(library / fork), "--yes"),
     ):
         code, _, err = cli(*command)
-        is_left_alone = command[0] == "rotate-key" or (command[0] == "bisect" and code == 1)
+        is_left_alone = command[0] == "bisect" and code == 1
         assert code == 0 or is_left_alone, (command, err)
-    with ConversationStore(today, read_only=True, encryption_key=read_key_file(key)) as store:
+    with ConversationStore(today, read_only=True, encryption_key=read_key_file(other)) as store:
         store.load()
         assert [message["content"] for message in store.get_messages()] == [one["content"] for one in MESSAGES]
     with SearchIndex(library) as index:
         assert index.update().not_indexed == 0
     assert holding(WORD, library, tmp_path / "cache", tmp_path / "tmp", tmp_path / "snapshots") == []
     assert holding(WORD, tmp_path) == [str(source)]
+
+
+def test_a_key_that_opens_no_conversation_is_named_once(cli: Cli, sealed: str, key: str, other: str) -> None:
+    """A wrong key is one mistake, however many conversations the library has."""
+    library = os.path.dirname(sealed)
+    assert cli("fork", sealed, "--key-file", key).code == 0
+    code, out, err = cli("verify", library, "--key-file", other)
+    assert (code, err.count("\n"), "(and 1 other conversation)" in err, "2 failed" in out) == (1, 1, True, True)
+    for command in ("unseal", "seal"):
+        code, out, err = cli(command, library, "--key-file", other)
+        assert (code, err.count("\n"), "(and 1 other conversation)" in err, "2 failed" in out) == (1, 1, True, True)
+    each = [json.loads(line) for line in cli("verify", library, "--key-file", other, "--json").out.splitlines()]
+    assert sum("error" in one for one in each) == 2
+    assert cli("verify", library, "--key-file", key)[::2] == (0, "")
+    assert "2 are sealed, and their records were not opened" in cli("verify", library).err

@@ -91,7 +91,7 @@ def test_what_is_not_found_is_told(cli: Cli, chats: ConversationLibrary) -> None
     assert cli("search", "in:text xyzzy", chats.directory).out == (
         "nothing was found\nfound elsewhere: 1 in calls (in:call)\n"
     )
-    assert "not a date (24h, 7d, 2w, today," in (said := cli("search", "after:soon", chats.directory)).err
+    assert "not a date (24h, 7d, 2w, 1y, today," in (said := cli("search", "after:soon", chats.directory)).err
     assert said.err.endswith(": after:soon\n")
     assert cli("search", "…", chats.directory).err.endswith("ignored, only punctuation: …\n")
     assert cli("search", "socket", chats.directory + "-not").code == 1

@@ -227,6 +227,9 @@ def test_a_time_is_a_day_a_month_or_a_moment():
         begin, end = period(text) or (now, now)
         assert days[0] <= (end - begin).days <= days[1], text
         assert begin <= now
+    assert period("2025") == (datetime(2025, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC))
+    assert period("last year") == (datetime(now.year - 1, 1, 1, tzinfo=UTC), datetime(now.year, 1, 1, tzinfo=UTC))
+    assert (now - (period("1y") or (now, now))[0]).days in (364, 365)
     for month in ("january", "feb", "March", "december"):
         begin, end = period(month) or (now, now)
         assert (begin.day, end.day, begin <= now, (now - begin).days < 366) == (1, 1, True, True), month

@@ -342,6 +342,33 @@ def test_what_a_reply_took_and_cost_is_told(tmp_path, usage, reply, head):
     )
 
 
+def test_the_head_says_how_many_tokens_came_from_the_cache(tmp_path):
+    usage = {"input_tokens": 5, "cache_read_input_tokens": 2000, "cache_creation_input_tokens": 10, "output_tokens": 1}
+    reply = {"role": "assistant", "content": "x"}
+    shown = read(conversations.store(tmp_path / "c", [reply], extras=[{"usage": usage}], provider="claude"))
+    assert "2,015 in (2,000 from the cache), 1 out" in shown.text
+
+
+def test_a_long_list_of_things_to_do_says_that_it_continues(tmp_path):
+    todos = [{"content": f"Step {number}", "status": "pending"} for number in range(5)]
+    call = {"type": "tool_use", "id": "t", "name": "TodoWrite", "input": {"todos": todos}}
+    done = {"type": "tool_result", "tool_use_id": "t", "content": "Todos have been modified."}
+    said = [{"role": "assistant", "content": [call]}, {"role": "user", "content": [done]}]
+    shown = read(conversations.store(tmp_path / "c", said))
+    assert "○ Step 3 …" in shown.text
+    assert "1 line" not in shown.text
+
+
+def test_a_reply_that_was_stopped_says_so(tmp_path):
+    """What was written until then looks like a reply that ends strangely. A reason from a file is text, and a usual one is not shown."""
+    reply = {"role": "assistant", "content": "Calls `invali"}
+    for reason, is_early in (("aborted", True), ("MAX_TOKENS", True), ("end_turn", False), ("<b>", False), (7, False)):
+        path = conversations.store(tmp_path / str(reason), [reply], extras=[{"stop_reason": reason}], provider="openai")
+        shown = read(path)
+        assert [each["class"] for each in shown.all("p") if each.get("class") == "state"] == ["state"] * is_early
+        assert (f"Stopped early: {reason}" in shown.text) == is_early
+
+
 def test_a_part_of_a_sum_is_no_cost(tmp_path):
     """The head has a cost if every reply has a price, by itself or by the table: the same figure as the command usage."""
     priced = {"usage": {"input_tokens": 1_000_000, "output_tokens": 0}, "model": "claude-haiku-5-5"}

@@ -24,9 +24,12 @@ from tests.cli.helpers import COMMAND
 from tests.view import conversations
 from tests.view.server import Server, serving
 from transcript_store import ConversationStore, StorageError
+from transcript_store.importing import conversation_id
 from transcript_store.search import SearchResult
 
 pytest.importorskip("uvicorn", reason="needs the extra `view`")
+
+from transcript_store.serving._pages import _duration
 
 
 @pytest.fixture(scope="module")
@@ -541,3 +544,42 @@ def test_a_row_has_the_tokens_the_cost_and_the_last_prompt(tmp_path):
     assert "1,000,020 tokens · $" in rows["alone"]
     assert "&lt;b&gt;And now?&lt;/b&gt;" in rows["priced"]
     assert "Last: " not in rows["alone"]
+
+
+def test_a_session_and_its_sub_agents_lead_to_each_other(tmp_path):
+    """The label has the id that the program gave the session, which is not the library's. A title is text."""
+    folder = tmp_path / "library"
+    whole = conversation_id("claude-code", "s1")
+    with ConversationStore(conversations.store(folder / whole, conversations.OPENAI, provider="openai")) as store:
+        store.load()
+        store.append_event({"import": {"generation": 0, "format": "claude-code", "session": "s1"}})
+    for name, program, session in (
+        ("found", "claude-code", "s1"),
+        ("gone", "claude-code", "s2"),
+        ("other", "codex", "s1"),
+    ):
+        labels = {"source": program, "part_of": session, "title": f"<b>{name}"}
+        conversations.store(folder / name, conversations.OPENAI, provider="openai", labels=labels)
+    with serving(folder, tmp_path / "cache") as server:
+        assert f'<dt>Part of</dt><dd><a href="../{whole}/">s1</a></dd>' in server.get("c/found/").body.decode()
+        assert "<dt>Part of</dt><dd>s2</dd>" in server.get("c/gone/").body.decode()
+        parent = server.get(f"c/{whole}/").body.decode()
+        assert re.findall(r'<li><a href="(../[^"]*)">(.*?)</a></li>', parent) == [("../found/", "&lt;b&gt;found")]
+        assert "1 sub-agent" in parent
+        assert server.get("").body.decode().count(" · sub-agent") == 3
+
+
+@pytest.mark.parametrize(
+    ("end", "shown"),
+    [
+        ("2026-03-01T10:00:59", ""),
+        ("2026-03-01T10:45:30", "45 min"),
+        ("2026-03-01T12:00:00", "2 h"),
+        ("2026-03-01T12:41:00", "2 h 41 min"),
+        ("2026-03-04T09:00:00", "2 days"),
+        ("2026-03-01T09:00:00", ""),
+        ("no time", ""),
+    ],
+)
+def test_a_duration_is_never_rounded_up(end, shown):
+    assert _duration("2026-03-01T10:00:00", end) == shown

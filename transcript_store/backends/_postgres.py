@@ -103,6 +103,7 @@ MIGRATIONS: tuple[str, ...] = (
     """,
 )
 
+HAS_TABLES = "SELECT to_regclass('ts_migration') IS NOT NULL"
 APPLIED = "SELECT coalesce(max(number), 0) FROM ts_migration"
 
 LOCKED = "SELECT pg_advisory_xact_lock(7166108523847225)"
@@ -392,6 +393,15 @@ class PostgresBackend(Backend):
 
     # ---- statements ------------------------------------------------------------------------------------------------------
 
+    def has_tables(self) -> bool:
+        """True if the database has the tables, of any version. If not, a backend with ``create=True`` creates them.
+
+        Raises:
+            BackendError: the server refuses the question, or does not answer.
+        """
+        asked = self._connections.run(lambda connection: connection.execute(HAS_TABLES), "look for the tables")
+        return bool(asked.fetchall()[0][0])
+
     def _rows(self, statement: str, given: Any, doing: str) -> list[tuple[Any, ...]]:
         """The rows of one statement."""
         return self._run(statement, given, doing).fetchall()
@@ -417,7 +427,7 @@ class PostgresBackend(Backend):
             connection.execute(LOCKED)
             if self._schema is not None:
                 connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")  # a plain name: see _with_schema
-            if connection.execute("SELECT to_regclass('ts_migration')").fetchall()[0][0] is None:
+            if not connection.execute(HAS_TABLES).fetchall()[0][0]:
                 connection.execute(BEGIN)
             applied = connection.execute(APPLIED).fetchall()[0][0]
             for number in self._missing(applied, "make the tables", may_create=True):

@@ -27,7 +27,7 @@ from transcript_store import (
     __version__,
 )
 from transcript_store.cli._shared import terminal
-from transcript_store.cli._shared.arguments import HelpFormatter
+from transcript_store.cli._shared.arguments import HelpFormatter, conversation_name
 
 _MISUSE = (InvalidIdError, InvalidBaseUrlError, MissingTokenError, NotAPathError)
 """The errors that count as misuse: the user has to change the command line or the environment."""
@@ -167,6 +167,11 @@ class _Parser(argparse.ArgumentParser):
         if hasattr(known, "words"):  # words after an option: argparse takes only adjacent ones
             known.words += [word for word in unknown if not word.startswith("-")]
             unknown = [word for word in unknown if word.startswith("-")]
+        elif unknown and getattr(known, "id", "") is None and not unknown[0].startswith("-"):  # likewise: DIR --json ID
+            try:
+                known.id = conversation_name(unknown.pop(0))
+            except argparse.ArgumentTypeError as error:
+                self.error(f"argument ID: {error}")
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return known, unknown
@@ -321,9 +326,12 @@ def _find(arguments: argparse.Namespace) -> None:
 
     The name may also be given in two words, the library and the id.
     """
-    from transcript_store.cli._shared.names import existing, is_backend_address, taken_apart
+    from transcript_store.cli._shared.names import existing, is_backend_address, taken_apart, the_library
 
     named = arguments.directory
+    if named is None:
+        arguments.directory = the_library(None, on_backends=arguments.on_backends)
+        return
     if arguments.or_library and arguments.id is None and is_backend_address(named) and taken_apart(named).what is None:
         return
     arguments.directory = existing(arguments.directory, getattr(arguments, "id", None))

@@ -13,13 +13,15 @@ from transcript_store.cli._shared.terminal import Misuse, complain, confirmed, i
 
 DESCRIPTION = f"""\
 Delete a conversation, with its archive and its quarantine: all of it, or nothing if another process is writing to it or the
-disk refuses. Only a backup brings it back. On a terminal it asks first.
+disk refuses. Only a backup brings it back. It asks first. Without a terminal (in a script, say) it deletes only with --yes.
 
 An imported conversation does not return with the next import, except with `import --again`. (On a database or a bucket it does:
 no list of deleted conversations is kept there.)
 
 {NAMES}"""
 EPILOG = """\
+exit code: 0 if it was deleted, 1 if that failed, 2 if it was not confirmed
+
 examples:
   transcript-store delete chats/today
   transcript-store delete chats/0b8f --dry-run
@@ -39,7 +41,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Ask, delete the conversation, and print its name."""
     options = command_keys(arguments).options
-    if arguments.json and is_at_a_terminal() and not (arguments.yes or arguments.dry_run):
+    if arguments.json and not (arguments.yes or arguments.dry_run):
         raise Misuse("--json cannot ask: add --yes or --dry-run")
     summary = summary_at(arguments.directory)
     name = os.path.basename(arguments.directory)
@@ -50,8 +52,8 @@ def run(arguments: Namespace) -> int:
             raise ConversationNotFoundError(path=arguments.directory, reason=reason)
         say_json({"would_delete": name}) if arguments.json else say(f"would be deleted: {what}")
         return 0
-    if summary is not None and is_at_a_terminal() and not arguments.yes and not confirmed(f"delete {what}?"):
-        complain("nothing was deleted")
+    if summary is not None and not arguments.yes and not confirmed(f"delete {what}?"):
+        complain("nothing was deleted" + ("" if is_at_a_terminal() else "; without a terminal, --yes deletes it"))
         return 2
     if is_backend_address(arguments.directory):
         library, name = with_id(arguments.directory)

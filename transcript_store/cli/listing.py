@@ -140,7 +140,7 @@ def run(arguments: Namespace) -> int:
 def _say_no_library(words: str, named: Sequence[str]) -> None:
     """Say how words were taken of which the last may be meant as a library."""
     if words:
-        where = "" if named else " (no library of this name is here)"
+        where = "" if named else " (no library of this name is here; --project filters by folder)"
         complain(f"looked for in names: {words}{where}")
 
 

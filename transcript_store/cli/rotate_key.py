@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, Namespace
 
+from transcript_store import Rotation, list_conversations
 from transcript_store.cli._shared.arguments import add_json, path
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, command_keys, key_in
 from transcript_store.cli._shared.names import (
@@ -16,7 +17,7 @@ from transcript_store.cli._shared.names import (
     with_id,
 )
 from transcript_store.cli._shared.terminal import Misuse, Working, complain, many, say, say_json
-from transcript_store.file_names import TRANSCRIPT
+from transcript_store.file_names import TRANSCRIPT, is_id
 from transcript_store.transcripts import summary_of
 
 DESCRIPTION = """\
@@ -56,6 +57,13 @@ def run(arguments: Namespace) -> int:
     with Working("wrapping keys"):
         home = library_at(library, encryption_key=new_key, retired_keys=[keys.key, *keys.retired])
         done = home.rotate_key(names)
+        if names is None and (others := _folders_with_names(library)):  # which the library leaves alone unless named
+            more, skipped = home.rotate_key(others), [one for one in done.skipped if one[0] not in others]
+            done = Rotation(
+                rotated=(*done.rotated, *more.rotated),
+                already_current=(*done.already_current, *more.already_current),
+                skipped=(*skipped, *more.skipped),
+            )
     if is_backend_address(library):  # which has already seen that it is sealed, by its wrapped key
         left = [(name, why) for name, why in done.skipped if why != _HAS_NO_KEY]
     else:
@@ -63,21 +71,19 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         say_json({"rotated": done.rotated, "already_current": done.already_current, "skipped": left})
     else:
-        say(_in_words(len(done.rotated), len(done.already_current)))
+        say(_in_words(len(done.rotated), len(done.already_current), len(left)))
     for name, why in left:
-        complain(
-            f"{name}: skipped: {why}; keep its earlier key (or name it, if its folder has another name than its id)"
-        )
+        complain(f"{name}: skipped: {why}; keep its earlier key")
     return 1 if left else 0
 
 
-def _in_words(rotated: int, already: int) -> str:
+def _in_words(rotated: int, already: int, left: int) -> str:
     if rotated:
         before = f"; {many(already, 'other')} had it already" if already else ""
         return f"{many(rotated, 'conversation')} now {'opens' if rotated == 1 else 'open'} with the new key{before}"
     if already:
         return f"nothing to do: {many(already, 'conversation')} had the new key already"
-    return "nothing to do: no conversation is sealed"
+    return "no key was changed" if left else "nothing to do: no conversation is sealed"
 
 
 def _meant(named: str | None) -> tuple[str, list[str] | None]:
@@ -92,6 +98,14 @@ def _meant(named: str | None) -> tuple[str, list[str] | None]:
         directory, name = os.path.split(os.path.abspath(found))
         return directory, [name]
     return the_library(named), None
+
+
+def _folders_with_names(library: str) -> list[str]:
+    """The sealed conversations of a directory whose folders are not named by an id."""
+    if is_backend_address(library):
+        return []
+    names = ((os.path.basename(one.directory), one.sealed) for one in list_conversations(library))
+    return [name for name, is_sealed in names if is_sealed and not is_id(name)]
 
 
 def _may_be_sealed(library: str, name: str) -> bool:

@@ -110,6 +110,9 @@ def _send(arguments: Namespace, backend: Any) -> int:
     status = _status_file(arguments)
     with status.failing_if_it_raises(), _shipper(arguments, backend) as shipper:
         _tell_ends(arguments)
+        if arguments.dry_run and not getattr(backend, "has_tables", lambda: True)():
+            say("the database has no tables yet: without --dry-run they are created, and everything is sent")
+            return 0
         with Working("looking" if arguments.dry_run else "shipping") as working:
             for report in _reports(shipper, arguments):
                 with working.paused():

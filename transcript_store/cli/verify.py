@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from transcript_store import Verification
@@ -11,7 +12,7 @@ from transcript_store.cli._shared.arguments import add_conversation, add_json
 from transcript_store.cli._shared.hints import as_members, in_the_shell
 from transcript_store.cli._shared.keys import CommandKeys, add_keys, command_keys
 from transcript_store.cli._shared.names import conversation_at, is_backend_address, library_at, summary_at, with_id
-from transcript_store.cli._shared.terminal import many, one_line, say, say_json
+from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_json
 from transcript_store.cli._shared.whole_libraries import all_of, each_of
 from transcript_store.display import line_location
 
@@ -30,13 +31,14 @@ exit code: 0 if everything is intact, 1 if anything is damaged
 examples:
   transcript-store verify chats/today
   transcript-store verify chats                                  all of them
+  transcript-store verify                                        all of the default library
   transcript-store verify chats/today --json | jq '.findings[].hint'
 """
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser, on_backends=True, or_library=True)
+    add_conversation(parser, on_backends=True, or_library=True, or_none=True)
     add_keys(parser, what="the key, to check sealed records too")
     add_json(parser, "one JSON object a conversation")
 
@@ -44,9 +46,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Verify, and print the findings. The exit code is 1 if anything is damaged."""
     if (names := all_of(arguments.directory)) is not None:
-        return each_of(
-            arguments, names, lambda name: _problem(name, command_keys(arguments), arguments), "verifying", "whole"
-        )
+        return _verify_all(names, arguments)
     keys = command_keys(arguments)
     found, is_sealed = _look_at(arguments.directory)
     if arguments.json:
@@ -57,6 +57,17 @@ def run(arguments: Namespace) -> int:
     if found.is_intact and (keys or is_sealed):
         _open(arguments.directory, found, keys, is_json=arguments.json)
     return 0 if found.is_intact else 1
+
+
+def _verify_all(names: Sequence[str], arguments: Namespace) -> int:
+    """Verify a library. Without the key, sealed records are not opened; one line says how many conversations that concerns."""
+    keys = command_keys(arguments)
+    code = each_of(arguments, names, lambda name: _problem(name, keys, arguments), "verifying", "whole")
+    sealed = 0 if keys else sum(summary is not None and summary.sealed for summary in map(summary_at, names))
+    if sealed and not arguments.json:
+        which = "1 is sealed, and its" if sealed == 1 else f"{sealed:,} are sealed, and their"
+        complain(f"{which} records were not opened: that needs the key")
+    return code
 
 
 def _problem(name: str, keys: CommandKeys, arguments: Namespace) -> str | None:

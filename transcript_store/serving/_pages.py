@@ -99,7 +99,7 @@ _NOTHING_YET = (
     " transcript-store chat begins one"
 )
 _BY_DAY = ("updated", "created")
-_SHOWN_ELSEWHERE = frozenset({"title", "cwd", "import", "source"})
+_SHOWN_ELSEWHERE = frozenset({"title", "cwd", "import", "part_of", "source"})
 """Labels that a row says by other means, or not at all."""
 _BESIDE = {"left-branch": "on an abandoned branch", "earlier-generation": "removed by a compaction"}
 _ROLES = {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool", "model": "Assistant"}
@@ -253,6 +253,7 @@ def _row(summary: ConversationSummary, name: str, facts: RowFacts, sort: Order) 
         summary.model or summary.provider,
         many(summary.record_count, "record") if summary.record_count is not None else None,
         *facts.said,
+        "sub-agent" if labels.get("part_of") else None,
         "sealed" if summary.sealed else None,
         *(f"{key}: {text}" for key, text in shown.items()),
     ]
@@ -265,15 +266,15 @@ def _row(summary: ConversationSummary, name: str, facts: RowFacts, sort: Order) 
 
 
 def _duration(begin: str | None, end: str | None) -> str:
-    """How long it went on, from a minute on."""
+    """The time from the first record to the last; empty below a minute."""
     try:
         seconds = (datetime.fromisoformat(end or "") - datetime.fromisoformat(begin or "")).total_seconds()
     except (ValueError, TypeError):  # in a forged file
         return ""
-    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
-        if seconds >= length:
-            return f"over {many(round(seconds / length), unit)}"
-    return ""
+    hours, minutes = divmod(int(seconds // 60), 60)
+    if hours >= 24:
+        return many(hours // 24, "day")
+    return " ".join(f"{number} {unit}" for number, unit in ((hours, "h"), (minutes, "min")) if number > 0)
 
 
 def _hit(folder: str, hit: Hit) -> Html:

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import re
 import secrets
 import signal
 import socket
@@ -13,6 +14,7 @@ import tempfile
 from asyncio import AbstractEventLoop, Event, wait_for
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from types import FrameType
 from typing import Any, cast
 
@@ -32,6 +34,7 @@ from transcript_store.errors import (
     GenerationNotFoundError,
     TranscriptStoreError,
 )
+from transcript_store.importing import conversation_id
 from transcript_store.library import ConversationLibrary
 from transcript_store.search import Order, SearchIndex
 from transcript_store.serving._facts import RowFactsCache
@@ -59,6 +62,8 @@ _MOST_MADE_AT_ONCE = 2
 """Pages of conversations. To make one takes several times its bytes."""
 _LONGEST_QUERY = 4_000
 _MOST_HITS = 100
+_MOST_PARTS = 200
+"""Sub-agents of a session that its page names, the latest of them."""
 
 
 class Application:
@@ -127,9 +132,23 @@ class Application:
         served = self._served()
         if generation is None:
             with suppress(CorruptTranscriptError, CorruptMetadataError), self._views.opened(name) as live:
-                return self._answer(live.page(served), "live")
+                parts = self._parts(name, live.imported_session)
+                return self._answer(live.page(replace(served, parts=parts)), "live")
         source, keys = self._home.source(name)
         return self._answer(still_page(source, generation=generation, served=served, keys=keys), "still")
+
+    def _parts(self, name: str, session: str | None) -> list[tuple[str, str]]:
+        """The conversations of a session's sub-agents as :attr:`Served.parts`, the earliest first."""
+        if session is None or re.search(r'[\s"]', session):
+            return []
+        parts, of_conversation = [], self._served().of_conversation
+        with suppress(TranscriptStoreError):  # the page does without them
+            found = self._index.list(filter=f"label:part_of={session}", sort="created", limit=_MOST_PARTS)
+            for summary, title in zip(found, found.names, strict=True):
+                program, folder = (summary.labels or {}).get("source", ""), os.path.basename(summary.directory)
+                if conversation_id(program, session) == name and (address := of_conversation(folder)):
+                    parts.append((title, address))
+        return parts[::-1]
 
     async def _events(self, request: Request) -> Response:
         name = self._named(request)

@@ -68,7 +68,8 @@ def tool(call: Call, result: Result | None, *, anchor: str | None) -> Html:
     file = _file_read(call, result)
     is_open = diff is not None and len(diff[0].lines) <= _MOST_OPEN
     state = "no result" if result is None else "failed" if result.failed else ""
-    note = f"+{diff[0].added} −{diff[0].removed}" if diff else _lines(said) if said else ""
+    todos = _todo_lines(call.arguments)
+    note = f"+{diff[0].added} −{diff[0].removed}" if diff else _lines(said) if said and not todos else ""
     head = [_NAME(call.name or "tool"), _ABOUT_IT(about)]
     if note:
         head.append(_NOTE(note))
@@ -76,8 +77,8 @@ def tool(call: Call, result: Result | None, *, anchor: str | None) -> Html:
         head.append(_STATE(state))
     if isinstance(described := call.arguments.get("description"), str) and described.strip() and described != about:
         head.insert(2, _NOTE(" ".join(described.split())[:_LONGEST_ABOUT]))
-    if todos := _todo_lines(call.arguments):
-        head.append(_PEEK("\n".join(todos)))
+    if todos:
+        head.append(_PEEK(_peek("\n".join(todos))))
     elif diff is None and (first := _peek(said)):
         head.append(_PEEK(code(first, file_name=file) if file else terminal(first)))
     elif diff is not None and not is_open:
@@ -205,6 +206,13 @@ _OF_A_PROMPT, _OF_A_REPLY, _MODEL, _TOKENS = (
     element("span", class_="model"),
     element("span", class_="tokens"),
 )
+_STOPPED_EARLY = frozenset(
+    (
+        *("aborted", "cancelled", "canceled", "interrupted", "error", "failed", "incomplete"),
+        *("max_tokens", "max_output_tokens", "length", "refusal", "content_filter", "safety"),
+    )
+)
+"""The stop reasons, in lower case, of a reply that is not all that the model had to say."""
 _SPEAKERS = {"user": "User", "assistant": "Assistant", "system": "System"}
 
 
@@ -458,6 +466,9 @@ class _Renderer:
             "a", tag("time", time_of_day(at), datetime=at, title=when), f" #{seq}", href=f"#{anchor}", class_="link"
         )
         heading = _HEADING(*parts, link)
+        stopped = about.get("stop_reason")
+        if isinstance(stopped, str) and stopped.lower() in _STOPPED_EARLY:
+            body = (*body, tag("p", f"Stopped early: {stopped}", class_="state"))
         classes = _classes(speaker, frozenset(kinds), is_prompt=is_prompt, goes_on=goes_on)
         article = tag("article", heading, *body, id=anchor, class_=classes, tabindex=-1)
         self._add(at, article)

@@ -16,6 +16,7 @@ from functools import cache
 import orjson
 
 from transcript_store.display import dollars, many
+from transcript_store.importing import conversation_id
 from transcript_store.view._contents import Earlier, PageContents, said_of_hidden, title_of
 from transcript_store.view._files import MARK
 from transcript_store.view._html import (
@@ -105,6 +106,8 @@ class Served:
     """The page of the conversation with an id; None if there is none."""
     of_generation: Callable[[int | None], str]
     """The page of a generation of this one; None is the live one."""
+    parts: Sequence[tuple[str, str]] = ()
+    """The conversations of its sub-agents: a name and an address each."""
 
 
 def page(
@@ -196,6 +199,7 @@ def _top(title: str, contents: PageContents, counts: Counts, served: Served | No
         damage,
         tag("p", said_of_hidden(contents.hidden), class_="gap") if contents.hidden else NOTHING,
         *_setup(contents),
+        _parts(served.parts) if served and served.parts else NOTHING,
         class_="top",
     )
 
@@ -207,17 +211,18 @@ def facts(contents: PageContents, counts: Counts, served: Served | None = None) 
     usage = contents.usage
     tokens_in = counts.tokens_in if usage is None else usage.input_tokens
     tokens_out = counts.tokens_out if usage is None else usage.output_tokens
+    cached = f" ({usage.cache_read_tokens:,} from the cache)" if usage is not None and usage.cache_read_tokens else ""
     origin = metadata.forked_from
     known = {
         "Model": ", ".join(models) or metadata.provider,
         "When": span(counts.first_at, counts.last_at) or full_time(metadata.created_at),
         "Holds": ", ".join(_amounts(counts)),
-        "Tokens": f"{tokens_in:,} in, {tokens_out:,} out" if tokens_in or tokens_out else "",
+        "Tokens": f"{tokens_in:,} in{cached}, {tokens_out:,} out" if tokens_in or tokens_out else "",
         # A part of a sum is no cost: usage has one only if every reply has a price.
         "Cost": dollars(usage.cost_usd) if usage is not None and usage.cost_usd else None,
         "From": metadata.labels.get("source"),
         "In": metadata.labels.get("cwd"),
-        "Part of": _linked(metadata.labels.get("part_of"), served),
+        "Part of": _whole(metadata.labels, served),
         "Forked from": joined(_linked(str(origin.get("conversation")), served), f", after #{origin.get('seq')}")
         if isinstance(origin, dict)
         else None,
@@ -233,6 +238,13 @@ def _linked(id: str | None, served: Served | None) -> str | None:
     return tag("a", id, href=address) if address else id
 
 
+def _whole(labels: Mapping[str, str], served: Served | None) -> str | None:
+    """The session that a sub-agent belongs to. Its program calls it by another id than the library."""
+    session, program = labels.get("part_of"), labels.get("source")
+    address = served.of_conversation(conversation_id(program, session)) if served and session and program else None
+    return tag("a", session, href=address) if address else session
+
+
 def _setup(contents: PageContents) -> Iterator[Html]:
     prompt, tools = contents.metadata.system_prompt, contents.metadata.tools
     if prompt:
@@ -243,6 +255,12 @@ def _setup(contents: PageContents) -> Iterator[Html]:
         names = tag("span", ", ".join(str(tool.get("name")) for tool in tools), class_="about")
         summary = tag("summary", tag("span", many(len(tools), "tool"), class_="name"), names)
         yield tag("details", summary, listing(code(readable_json(tools), language="json")), class_="tool")
+
+
+def _parts(parts: Sequence[tuple[str, str]]) -> Html:
+    links = (tag("li", tag("a", name, href=address)) for name, address in parts)
+    summary = tag("summary", tag("span", many(len(parts), "sub-agent"), class_="name"))
+    return tag("details", summary, tag("ul", *links), class_="tool")
 
 
 def _amounts(counts: Counts) -> Iterator[str]:

@@ -12,6 +12,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from transcript_store.conversation import ConversationStore
+from transcript_store.import_notes import note_of
 from transcript_store.view._contents import PageItem, contents_of, contents_of_store, torn_tail_of
 from transcript_store.view._html import Html, day, full_time, joined, tag, time_of_day
 from transcript_store.view._messages import GrowingPieces
@@ -125,6 +126,15 @@ class LiveConversation:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def imported_session(self) -> str | None:
+        """The id that its program gave the session that this was imported from; None if it was not imported."""
+        with self._mutex:
+            records = (item.record for item in reversed(self._contents.stretches) if item.record is not None)
+            note = next(filter(None, map(note_of, records)), {})
+        session = note.get("session")
+        return session if isinstance(session, str) else None
 
     def _begin(self) -> None:
         from transcript_store.usage import ConversationUsage

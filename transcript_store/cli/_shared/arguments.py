@@ -26,20 +26,27 @@ conversation on a backend by its address: postgresql://host/database/ID, s3://bu
 
 
 def add_conversation(
-    parser: ArgumentParser, *, in_one_word: bool = False, on_backends: bool = False, or_library: bool = False
+    parser: ArgumentParser,
+    *,
+    in_one_word: bool = False,
+    on_backends: bool = False,
+    or_library: bool = False,
+    or_none: bool = False,
 ) -> None:
     """Add CONVERSATION, the name of a conversation that exists. It may also be given in two words: LIBRARY ID.
 
     A command that takes more words after it uses ``in_one_word``: the second word would be ambiguous. The command
     finds its path in ``arguments.directory``: ``main()`` puts it there before it runs the command. If the command works ``on_backends``,
     it may be the address of a conversation; otherwise ``main()`` refuses that. With ``or_library`` the address of a library stays one.
+    With ``or_none`` it may be left out, which means the default library.
     """
     what = "its folder, DIR/ID, or DIR/last" + ("; or a library, for all of its conversations" if or_library else "")
-    parser.add_argument("directory", metavar="CONVERSATION", type=path, help=what)
+    what += " (default: the library of `chat`)" if or_none else ""
+    parser.add_argument("directory", metavar="CONVERSATION", type=path, nargs="?" if or_none else None, help=what)
     parser.set_defaults(names_a_conversation=True, id=None, on_backends=on_backends, or_library=or_library)
     if not in_one_word:
         what = "its id, if the first argument is its library"
-        parser.add_argument("id", metavar="ID", nargs="?", type=_name, help=what)
+        parser.add_argument("id", metavar="ID", nargs="?", type=conversation_name, help=what)
 
 
 def add_directory(parser: ArgumentParser) -> None:
@@ -66,7 +73,7 @@ def path(text: str) -> str:
     return text
 
 
-def _name(text: str) -> str:
+def conversation_name(text: str) -> str:
     """The type of an argument that names something in a directory, and is not a path itself."""
     if text in ("", ".", "..") or "/" in text:
         raise ArgumentTypeError(f"{text!r} is not an id, the start of one, a folder's name, or 'last'")

@@ -401,6 +401,8 @@ def existing(name: str, in_library: str | None = None) -> str:
     elif in_library is None and (library := _library_meant(name)) is not None:
         here = f"; the one in this directory is ./{name}" if find_in(os.getcwd(), name) else ""
         reason = "there is no conversation yet" if name == LAST else f"there is no conversation {name!r}"
+        if BEGINNING.fullmatch(name):  # an id here is a hash of the program's, so its start means nothing
+            reason += " (give the id that a program gave a session in full)"
         raise ConversationNotFoundError(path=printable_name(library), reason=f"{reason}{here}")
     elif _TOO_SHORT.fullmatch(os.path.basename(path)):
         reason = "there is no conversation, and the start of an id has at least four characters"

@@ -6,7 +6,7 @@ import os
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 
-from transcript_store import TranscriptStoreError, list_conversations
+from transcript_store import TranscriptStoreError, WrongKeyError, list_conversations
 from transcript_store.cli._shared.hints import error_sentence
 from transcript_store.cli._shared.names import (
     conversation_on,
@@ -35,25 +35,34 @@ def each_of(arguments: Namespace, names: Sequence[str], act: Callable[[str], str
     """Call ``act`` for each conversation; return the exit code, 1 if one failed.
 
     ``act`` returns None if it was done, a sentence that begins with ``-`` if there was nothing to do, and any other sentence if it failed.
+    Conversations that the key does not open share one line: another key is one mistake.
     """
     failed = skipped = 0
+    is_json, not_opened = getattr(arguments, "json", False), list[str]()
     with Working(doing) as working:
         for name in names:
             try:
                 problem = act(name)
             except TranscriptStoreError as error:
                 problem = error_sentence(error, arguments.command)
+                if isinstance(error, WrongKeyError) and not is_json:
+                    failed += 1
+                    not_opened.append(problem)
+                    continue
             if problem is not None and problem.startswith("-"):
                 skipped, problem = skipped + 1, None
             if problem is not None:
                 failed += 1
                 with working.paused():
-                    if getattr(arguments, "json", False):
+                    if is_json:
                         say_json({"conversation": printable_name(name), "error": problem})
                     else:
                         complain(problem if printable_name(name) in problem else f"{printable_name(name)}: {problem}")
-    if not getattr(arguments, "json", False):
+    if not is_json:
         facts = [f"{len(names) - failed - skipped:,} {done}"]
         facts += [f"{skipped:,} had nothing to do"] * bool(skipped) + [f"{failed:,} failed"] * bool(failed)
         say(f"{one_line(printable_name(arguments.directory))}: {many(len(names), 'conversation')}: {', '.join(facts)}")
+    if not_opened:
+        others = f" (and {many(len(not_opened) - 1, 'other conversation')})" if len(not_opened) > 1 else ""
+        complain(f"{not_opened[0]}{others}")
     return 1 if failed else 0

@@ -21,12 +21,11 @@ from collections.abc import Iterable
 from transcript_store.formats._blocks import Block, Call, Result, Text
 from transcript_store.formats._dialogue import Dialogue, thinking
 from transcript_store.formats._document import parse_object
-from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine, SourceLines
 from transcript_store.formats._members import Json, counts_of, obj, objects, text_in, text_member
 from transcript_store.formats._neutral import arguments_of
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Restart, Steps, replayed
+from transcript_store.formats._replay import Restart, Steps, facts_of, replayed
 from transcript_store.formats._scaffolding import Scaffolding, marked, marked_summary
 
 _REQUEST = re.compile(r"<USER_REQUEST>\s*(.*?)\s*</USER_REQUEST>", re.DOTALL)

@@ -44,9 +44,10 @@ from transcript_store.formats._lines import KeptLines
 from transcript_store.formats._members import obj, objects, text_in
 from transcript_store.formats._packing import pack_line
 from transcript_store.formats._plan import ImportFinding, Loss, PlannedRecord, SessionPlan, Source, SourceHead
+from transcript_store.formats._replay import left_finding
 from transcript_store.formats._rows import file_of, object_beside
 from transcript_store.formats._scaffolding import marked
-from transcript_store.formats._trees import Segment, TreeMessage, left_finding, planned_records, way_through, way_to
+from transcript_store.formats._trees import Segment, TreeMessage, planned_records, way_through, way_to
 
 # ---- claude code tree ----
 #

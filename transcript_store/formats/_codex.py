@@ -25,13 +25,12 @@ from itertools import islice
 from typing import Any
 
 from transcript_store.conversation import ConversationMetadata, Record
-from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine, SourceLines
 from transcript_store.formats._members import Json, count_member, first_text, obj, objects, text_member
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._outgoing import handed, json_line
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead, WrittenSession
-from transcript_store.formats._replay import Draft, Restart, Steps, replayed
+from transcript_store.formats._replay import Draft, Restart, Steps, facts_of, replayed
 from transcript_store.formats._responses_items import Items
 from transcript_store.formats._rows import lines_beside
 from transcript_store.formats._scaffolding import CODEX, marked, marked_summary, texts_in

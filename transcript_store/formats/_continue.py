@@ -14,13 +14,11 @@ from collections.abc import Iterable, Iterator
 
 from transcript_store.formats._blocks import Block, Call, Media, Result, Text
 from transcript_store.formats._dialogue import Dialogue, thinking
-from transcript_store.formats._document_lines import lines_of_document, objects_on
-from transcript_store.formats._facts import facts_of
-from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._lines import SourceLine, lines_of_document, objects_on
 from transcript_store.formats._members import Json, obj, objects, text_in, text_member
 from transcript_store.formats._neutral import arguments_of, media_at
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Draft, Replay
+from transcript_store.formats._replay import Draft, Replay, facts_of
 from transcript_store.formats._rows import object_beside, text_beside
 from transcript_store.formats._scaffolding import marked, marked_summary
 from transcript_store.formats._times import time_in_ms

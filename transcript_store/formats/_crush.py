@@ -14,13 +14,11 @@ from collections.abc import Iterable, Iterator
 
 from transcript_store.formats._blocks import Block, Call, Media, Result, Text
 from transcript_store.formats._dialogue import Dialogue, thinking
-from transcript_store.formats._document_lines import objects_on
-from transcript_store.formats._facts import facts_of
-from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._lines import SourceLine, objects_on
 from transcript_store.formats._members import Json, obj, text_in, text_member
 from transcript_store.formats._neutral import arguments_of, media_at
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead, Tables
-from transcript_store.formats._replay import Replay, Restart, Steps
+from transcript_store.formats._replay import Replay, Restart, Steps, facts_of
 from transcript_store.formats._rows import column_names, row_line, rows_of
 from transcript_store.formats._scaffolding import marked_summary
 from transcript_store.formats._times import time_in_either

@@ -18,18 +18,16 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from transcript_store.formats._blocks import Result, Text
-from transcript_store.formats._chain import Chain, Link, chain_of
-from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._members import Json, first_text, obj, objects, text_in, text_member
-from transcript_store.formats._messages_api import named_provider, said_drafts, turn_in
 from transcript_store.formats._neutral import Losses
+from transcript_store.formats._neutral_lines import named_provider, said_drafts, turn_in
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Draft
+from transcript_store.formats._replay import Draft, SessionFacts
 from transcript_store.formats._rows import file_of, object_beside
 from transcript_store.formats._scaffolding import CLAUDE_CODE, marked, marked_summary
 from transcript_store.formats._times import time_in_ms
-from transcript_store.formats._trees import TreeMessage
+from transcript_store.formats._trees import Chain, Link, TreeMessage, chain_of
 
 
 class Droid:

@@ -22,13 +22,11 @@ from itertools import pairwise
 from typing import Any
 
 from transcript_store.conversation import ConversationMetadata, Record
-from transcript_store.formats._document_lines import lines_of_document
-from transcript_store.formats._facts import SessionFacts
-from transcript_store.formats._lines import SourceLine, SourceLines
+from transcript_store.formats._lines import SourceLine, SourceLines, lines_of_document
 from transcript_store.formats._members import Json, counts_of, first_text, obj, objects, present, text_member
 from transcript_store.formats._outgoing import handed, id_within, json_line
 from transcript_store.formats._plan import ImportFinding, Loss, SessionPlan, Source, SourceHead, WrittenSession
-from transcript_store.formats._replay import Allowance, Draft, Restart, Steps, replayed
+from transcript_store.formats._replay import Allowance, Draft, Restart, SessionFacts, Steps, replayed
 from transcript_store.formats._rows import text_beside
 from transcript_store.formats._scaffolding import GEMINI_CLI, marked, texts_in
 

@@ -15,10 +15,10 @@ from functools import partial
 
 from transcript_store.formats._blocks import Text
 from transcript_store.formats._dialogue import Dialogue
-from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLines
 from transcript_store.formats._members import Json, counts_of, obj, text_in, text_member
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
+from transcript_store.formats._replay import facts_of
 from transcript_store.formats._scaffolding import marked
 
 _FILE = "conversation.jsonl"

@@ -18,11 +18,11 @@ from collections.abc import Iterable, Iterator
 from transcript_store.formats._acp import facts_in_summary
 from transcript_store.formats._blocks import Block, Call, Result, Text
 from transcript_store.formats._dialogue import Dialogue, thinking
-from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import SourceLine, SourceLines
 from transcript_store.formats._members import Json, obj, objects, text_in, text_member
 from transcript_store.formats._neutral import arguments_of, media_at
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
+from transcript_store.formats._replay import SessionFacts
 from transcript_store.formats._rows import object_beside
 from transcript_store.formats._scaffolding import marked
 

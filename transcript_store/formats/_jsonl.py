@@ -16,13 +16,12 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from transcript_store.formats._facts import facts_of
 from transcript_store.formats._forms import is_item
 from transcript_store.formats._gptme import is_gptme
 from transcript_store.formats._lines import SourceLines
 from transcript_store.formats._members import objects, text_in
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Draft
+from transcript_store.formats._replay import Draft, facts_of
 from transcript_store.formats._responses_items import Items
 from transcript_store.formats._times import time_member
 from transcript_store.formats._vibe import is_of_vibe

@@ -20,7 +20,6 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import SourceLine, SourceLines
 from transcript_store.formats._members import (
     Json,
@@ -34,7 +33,7 @@ from transcript_store.formats._members import (
 )
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Draft, Restart, Steps, replayed
+from transcript_store.formats._replay import Draft, Restart, SessionFacts, Steps, replayed
 from transcript_store.formats._rows import object_beside
 from transcript_store.formats._scaffolding import KIMI, marked, marked_summary, texts_in
 from transcript_store.formats._times import time_in_ms, time_member

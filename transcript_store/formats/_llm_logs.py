@@ -22,12 +22,12 @@ from typing import Any
 from transcript_store.formats._arranging import FORMS
 from transcript_store.formats._blocks import Block, Call, Media, Result, Text, Thinking
 from transcript_store.formats._document import TOO_DEEP, is_too_deep, parse_object
-from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._members import Json, counts_of, first_text, obj, objects, present, text_in, text_member
 from transcript_store.formats._neutral import Losses, NeutralMessage, Role, arguments_of
 from transcript_store.formats._neutral_lines import NeutralLine, neutral_records
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead, Tables
+from transcript_store.formats._replay import facts_of
 from transcript_store.formats._rows import column_names, row_line, rows_of, sql_time, sql_value
 
 _COST = "input_tokens output_tokens token_details datetime_utc"

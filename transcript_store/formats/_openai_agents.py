@@ -13,8 +13,8 @@ from itertools import groupby
 from typing import Any
 
 from transcript_store.formats._document import TOO_DEEP, is_too_deep, read_object
-from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead, Tables
+from transcript_store.formats._replay import SessionFacts
 from transcript_store.formats._responses_items import Items
 from transcript_store.formats._rows import rows_of, sql_time, text_line
 

@@ -19,12 +19,11 @@ from typing import Any
 
 from transcript_store.formats._blocks import Block, Call, Media, Result, Text
 from transcript_store.formats._dialogue import Dialogue, thinking
-from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine, SourceLines
 from transcript_store.formats._members import Json, count_member, counts_of, obj, objects, text_in, text_member
 from transcript_store.formats._neutral import arguments_of, media_at
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Draft, Restart, Steps, replayed
+from transcript_store.formats._replay import Draft, Restart, Steps, facts_of, replayed
 from transcript_store.formats._rows import object_beside
 from transcript_store.formats._scaffolding import marked, marked_summary
 

@@ -18,15 +18,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from transcript_store.formats._chain import Link, chain_of
-from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import KeptLines
 from transcript_store.formats._members import Json, count_member, obj, objects, text_member
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Draft
+from transcript_store.formats._replay import Draft, SessionFacts
 from transcript_store.formats._rows import file_of, object_beside
 from transcript_store.formats._scaffolding import GEMINI_CLI, marked, texts_in
-from transcript_store.formats._trees import TreeMessage
+from transcript_store.formats._trees import Link, TreeMessage, chain_of
 
 _JOINED = frozenset({("thoughts", "thoughts"), ("thoughts", "assistant"), ("tool_result", "tool_result")})
 _SPEAKERS = ("user", "assistant", "tool_result")

@@ -18,12 +18,11 @@ from typing import Any
 from transcript_store.formats._blocks import Block, Call, Media, Result, Text
 from transcript_store.formats._dialogue import Dialogue, thinking
 from transcript_store.formats._document import parse_object
-from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._members import Json, counts_of, first_text, obj, objects, text_in, text_member
 from transcript_store.formats._neutral import arguments_of
 from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead, Tables
-from transcript_store.formats._replay import Draft, Replay
+from transcript_store.formats._replay import Draft, Replay, facts_of
 from transcript_store.formats._rows import column_names, row_line, rows_of, unpacked_zstd
 from transcript_store.formats._scaffolding import marked
 

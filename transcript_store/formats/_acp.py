@@ -19,17 +19,7 @@ from collections.abc import Iterable, Iterator
 from transcript_store.formats._blocks import Block, Call, Media, Result, Text
 from transcript_store.formats._dialogue import Dialogue, merged_texts, thinking
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._members import (
-    Json,
-    count_member,
-    counts_of,
-    first_text,
-    obj,
-    objects,
-    present,
-    text_in,
-    text_member,
-)
+from transcript_store.formats._members import Json, count_member, counts_of, first_text, obj, objects, present, text_in
 from transcript_store.formats._neutral import arguments_of
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Allowance, Draft, Restart, SessionFacts, Steps, replayed
@@ -51,7 +41,7 @@ def blocks_of(content: object) -> list[Block]:
         if kind == "text":
             found.append(Text(text_in(one, "text")))
         elif kind in ("image", "audio"):
-            held = text_member(one.get("data")), text_member(one.get("uri"))
+            held = first_text(one.get("data")), first_text(one.get("uri"))
             found.append(Media(text_in(one, "mimeType") or f"{kind}/*", *held))
         elif kind == "resource":
             found.append(Text(text_in(resource, "text") or f"[{text_in(resource, 'uri')}]"))
@@ -175,7 +165,7 @@ class _Updates:
         elif kind == "agent_thought_chunk":
             said = text_in(obj(update.get("content")), "text")
             self._reply = self.dialogue.reply([thinking(said)] if said else [], line, at, {"model": self.facts.model})
-        elif kind in ("tool_call", "tool_call_update") and text_member(update.get("toolCallId")):
+        elif kind in ("tool_call", "tool_call_update") and first_text(update.get("toolCallId")):
             self._tool(line, update, at)
         elif kind == "rewind_marker" and count_member(update.get("target_prompt_index")) is not None:
             yield from self._rewind(line, update["target_prompt_index"], at)
@@ -217,7 +207,7 @@ class _Updates:
             self.facts.last(model=first_text(update.get("model_id"), update.get("model")))
         elif kind == "turn_completed" and self._reply is not None:
             counts = {name: count for name, count in counts_of(obj(update.get("usage")), _USAGE).items() if count}
-            self._reply.extra |= present(usage=counts, stop_reason=text_member(update.get("stop_reason")))
+            self._reply.extra |= present(usage=counts, stop_reason=first_text(update.get("stop_reason")))
 
     def _rewind(self, line: SourceLine, target: int, at: str | None) -> Steps:
         yield from self._said()

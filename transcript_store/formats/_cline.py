@@ -23,7 +23,7 @@ from typing import Any
 from transcript_store.formats._blocks import Result, Text
 from transcript_store.formats._document import parse_object
 from transcript_store.formats._lines import SourceLine, lines_of_document, objects_on
-from transcript_store.formats._members import Json, count_member, first_text, obj, objects, text_member
+from transcript_store.formats._members import Json, count_member, first_text, obj, objects
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._neutral_lines import named_provider, said_drafts, turn_in, usage_of, walked
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
@@ -66,7 +66,7 @@ def typed_in_cline(texts: list[str]) -> Json:
 
 def is_hidden(message: Json) -> bool:
     """True if Roo no longer sends it, because a summary or a cut replaces it."""
-    return bool(text_member(message.get("condenseParent")) or text_member(message.get("truncationParent")))
+    return bool(first_text(message.get("condenseParent")) or first_text(message.get("truncationParent")))
 
 
 def answered(content: Any) -> tuple[str, bool] | None:
@@ -83,7 +83,7 @@ def answered(content: Any) -> tuple[str, bool] | None:
         return None
     said = []
     for one in answers:
-        result, error = text_member(one.get("result")) or "", text_member(one.get("error"))
+        result, error = first_text(one.get("result")) or "", first_text(one.get("error"))
         shown = result if error is None or error in result else "\n".join(filter(None, (result, error)))
         said.append(f"{one['query']}:\n{shown}" if len(answers) > 1 else shown)
     return "\n\n".join(said), any(one["success"] is False for one in answers)
@@ -114,8 +114,7 @@ class Cline:
         start = head.start.removeprefix(b"\xef\xbb\xbf").lstrip()
         if _ARRAY.match(start):
             return b'"role"' in start and (any(one in start for one in _OF_A_TASK) or _TIME.search(start) is not None)
-        is_session = all(one in start for one in (b'"sessionId"', b'"updated_at"', b'"messages"'))
-        return start[:1] == b"{" and is_session and b'"projectHash"' not in start
+        return head.is_document_with("sessionId", "updated_at", "messages") and b'"projectHash"' not in start
 
     def plans(self, source: Source) -> Iterable[SessionPlan]:
         session = _ClineDocument(source)
@@ -149,7 +148,7 @@ class _ClineDocument:
         self.messages: list[tuple[Json, SourceLine | None]] = [(obj(line.value), line) for line in self.lines[1:]]
         if not self.messages:  # the member occurs twice, or is missing
             self.messages = [(message, None) for message in objects(self.about.get("messages"))]
-        self.parent = text_member(obj(self.about.get("origin")).get("parentThreadId"))
+        self.parent = first_text(obj(self.about.get("origin")).get("parentThreadId"))
         stem = file_of(source).removesuffix(".messages.json")
         self.beside, self.compaction = (object_beside(source, f"{stem}{end}") for end in (".json", ".compaction.json"))
         self.home = self.beside or (object_beside(source, f"{self.parent}.json") if self.parent else {})
@@ -178,10 +177,10 @@ class _ClineDocument:
         return found if any(found) else None
 
     def walk(self, losses: Losses) -> Steps:
-        yield Draft(lines=[self.lines[0]], at=text_member(self.about.get("updated_at")))
+        yield Draft(lines=[self.lines[0]], at=first_text(self.about.get("updated_at")))
         if not self.messages and (prompt := self._prompt()):
             # The program was killed before the first reply: only the file beside the document has the prompt.
-            yield Draft({"role": "user", "content": prompt}, {}, text_member(self.beside.get("started_at")))
+            yield Draft({"role": "user", "content": prompt}, {}, first_text(self.beside.get("started_at")))
         kept, behind = self._compacted()
         for number, (message, line) in enumerate(self.messages):
             if kept and number == behind > 0:
@@ -210,7 +209,7 @@ class _ClineDocument:
 
     def _drafts(self, message: Json, line: SourceLine | None, number: int, losses: Losses) -> list[Draft]:
         at = time_in_ms(message.get("ts")) or self._time_of(number)
-        at = text_member(self.beside.get("started_at")) if at is None and number == 0 else at
+        at = first_text(self.beside.get("started_at")) if at is None and number == 0 else at
         if not is_message(message):
             return [] if line is None else [Draft(lines=[line], at=at)]
         info = obj(message.get("modelInfo"))
@@ -228,7 +227,7 @@ class _ClineDocument:
         return said_drafts(turn, self.provider, about, at, line, losses)
 
     def _prompt(self) -> str | None:
-        return text_member(obj(self.beside.get("metadata")).get("prompt")) or text_member(self.beside.get("prompt"))
+        return first_text(obj(self.beside.get("metadata")).get("prompt")) or first_text(self.beside.get("prompt"))
 
     def _time_of(self, number: int) -> str | None:
         """When the program showed a message, from the list of what it showed; for messages without times."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from transcript_store.formats._blocks import Block, Call, Media, Result, Text
 from transcript_store.formats._dialogue import Dialogue, thinking
 from transcript_store.formats._lines import SourceLine, lines_of_document, objects_on
-from transcript_store.formats._members import Json, obj, objects, text_in, text_member
+from transcript_store.formats._members import Json, first_text, obj, objects, text_in
 from transcript_store.formats._neutral import arguments_of, media_at
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft, Replay, facts_of
@@ -36,8 +36,7 @@ class Continue:
     name = "continue"
 
     def recognizes(self, head: SourceHead) -> bool:
-        starts = head.start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{"
-        return starts and all(name in head.start for name in (b'"sessionId"', b'"history"', b'"workspaceDirectory"'))
+        return head.is_document_with("sessionId", "history", "workspaceDirectory")
 
     def plans(self, source: Source) -> Iterable[SessionPlan]:
         lines, findings = lines_of_document(source, "history")
@@ -47,7 +46,7 @@ class Continue:
         entries = list(_entries(dialogue, lines, _began(known, about)))
         models = [entry.extra["model"] for entry in entries if "model" in entry.extra]
         facts = facts_of(
-            session=text_member(about.get("sessionId")) or f"{source.size} bytes",
+            session=first_text(about.get("sessionId")) or f"{source.size} bytes",
             model=models[-1] if models else None,
             title=None if about.get("title") == "Untitled Session" else about.get("title"),
             cwd=about.get("workspaceDirectory"),
@@ -96,7 +95,7 @@ def _entries(dialogue: Dialogue, lines: list[SourceLine], began: str | None) -> 
 
 def _item(dialogue: Dialogue, line: SourceLine, value: Json, message: Json, at: str | None) -> None:
     role, blocks = message.get("role"), _blocks(message.get("content"))
-    if text_member(value.get("conversationSummary")):
+    if first_text(value.get("conversationSummary")):
         dialogue.user(blocks, line, at, marked_summary())
     elif role == "user":
         items = [Text(text_in(one, "content")) for one in objects(value.get("contextItems"))]
@@ -117,7 +116,7 @@ def _reply(dialogue: Dialogue, line: SourceLine, value: Json, message: Json, at:
     states = objects(value.get("toolCallStates"))
     calls = objects(message.get("toolCalls")) or [obj(state.get("toolCall")) for state in states]
     usage = obj(message.get("usage"))
-    extra = {"model": text_member(usage.get("model")), "usage": {k: v for k, v in usage.items() if k != "model"}}
+    extra = {"model": first_text(usage.get("model")), "usage": {k: v for k, v in usage.items() if k != "model"}}
     dialogue.reply(
         [
             *([thinking(said)] if (said := text_in(obj(value.get("reasoning")), "text")) else []),
@@ -146,7 +145,7 @@ def _blocks(content: object) -> list[Block]:
     found: list[Block] = [Text(content)] if isinstance(content, str) and content else []
     for part in objects(content):
         if part.get("type") == "imageUrl":
-            found.append(media_at(text_in(obj(part.get("imageUrl")), "url"), own={}, provider=""))
+            found.append(media_at(text_in(obj(part.get("imageUrl")), "url")))
         elif said := text_in(part, "text"):
             found.append(Text(said))
     return found

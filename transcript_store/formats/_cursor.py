@@ -24,22 +24,12 @@ from urllib.parse import unquote
 from transcript_store.formats._blocks import Block, Call, Media, Result, Text, Thinking
 from transcript_store.formats._document import parse_object
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._members import (
-    Json,
-    count_member,
-    counts_of,
-    first_text,
-    obj,
-    objects,
-    present,
-    text_in,
-    text_member,
-)
+from transcript_store.formats._members import Json, count_member, counts_of, first_text, obj, objects, present, text_in
 from transcript_store.formats._neutral import Losses, NeutralMessage, arguments_of
 from transcript_store.formats._neutral_lines import named_provider, said_drafts, turn_in, walked
 from transcript_store.formats._plan import ImportFinding, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft, Steps, facts_of
-from transcript_store.formats._rows import is_file_source, rows_of, spans_of, text_line
+from transcript_store.formats._rows import is_file_source, object_in, rows_of, spans_of, text_line
 from transcript_store.formats._scaffolding import Scaffolding, marked, texts_in
 from transcript_store.formats._times import time_in_ms, time_of_member
 from transcript_store.formats._trees import left_draft
@@ -94,9 +84,9 @@ def _block(part: Json) -> Json:
         return {**result, "is_error": True} if True in (part.get("is_error"), part.get("isError")) else result
     if kind in ("thinking", "reasoning"):
         said = first_text(part.get("thinking"), part.get("text")) or ""
-        return {"type": "thinking", "thinking": said, **present(signature=text_member(part.get("signature")))}
+        return {"type": "thinking", "thinking": said, **present(signature=first_text(part.get("signature")))}
     if kind == "redacted-reasoning":
-        return {"type": "redacted_thinking", "data": text_member(part.get("data")) or ""}
+        return {"type": "redacted_thinking", "data": first_text(part.get("data")) or ""}
     if kind == "image" and isinstance(part.get("image"), str):
         head, comma, data = part["image"].partition(";base64,")
         named = first_text(part.get("mimeType"), part.get("mediaType"), "image/png")
@@ -185,15 +175,14 @@ def editor_stamps(source: Any) -> dict[str, str]:
 
 def editor_times(source: Any) -> list[tuple[float, float]]:
     """When each conversation began and last changed."""
-    abouts = (object_on_value(_value(source, f"{_COMPOSER}{composer}")) for composer in _composers(source))
-    spans = spans_of((about.get("createdAt"), about.get("lastUpdatedAt")) for about in abouts)
-    return [(began / 1000, changed / 1000) for began, changed in spans]
+    abouts = (object_in(_value(source, f"{_COMPOSER}{composer}")) for composer in _composers(source))
+    return spans_of(((about.get("createdAt"), about.get("lastUpdatedAt")) for about in abouts), per_second=1000)
 
 
 def _composers(source: Any) -> dict[str, dict[str, None]]:
     """The bubbles of each conversation, by their keys alone."""
     composers: dict[str, dict[str, None]] = defaultdict(dict)
-    for row in rows_of(source, _TABLE, ("key",), ("key",)):
+    for row in rows_of(source, _TABLE, "key", "key"):
         kind, _, name = row["key"].partition(":") if isinstance(row["key"], str) else ("", "", "")
         composer, colon, bubble = name.partition(":")
         if f"{kind}:" == _COMPOSER:
@@ -216,18 +205,18 @@ def editor_plans(source: Any, skip: Container[str] = ()) -> Iterable[SessionPlan
 
 
 def _value(source: Any, key: str) -> object:
-    return next((row["value"] for row in rows_of(source, _TABLE, ("key", "value"), ("key",), {"key": key})), None)
+    return next((row["value"] for row in rows_of(source, _TABLE, "key value", "key", {"key": key})), None)
 
 
 def _listed(said: object, name: str) -> Iterator[str]:
-    found = object_on_value(said).get(name)
+    found = object_in(said).get(name)
     return (one for one in found if isinstance(one, str)) if isinstance(found, list) else iter(())
 
 
 def _editor_plan(source: Any, composer: str, bubbles: list[str], parent: str | None) -> SessionPlan:
-    about = object_on_value(_value(source, f"{_COMPOSER}{composer}"))
+    about = object_in(_value(source, f"{_COMPOSER}{composer}"))
     headers = objects(about.get("fullConversationHeadersOnly"))
-    named = [found for one in headers if (found := text_member(one.get("bubbleId")))]
+    named = [found for one in headers if (found := first_text(one.get("bubbleId")))]
     lines: dict[str, SourceLine] = {}
     for number, one in enumerate(dict.fromkeys([*named, *bubbles]), 1):
         said = _value(source, f"{_BUBBLE}{composer}:{one}")
@@ -253,7 +242,7 @@ def _editor_plan(source: Any, composer: str, bubbles: list[str], parent: str | N
     began = time_in_ms(about.get("createdAt"))
     said, losses = walked(source, partial(_editor_walk, order, set(there), provider, began))
     listed = (value["workspaceUris"] for value in values if isinstance(value.get("workspaceUris"), list))
-    folder = text_member(next((uri for uris in listed for uri in uris), "")) or ""
+    folder = first_text(next((uri for uris in listed for uri in uris), "")) or ""
     facts = facts_of(session=composer or "composer", model=model, title=about.get("name"), part_of=parent)
     facts.first(cwd=unquote(folder.removeprefix("file://")))
     its = provider if any(turn_of_bubble(value, provider) is not None for value in values) else None
@@ -261,7 +250,7 @@ def _editor_plan(source: Any, composer: str, bubbles: list[str], parent: str | N
 
 
 def _model_of_bubble(value: Json) -> str | None:
-    return text_member(obj(value.get("modelInfo")).get("modelName"))
+    return first_text(obj(value.get("modelInfo")).get("modelName"))
 
 
 def _editor_walk(
@@ -288,12 +277,6 @@ def _editor_walk(
         yield from drafts if one in there else map(left_draft, drafts)
 
 
-def object_on_value(said: object) -> Json:
-    """The JSON object that a value of the database is; empty if it is none."""
-    raw = said.encode(errors="surrogatepass") if isinstance(said, str) else said
-    return parse_object(raw) or {} if isinstance(raw, bytes) else {}
-
-
 def turn_of_bubble(value: Json, provider: str) -> tuple[NeutralMessage, NeutralMessage | None] | None:
     """The message of a bubble, and the result of its tool; None if it has neither."""
     role = _ROLES.get(str(value.get("type")))
@@ -301,13 +284,13 @@ def turn_of_bubble(value: Json, provider: str) -> tuple[NeutralMessage, NeutralM
         return None
     blocks: list[Block] = []
     thinking = obj(value.get("thinking"))
-    if role == "assistant" and text_member(thinking.get("text")):
+    if role == "assistant" and first_text(thinking.get("text")):
         blocks.append(Thinking(thinking["text"], text_in(thinking, "signature"), provider=provider_family(provider)))
-    if shown := text_member(value.get("text")) or _rich_text(value.get("richText")):
+    if shown := first_text(value.get("text")) or _rich_text(value.get("richText")):
         blocks.append(Text(shown))
     blocks += [Media("image/png", image["data"]) for image in objects(value.get("images")) if text_in(image, "data")]
     tool, answer = obj(value.get("toolFormerData")), None
-    if role == "assistant" and text_member(tool.get("name")):
+    if role == "assistant" and first_text(tool.get("name")):
         number = first_text(tool.get("toolCallId"), value.get("bubbleId")) or "call"
         given: Any = next((tool[name] for name in ("rawArgs", "params") if tool.get(name) is not None), {})
         blocks.append(Call(number, tool["name"], arguments_of(given)))
@@ -320,7 +303,7 @@ def turn_of_bubble(value: Json, provider: str) -> tuple[NeutralMessage, NeutralM
 
 def _rich_text(said: object) -> str:
     """The text of a rich-text document, one paragraph per line: bubbles of 2025 may have no other text."""
-    paragraphs = objects(obj(object_on_value(said).get("root")).get("children"))
+    paragraphs = objects(obj(object_in(said).get("root")).get("children"))
     return "\n".join("".join(text_in(one, "text") for one in objects(each.get("children"))) for each in paragraphs)
 
 
@@ -351,20 +334,20 @@ def store_times(source: Any) -> list[tuple[float, float]]:
 
 def _abouts(source: Any) -> Iterator[Json]:
     """The notes of the database on its session."""
-    return (_about(row["value"]) for row in rows_of(source, "meta", ("key", "value"), ("key",), {"key": "0"}))
+    return (_about(row["value"]) for row in rows_of(source, "meta", "key value", "key", {"key": "0"}))
 
 
 def store_plans(source: Any) -> Iterable[SessionPlan]:
     """The session of a database, if it is one."""
     about = next(_abouts(source), {})
     messages: dict[str, tuple[SourceLine, Json]] = {}
-    for row in rows_of(source, "blobs", ("id", "data"), ("id",)):
+    for row in rows_of(source, "blobs", "id data", "id"):
         value = _message(row["data"])
         if value is not None:
             messages[str(row["id"])] = (text_line(0, row["data"]), value)
     if not messages and not about:
         return
-    rows = rows_of(source, "blobs", ("data",), ("id",), {"id": about.get("latestRootBlobId")})
+    rows = rows_of(source, "blobs", "data", "id", {"id": about.get("latestRootBlobId")})
     fields = list(_protobuf(next((row["data"] for row in rows if isinstance(row["data"], bytes)), b"")))
     named = [found.hex() for number, found in fields if number == _MESSAGES and len(found) == _ID_BYTES]
     there = [one for one in named if one in messages]
@@ -385,14 +368,14 @@ def store_plans(source: Any) -> Iterable[SessionPlan]:
     order = merged(there, left, times)
     lines = {one: messages[one][0]._replace(number=number) for number, one in enumerate(dict.fromkeys(order), 1)}
     models = [model for one in reversed(there) if (model := _model_of_blob(values[one]))]
-    model = models[0] if models else text_member(about.get("lastUsedModel"))
+    model = models[0] if models else first_text(about.get("lastUsedModel"))
     provider = named_provider(None, model)
     arguments = (order, left, lines, values, provider, time_in_ms(about.get("createdAt")))
     said, losses = walked(source, partial(_store_walk, *arguments))
     folders = (found.decode(errors="replace") for number, found in fields if number == _WORKSPACE)
     places = [folder.removeprefix("file://") for folder in folders]
     facts = facts_of(
-        session=text_member(about.get("agentId")) or next(iter(order), "store"),
+        session=first_text(about.get("agentId")) or next(iter(order), "store"),
         model=model,
         system_prompt=first_text(*(_prompt(values[one]) for one in there)),
         title=about.get("name"),
@@ -434,7 +417,7 @@ def _typed(value: Json, content: list[Json]) -> Json:
 
 
 def _model_of_blob(value: Json) -> str | None:
-    return text_member(obj(obj(value.get("providerOptions")).get("cursor")).get("modelName"))
+    return first_text(obj(obj(value.get("providerOptions")).get("cursor")).get("modelName"))
 
 
 def _prompt(value: Json) -> str | None:
@@ -545,7 +528,7 @@ def _transcript_plan(source: Source, lines: list[SourceLine]) -> SessionPlan:
         pass
     place = _PLACE.search(str(source.name).replace("\\", "/"))
     values = [line.value or {} for line in lines]
-    model = next((model for value in reversed(values) if (model := text_member(value.get("model")))), "")
+    model = next((model for value in reversed(values) if (model := first_text(value.get("model")))), "")
     provider = named_provider(None, model)
     said, losses = walked(source, partial(_transcript_walk, lines, provider))
     speaks = any(value.get("role") in ("user", "assistant") for value in values)

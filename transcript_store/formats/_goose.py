@@ -22,16 +22,15 @@ from itertools import groupby
 from typing import Any
 
 from transcript_store.formats._blocks import Block, Call, Media, Result, Text, Thinking
-from transcript_store.formats._document import parse_object
 from transcript_store.formats._lines import SourceLine, SourceLines, objects_on
-from transcript_store.formats._members import Json, first_text, obj, objects, text_in, text_member
+from transcript_store.formats._members import Json, first_text, obj, objects, text_in
 from transcript_store.formats._neutral import Losses, NeutralMessage, arguments_of
 from transcript_store.formats._neutral_lines import named_provider, said_drafts, usage_of, walked
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps, facts_of
 from transcript_store.formats._rows import (
-    column_names,
     is_file_source,
+    object_in,
     row_line,
     rows_of,
     sessions_in,
@@ -93,7 +92,7 @@ def whole_messages(rows: Iterable[GooseMessage]) -> list[GooseMessage]:
     found: list[GooseMessage] = []
     for row in rows:
         last = found[-1] if found else None
-        number = text_member(row.value.get("message_id"))
+        number = first_text(row.value.get("message_id"))
         same = last is not None and number is not None and last.value.get("message_id") == number
         if last is not None and same and (last.value.get("role"), last.seen) == (row.value.get("role"), row.seen):
             last.lines += row.lines
@@ -134,9 +133,9 @@ def give_usage(messages: list[GooseMessage], ledger: list[Json]) -> None:
 
 def blocks_in_goose(content: Json, provider: str) -> Iterator[Block]:
     match content.get("type"):
-        case "text" if text_member(content.get("text")):
+        case "text" if first_text(content.get("text")):
             yield Text(content["text"])
-        case "image" if text_member(content.get("data")):
+        case "image" if first_text(content.get("data")):
             yield Media(text_in(content, "mimeType", "mime_type") or "image/*", content["data"])
         case "thinking":
             yield Thinking(
@@ -147,9 +146,9 @@ def blocks_in_goose(content: Json, provider: str) -> Iterator[Block]:
         case "toolRequest" | "frontendToolRequest":
             asked = obj(content.get("toolCall"))
             call = obj(asked.get("value")) or asked
-            if name := text_member(call.get("name")):
+            if name := first_text(call.get("name")):
                 yield Call(text_in(content, "id"), name, arguments_of(call.get("arguments")))
-            elif error := text_member(asked.get("error")):
+            elif error := first_text(asked.get("error")):
                 # What the model wrote was no call; its answer names it all the same.
                 yield Call(text_in(content, "id"), "invalid_call", {"error": error})
         case "toolResponse":
@@ -170,12 +169,10 @@ def _result(content: Json) -> Result:
 
 # ---- goose ----
 
-_SESSION = column_names(
-    "id name description session_type working_dir created_at provider_name model_config_json parent_session_id"
-)
-_MESSAGE = column_names("message_id role content_json created_timestamp tokens")
-_COUNTS = column_names("input_tokens output_tokens cache_read_tokens cache_write_tokens")
-_LEDGER = ("id", "created_timestamp", "model", *_COUNTS, "cost", "is_compaction")
+_SESSION = "id name description session_type working_dir created_at provider_name model_config_json parent_session_id"
+_MESSAGE = "message_id role content_json created_timestamp tokens"
+_COUNTS = "input_tokens output_tokens cache_read_tokens cache_write_tokens"
+_LEDGER = f"id created_timestamp model {_COUNTS} cost is_compaction"
 _SCAFFOLDING = Scaffolding(frozenset({"info-msg", "system-reminder"}))
 
 
@@ -192,29 +189,29 @@ class Goose:
 
     def session_stamps(self, source: Any) -> dict[str, str]:
         """For each session a text that changes with any of its rows: a compaction rewrites them with other ids."""
-        return stamps_in(source, ("updated_at", "name", "description", "model_config_json"), ("id",))
+        return stamps_in(source, "updated_at name description model_config_json", "id")
 
     def session_times(self, source: Any) -> list[tuple[float, float]]:
         """When each session began and last changed."""
-        rows = rows_of(source, "sessions", ("created_at", "updated_at"), ())
+        rows = rows_of(source, "sessions", "created_at updated_at")
         return spans_of((row["created_at"], row["updated_at"]) for row in rows)
 
     def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
         if is_file_source(source):
             yield from _of_lines(source)
             return
-        for row in sessions_in(source, _SESSION, ("created_at", "id"), skip):
+        for row in sessions_in(source, _SESSION, "created_at id", skip):
             where = {"session_id": row["id"]}
-            found = rows_of(source, "messages", (*_MESSAGE, "metadata_json"), ("id",), where)
+            found = rows_of(source, "messages", f"{_MESSAGE} metadata_json", "id", where)
             rows = sorted(found, key=lambda one: goose_seconds(one["created_timestamp"]) or 0)
             messages = whole_messages(_message(number, one) for number, one in enumerate(rows, 1))
-            ledger = list(rows_of(source, "usage_ledger", _LEDGER, ("id",), where))
+            ledger = list(rows_of(source, "usage_ledger", _LEDGER, "id", where))
             yield _plan(source, row, messages, ledger)
 
 
 def _message(number: int, row: Json) -> GooseMessage:
     # A compaction changes this column of old rows. It is not part of the line, or every compaction would rewrite all of them.
-    seen = obj(parse_object((text_member(row.pop("metadata_json")) or "{}").encode(errors="replace")))
+    seen = object_in(row.pop("metadata_json"))
     content = objects_on(row["content_json"])
     return GooseMessage([row_line(number, row)], row, content, seen.get("agentVisible") is not False, seen)
 
@@ -249,9 +246,9 @@ def _plan(
     lines: SourceLines | None = None,
 ) -> SessionPlan:
     give_usage(messages, ledger)
-    config = obj(parse_object((text_member(row.get("model_config_json")) or "{}").encode(errors="replace")))
+    config = object_in(row.get("model_config_json"))
     model = first_text(*(one.usage.get("model") for one in reversed(messages)), config.get("model_name"))
-    provider = named_provider(text_member(row.get("provider_name")), model)
+    provider = named_provider(first_text(row.get("provider_name")), model)
     said, losses = walked(source, partial(_walk, messages, provider))
     is_agent = row.get("session_type") == "sub_agent"
     title = first_text(row.get("name"), row.get("description"))
@@ -284,8 +281,8 @@ def _drafts(one: GooseMessage, provider: str, losses: Losses) -> list[Draft]:
         return [Draft(at=at)]
     about: Json = {}
     if turn.role == "assistant":
-        usage = usage_of(map(one.usage.get, _COUNTS), one.usage)
-        about = {"model": text_member(one.usage.get("model")), "usage": usage}
+        usage = usage_of(map(one.usage.get, _COUNTS.split()), one.usage)
+        about = {"model": first_text(one.usage.get("model")), "usage": usage}
     elif one.is_summary:
         about = marked_summary()
     elif not any(isinstance(block, Result) for block in turn.blocks):

@@ -22,14 +22,14 @@ from typing import Any
 
 from transcript_store.formats._document import Span, objects_of, parse_object, read_all
 from transcript_store.formats._lines import BytesSource, SourceLine, lines_of_document, objects_on
-from transcript_store.formats._members import Json, count_member, first_text, obj, objects, present, text_member
+from transcript_store.formats._members import Json, count_member, first_text, obj, objects, present
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._neutral_lines import walked
 from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps, facts_of
 from transcript_store.formats._rows import (
-    column_names,
     is_file_source,
+    object_in,
     row_line,
     rows_of,
     seconds_of,
@@ -100,24 +100,24 @@ def message_of_row(row: Json) -> Json | None:
     if role == "assistant":
         calls = [found for call in objects_on(row.get("tool_calls")) if (found := _call(call)) is not None]
         thoughts = first_text(row.get("reasoning_content"), row.get("reasoning"))
-        if not (calls or thoughts or text_member(content) or objects(content)):
+        if not (calls or thoughts or first_text(content) or objects(content)):
             return None
         reply: Json = {"role": "assistant", "content": content if isinstance(content, (str, list)) else None}
         return reply | present(reasoning_content=thoughts, tool_calls=calls or None)
     if not isinstance(content, (str, list)) or role not in ("user", "tool", "system"):
         return None
-    answers = {"tool_call_id": text_member(row.get("tool_call_id")) or ""} if role == "tool" else {}
+    answers = {"tool_call_id": first_text(row.get("tool_call_id")) or ""} if role == "tool" else {}
     return {"role": role, **answers, "content": content}
 
 
 def _call(call: Json) -> Json | None:
     """A call as the API has it: the program adds the ids that other APIs give it."""
     function = obj(call.get("function"))
-    if not text_member(function.get("name")):
+    if not first_text(function.get("name")):
         return None
     arguments = function.get("arguments")
     function = {"name": function["name"], "arguments": arguments if isinstance(arguments, str) else as_text(arguments)}
-    return {"id": text_member(call.get("id")) or "", "type": "function", "function": function}
+    return {"id": first_text(call.get("id")) or "", "type": "function", "function": function}
 
 
 def compacts(row: Json) -> bool:
@@ -130,7 +130,7 @@ def about_row(value: Json, used: list[Json]) -> Iterator[tuple[str, Any]]:
     match value.get("role"):
         case "assistant":
             yield "model", _model_at(value.get("timestamp"), used)
-            yield "stop_reason", text_member(value.get("finish_reason"))
+            yield "stop_reason", first_text(value.get("finish_reason"))
             tokens = count_member(value.get("token_count"))
             yield "usage", {"output_tokens": tokens} if tokens else None
         case "tool":
@@ -159,27 +159,23 @@ def _model_at(time: object, used: list[Json]) -> str | None:
         return None
     asked = (one for one in used if not one["task"] and isinstance(one["first_seen"], (int, float)))
     models = {one["model"] for one in asked if one["first_seen"] - 1 <= time <= last_seen(one) + 5}
-    return text_member(models.pop()) if len(models) == 1 else None
+    return first_text(models.pop()) if len(models) == 1 else None
 
 
 def last_seen(used: Json) -> float:
     return float(used["last_seen"]) if isinstance(used["last_seen"], (int, float)) else 0.0
 
 
-def object_on_text(said: object) -> Json:
-    return parse_object(said.encode(errors="replace")) or {} if isinstance(said, str) else obj(said)
-
-
 # ---- hermes ----
 
-_SESSION = column_names("id source model model_config system_prompt parent_session_id started_at cwd git_branch title")
-_MESSAGE = column_names(
+_SESSION = "id source model model_config system_prompt parent_session_id started_at cwd git_branch title"
+_MESSAGE = (
     "id session_id role content tool_call_id tool_calls tool_name timestamp token_count finish_reason reasoning "
     "reasoning_content reasoning_details codex_reasoning_items codex_message_items api_content"
 )
 _STANDING = ("active", "compacted")
 """Columns that a compaction changes. They are not part of a row's line, which would change with them."""
-_USED = column_names("session_id model task first_seen last_seen")
+_USED = "session_id model task first_seen last_seen"
 
 
 class Hermes:
@@ -194,34 +190,33 @@ class Hermes:
             return {"id", "source", "started_at"} <= set(head.tables.get("sessions", ()))
         if head.objects:
             return any({"id", "source", "started_at", "end_reason", "messages"} <= one.keys() for one in head.objects)
-        names = (b'"session_id"', b'"session_start"', b'"last_updated"', b'"messages"')
-        return head.start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{" and all(name in head.start for name in names)
+        return head.is_document_with("session_id", "session_start", "last_updated", "messages")
 
     def session_stamps(self, source: Any) -> dict[str, str]:
         """Of each session what changes with any of its rows: these are added, and taken back or compacted."""
-        return stamps_in(source, ("title", "cwd", "model", "parent_session_id"), ("id", *_STANDING))
+        return stamps_in(source, "title cwd model parent_session_id", "id active compacted")
 
     def session_times(self, source: Any) -> list[tuple[float, float]]:
         """When each session began, and when its last message was said."""
         last: dict[object, float] = {}
-        for row in rows_of(source, "messages", ("session_id", "timestamp"), ()):
+        for row in rows_of(source, "messages", "session_id timestamp"):
             last[row["session_id"]] = max(last.get(row["session_id"], 0.0), seconds_of(row["timestamp"]) or 0.0)
-        began = rows_of(source, "sessions", ("id", "started_at"), ())
+        began = rows_of(source, "sessions", "id started_at")
         return spans_of((row["started_at"], last.get(row["id"])) for row in began)
 
     def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
         if is_file_source(source):
             yield from map(_of_document, _documents(source))
             return
-        for row in sessions_in(source, _SESSION, ("started_at", "id"), skip):
+        for row in sessions_in(source, _SESSION, "started_at id", skip):
             where = {"session_id": row["id"]}
-            used = list(rows_of(source, "session_model_usage", _USED, ("first_seen",), where))
+            used = list(rows_of(source, "session_model_usage", _USED, "first_seen", where))
             rows = partial(_rows_in, source, where)
             yield _plan(source, row, rows, used, [])
 
 
 def _rows_in(source: Any, where: Json) -> Iterator[HermesRow]:
-    for number, row in enumerate(rows_of(source, "messages", (*_MESSAGE, *_STANDING), ("id",), where), 1):
+    for number, row in enumerate(rows_of(source, "messages", f"{_MESSAGE} active compacted", "id", where), 1):
         # A compaction changes these columns of old rows: in the line they would make it another one.
         standing = {name: row.pop(name) for name in _STANDING}
         yield HermesRow(row_line(number, row), row, **standing)
@@ -264,7 +259,7 @@ def _plan(
     held, began = list(rows()), time_member(row.get("started_at"))
     said, losses = walked(source, partial(_walk, held, used, began))
     model = next((one["model"] for one in sorted(used, key=last_seen, reverse=True) if not one["task"]), None)
-    config = object_on_text(row.get("model_config"))
+    config = object_in(row.get("model_config"))
     is_agent = row.get("source") == "subagent" or "_delegate_from" in config
     speaks = any(message_of_row(one.value) is not None for one in held)
     left = sum(one.is_taken_back and message_of_row(one.value) is not None for one in held)

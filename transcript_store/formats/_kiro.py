@@ -20,12 +20,12 @@ from typing import Any
 
 from transcript_store.formats._blocks import Block, Call, Media, Result, Text, Thinking
 from transcript_store.formats._lines import BytesSource, SourceLine, SourceLines, lines_of_document
-from transcript_store.formats._members import Json, first_text, obj, objects, text_in, text_member
+from transcript_store.formats._members import Json, first_text, obj, objects, text_in
 from transcript_store.formats._neutral import Losses, NeutralMessage, arguments_of
 from transcript_store.formats._neutral_lines import named_provider, said_drafts, walked
 from transcript_store.formats._plan import SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Restart, SessionFacts, Steps, facts_of
-from transcript_store.formats._rows import column_names, file_of, is_file_source, object_beside, rows_of, spans_of
+from transcript_store.formats._rows import file_of, is_file_source, object_beside, rows_of, spans_of
 from transcript_store.formats._times import time_in_ms, time_member, time_of_member
 from transcript_store.messages import as_text, provider_family
 
@@ -67,12 +67,12 @@ def _block(part: Json, provider: str) -> Iterator[Block]:
     data = part.get("data")
     about = obj(data)
     match part.get("kind"):
-        case "text" if text_member(data):
+        case "text" if first_text(data):
             yield Text(str(data))
         case "thinking" | "reasoning":
             said = data if isinstance(data, str) else text_in(about, "text", "thinking")
             yield Thinking(said, text_in(about, "signature"), provider=provider_family(provider))
-        case "toolUse" if text_member(about.get("name")):
+        case "toolUse" if first_text(about.get("name")):
             yield Call(text_in(about, "toolUseId"), about["name"], arguments_of(about.get("input")))
         case "toolResult":
             failed = str(about.get("status", "success")).lower() != "success"
@@ -103,7 +103,7 @@ def _of_third(value: Json, provider: str) -> Iterator[_Said]:
             speaks = payload.get("operationType", "Say") == "Say"
             thinking = Thinking(content, provider=provider_family(provider))
             yield NeutralMessage("assistant", (Text(content) if speaks else thinking,)), at
-        case "tool_call" if text_member(payload.get("toolName")):
+        case "tool_call" if first_text(payload.get("toolName")):
             call = Call(number, payload["toolName"], arguments_of(payload.get("args")))
             yield NeutralMessage("assistant", (call,)), at
         case "tool_result":
@@ -115,18 +115,18 @@ def turns_of_row(value: Json, provider: str) -> list[_Said]:  # noqa: ARG001 (no
     """The messages of a turn of the first engine."""
     user = obj(value.get("user"))
     content, assistant, found = obj(user.get("content")), obj(value.get("assistant")), []
-    at = text_member(user.get("timestamp"))
+    at = first_text(user.get("timestamp"))
     answers = content.get("ToolUseResults", content.get("CancelledToolUses"))
     results = []
     for one in objects(obj(answers).get("tool_use_results")):
         failed = str(one.get("status")).lower() == "error"
         results.append(Result(text_in(one, "tool_use_id"), "", tuple(_shown(one.get("content"))), failed=failed))
-    prompt = text_member(obj(content.get("Prompt")).get("prompt")) or text_member(obj(answers).get("prompt"))
+    prompt = first_text(obj(content.get("Prompt")).get("prompt")) or first_text(obj(answers).get("prompt"))
     if results or prompt:
         found.append((NeutralMessage("user", (*results, *([Text(prompt)] if prompt else ()))), at))
     reply = obj(assistant.get("ToolUse")) or obj(assistant.get("Response"))
-    blocks: list[Block] = [Text(reply["content"])] if text_member(reply.get("content")) else []
-    calls = [one for one in objects(reply.get("tool_uses")) if text_member(one.get("name"))]
+    blocks: list[Block] = [Text(reply["content"])] if first_text(reply.get("content")) else []
+    calls = [one for one in objects(reply.get("tool_uses")) if first_text(one.get("name"))]
     blocks += [Call(text_in(one, "id"), one["name"], arguments_of(one.get("args"))) for one in calls]
     if blocks:
         ended = time_in_ms(obj(value.get("request_metadata")).get("stream_end_timestamp_ms"))
@@ -137,7 +137,7 @@ def turns_of_row(value: Json, provider: str) -> list[_Said]:  # noqa: ARG001 (no
 # ---- kiro ----
 
 _TABLES = ("conversations_v2", "conversations")
-_ROW = column_names("key conversation_id value created_at updated_at")
+_ROW = "key conversation_id value created_at updated_at"
 
 
 class Kiro:
@@ -152,14 +152,13 @@ class Kiro:
 
     def session_stamps(self, source: Any) -> dict[str, str]:
         """When each conversation was last written; the older table does not say so."""
-        rows = rows_of(source, _TABLES[0], ("conversation_id", "updated_at"), ())
+        rows = rows_of(source, _TABLES[0], "conversation_id updated_at")
         return {str(row["conversation_id"]): str(row["updated_at"]) for row in rows if row["updated_at"] is not None}
 
     def session_times(self, source: Any) -> list[tuple[float, float]]:
         """When each conversation began and last changed."""
-        rows = rows_of(source, _TABLES[0], ("created_at", "updated_at"), ())
-        spans = spans_of((row["created_at"], row["updated_at"]) for row in rows)
-        return [(began / 1000, changed / 1000) for began, changed in spans]
+        rows = rows_of(source, _TABLES[0], "created_at updated_at")
+        return spans_of(((row["created_at"], row["updated_at"]) for row in rows), per_second=1000)
 
     def plans(self, source: Any, *, skip: Container[str] = ()) -> Iterable[SessionPlan]:
         if is_file_source(source):
@@ -167,7 +166,7 @@ class Kiro:
             return
         seen: set[str] = set()
         for table in _TABLES:
-            for row in rows_of(source, table, _ROW, ("created_at", "key")):
+            for row in rows_of(source, table, _ROW, "created_at key"):
                 if row["conversation_id"] in skip:
                     continue
                 for plan in _of_row(source, row):
@@ -206,7 +205,7 @@ def _of_lines(source: Any) -> Iterator[SessionPlan]:
     is_agent = "subagent" in str(beside.get("session_created_reason"))
     first = next((line.raw for line in held if line.value is not None), held[0].raw)
     known_as = first_text(beside.get("session_id"), beside.get("id")) or hashlib.sha256(first.strip()).hexdigest()
-    began = text_member(beside.get("created_at")) or text_member(beside.get("createdAt"))
+    began = first_text(beside.get("created_at")) or first_text(beside.get("createdAt"))
     facts = facts_of(
         session=known_as,
         model=model,

@@ -33,6 +33,7 @@ from transcript_store.formats._document import (
     pieces_within,
     read_all,
     read_object,
+    why_unread,
 )
 from transcript_store.formats._members import Json, objects
 from transcript_store.formats._packing import pack_line
@@ -455,12 +456,8 @@ def lines_of_document(source: Source, member: str = "messages") -> tuple[list[So
     text = around + text + b"}" if around else text
     value, odd = read_object(text)
     if value is None:
-        finding = (
-            ImportFinding("too-deep", f"the document is {TOO_DEEP}", 1, 0)
-            if is_too_deep(raw)
-            else ImportFinding("not-json", "the document is not a JSON object, or is cut off", 1, 0)
-        )
-        return [SourceLine(1, 0, raw, None)], [finding]
+        why = why_unread(raw, "the document is", "the document is not a JSON object, or is cut off")
+        return [SourceLine(1, 0, raw, None)], [ImportFinding(*why, 1, 0)]
     findings = [ImportFinding(kind, message, 1, 0) for kind, message in odd]
     messages = objects(value.get(member))
     about = {name: found for name, found in value.items() if name != member}

@@ -16,7 +16,7 @@ from transcript_store.formats._arranging import FORMS
 from transcript_store.formats._blocks import Block, Call, Media, Result, Text, Thinking
 from transcript_store.formats._forms import Claude
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import Json, count_member, obj, text_member
+from transcript_store.formats._members import Json, count_member, first_text, obj
 from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Role
 from transcript_store.formats._plan import PlannedRecord, Source
 from transcript_store.formats._replay import Draft, Replay, Steps, replayed
@@ -95,7 +95,7 @@ def held_blocks(block: Block, role: Role, form: Form, losses: Losses) -> Iterato
         losses.note(
             "media", "a file of which only the path is known, or that the form has no place for: its name is sent"
         )
-        named = re.split(r"[/\\]", text_member(obj(block.own).get("path")) or "")[-1] or (block.url or "")
+        named = re.split(r"[/\\]", first_text(obj(block.own).get("path")) or "")[-1] or (block.url or "")
         yield Text(f"[{block.type}: {named}]" if named else f"[{block.type}]")
 
 

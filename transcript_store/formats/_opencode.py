@@ -20,7 +20,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -31,16 +31,7 @@ from transcript_store.formats._arranging import FORMS, form_family
 from transcript_store.formats._blocks import Block, Call, Media, Other, Result, Text, Thinking
 from transcript_store.formats._document import LONGEST_BYTES, Span, pieces_within, read_all
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import (
-    Json,
-    count_member,
-    first_text,
-    obj,
-    objects,
-    present,
-    text_in,
-    text_member,
-)
+from transcript_store.formats._members import Json, count_member, first_text, obj, objects, present, text_in
 from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Role, arguments_of, media_at
 from transcript_store.formats._neutral_lines import NeutralLine, form_by_name, neutral_records
 from transcript_store.formats._outgoing import ProgramForm, arranged_records
@@ -48,9 +39,9 @@ from transcript_store.formats._plan import ImportFinding, PlannedRecord, Session
 from transcript_store.formats._replay import Allowance, Replay, facts_of
 from transcript_store.formats._rows import (
     NOTHING,
-    column_names,
     is_file_source,
     json_column,
+    object_in,
     row_line,
     rows_of,
     sql_value,
@@ -103,7 +94,7 @@ def asked_in(parts: list[Json]) -> tuple[NeutralMessage, str | None]:
     typed: list[str] = []
     added = False
     for part in parts:
-        kind, said = part.get("type"), text_member(part.get("text"))
+        kind, said = part.get("type"), first_text(part.get("text"))
         if kind == "text" and said and part.get("ignored") is not True:
             blocks.append(Text(said))
             added = added or part.get("synthetic") is True
@@ -112,7 +103,7 @@ def asked_in(parts: list[Json]) -> tuple[NeutralMessage, str | None]:
             blocks.append(_media(part))
         elif kind == "compaction":
             blocks, typed, added = [Text(ASKED)], [], True
-        elif kind == "subtask" and (prompt := text_member(part.get("prompt"))):
+        elif kind == "subtask" and (prompt := first_text(part.get("prompt"))):
             blocks.append(Text(prompt))
     return NeutralMessage("user", tuple(blocks)), "\n\n".join(typed) if added else None
 
@@ -128,7 +119,7 @@ def replied_in(parts: list[Json], form: str) -> Iterator[NeutralMessage]:
             if results:
                 yield NeutralMessage("user", tuple(results))
             said, results = [], []
-        if kind == "text" and (found := text_member(part.get("text"))):
+        if kind == "text" and (found := first_text(part.get("text"))):
             said.append(Text(found))
         elif kind == "reasoning":
             said.append(_thinking(part, form))
@@ -155,7 +146,7 @@ def about_stored_reply(data: Json) -> Json:
     is_counted = usage.get("input_tokens") or usage.get("output_tokens")
     return present(
         model=first_text(data.get("modelID"), model.get("id"), model.get("modelID")),
-        stop_reason=text_member(data.get("finish")),
+        stop_reason=first_text(data.get("finish")),
         usage=usage if is_counted else None,
     )
 
@@ -163,9 +154,9 @@ def about_stored_reply(data: Json) -> Json:
 def _thinking(part: Json, form: str) -> Thinking:
     said, signed = text_in(part, "text"), _signed(part)
     claude, google = obj(signed.get("anthropic")), obj(signed.get("google")) or obj(signed.get("vertex"))
-    if hidden := text_member(claude.get("redactedData")):
+    if hidden := first_text(claude.get("redactedData")):
         return Thinking("", hidden, redacted=True, provider="claude")
-    if signature := text_member(google.get("thoughtSignature")):
+    if signature := first_text(google.get("thoughtSignature")):
         own = {"text": said, "thought": True, "thoughtSignature": signature}
         return Thinking(said, signature, own=own, provider="gemini")
     return Thinking(said, text_in(claude, "signature"), provider="openai" if form.startswith("openai") else form)
@@ -181,11 +172,11 @@ def _tool(part: Json) -> tuple[Call, Result | None]:
         return call, None  # it was stopped there, or is still at work
     error = state.get("error")
     failed = status == "error" or (name == "invalid" and "error" in given)  # a call that no tool took is ``completed``
-    said = text_member(error) or text_member(obj(error).get("message")) if status == "error" else None
-    output = said or text_member(state.get("output"))
+    said = first_text(error) or first_text(obj(error).get("message")) if status == "error" else None
+    output = said or first_text(state.get("output"))
     shown: list[Text | Media] = [Text(output)] if output else []
     for each in (*objects(state.get("content")), *objects(state.get("attachments"))):
-        found = text_member(each.get("text"))
+        found = first_text(each.get("text"))
         if found and not output:
             shown.append(Text(found))
         elif each.get("type") in ("file", "media"):
@@ -198,13 +189,12 @@ def _tool(part: Json) -> tuple[Call, Result | None]:
 def _media(part: Json) -> Media:
     """An attached file. Its path is on the user's machine, so it is not an address."""
     kind = first_text(part.get("mime"), part.get("mediaType")) or "image/*"
-    if data := text_member(part.get("data")):
+    if data := first_text(part.get("data")):
         return Media(kind, data)
     where = first_text(part.get("url"), part.get("uri")) or ""
-    own = {"path": first_text(part.get("filename"), part.get("name")) or where}
     if where.startswith(("data:", "http:", "https:")):
-        found = media_at(where, kind, own=own, provider="opencode")
-        return replace(found, own=None, provider=None)
+        return media_at(where, kind)
+    own = {"path": first_text(part.get("filename"), part.get("name")) or where}
     return Media(kind, own=own, provider="opencode")
 
 
@@ -212,9 +202,7 @@ def _media(part: Json) -> Media:
 #
 # OpenCode's messages in the rows of both versions, or in an exported document. ``_opencode`` interprets them.
 
-_SESSION = column_names(
-    "id parent_id fork_session_id directory title version revert slug time_created time_updated time_archived"
-)
+_SESSION = "id parent_id fork_session_id directory title version revert slug time_created time_updated time_archived"
 _FORK = re.compile(r" \(fork #\d+\)\Z")
 
 
@@ -242,10 +230,10 @@ def stored_sessions(tables: Any, skip: Container[str]) -> Iterator[StoredSession
     """The sessions of both versions, each once."""
     about: dict[str, Json] = {}
     for table in ("session", "session_v2"):
-        for row in rows_of(tables, table, _SESSION, ("time_created", "id")):
+        for row in rows_of(tables, table, _SESSION, "time_created id"):
             known = {name: value for name, value in row.items() if value is not None}
             about.setdefault(str(row["id"]), {}).update(known)
-    titled = {text_member(row.get("title")): key for key, row in reversed(about.items())}
+    titled = {first_text(row.get("title")): key for key, row in reversed(about.items())}
     for key, row in about.items():
         if key in skip:
             continue
@@ -268,21 +256,21 @@ def _messages(
     tables: Any, session: object, findings: list[ImportFinding], most: int | None = None
 ) -> Iterator[StoredMessage]:
     """The messages of a session: those of version 1, then those of version 2 that are not among them."""
-    known, where = ("id", "time_created", "data"), {"session_id": session}
-    first = sorted(rows_of(tables, "message", known, ("time_created", "id"), where), key=_ascending)
+    known, where = "id time_created data", {"session_id": session}
+    first = sorted(rows_of(tables, "message", known, "time_created id", where), key=_ascending)
     has_session = "session_id" in tables.columns("part")
     parts: dict[object, list[Json]] = defaultdict(list)
     if has_session and most is None:
-        for row in rows_of(tables, "part", ("id", "message_id", "data"), ("id",), where):
+        for row in rows_of(tables, "part", "id message_id data", "id", where):
             parts[row["message_id"]].append(row)
     number = 0
     for number, row in enumerate(islice(first, most), 1):
         if not has_session:
-            parts[row["id"]] = list(rows_of(tables, "part", ("id", "data"), ("id",), {"message_id": row["id"]}))
+            parts[row["id"]] = list(rows_of(tables, "part", "id data", "id", {"message_id": row["id"]}))
         yield _message(number, row, None, sorted(parts.pop(row["id"], ()), key=_ascending), findings)
     seen = {row["id"] for row in first}
     if tables.columns("session_v2"):
-        for row in rows_of(tables, "session_message", (*known, "type"), ("seq",), where):
+        for row in rows_of(tables, "session_message", f"{known} type", "seq", where):
             if row["id"] not in seen:
                 number += 1
                 yield _message(number, row, str(row["type"]), (), findings)
@@ -307,7 +295,7 @@ def _message(
         findings += [ImportFinding(*why_not, number)] if why_not is not None else []
         found.append(each["data"] if part is None else _without_note(part))
     if kind is None:
-        data["role"] = kind = text_member(data.get("role")) or "unreadable"
+        data["role"] = kind = first_text(data.get("role")) or "unreadable"
         kept["parts"] = found
         # The program adds the patches to a prompt long after it: they would change a line that is on record.
         if kind == "user" and kept["data"] is not row["data"]:
@@ -322,7 +310,7 @@ def _message(
 
 
 def _of_second_version(kind: str, data: Json) -> list[Json]:
-    if kind == "user" and text_member(data.get("text")):
+    if kind == "user" and first_text(data.get("text")):
         files = ({**one, "type": "file"} for one in objects(data.get("files")))
         return [{"type": "text", "text": data["text"]}, *files]
     return objects(data.get("content"))
@@ -349,7 +337,7 @@ def exported_session(source: Any) -> Iterator[StoredSession]:
     about: Json = {name: info[name] for name in ("directory", "title", "version", "revert") if name in info}
     about |= {"parent_id": info["parentID"]} if "parentID" in info else {}
     about |= {f"time_{name}": times[name] for name in ("updated", "archived") if name in times}
-    number = text_member(info.get("id")) or hashlib.sha256(raw[:65536]).hexdigest()
+    number = first_text(info.get("id")) or hashlib.sha256(raw[:65536]).hexdigest()
     session = StoredSession({**about, "id": number})
     session.findings += [ImportFinding(*why_not, 1, 0)] if why_not is not None else []
     if source.size > LONGEST_BYTES:
@@ -392,14 +380,14 @@ class OpenCode:
         found: dict[str, list[str]] = defaultdict(list)
 
         def note(table: str, key: str, changed: str, where: Mapping[str, object] = NOTHING) -> None:
-            for row in rows_of(source, table, (key, changed), (key, changed), where):
+            for row in rows_of(source, table, f"{key} {changed}", f"{key} {changed}", where):
                 found[str(row[key])].append(f"{table} {row[changed]}")
 
         note("session", "id", "time_updated")
         note("session_v2", "id", "time_updated")
         sessions = list(found)
         note("session_message", "session_id", "time_updated")
-        counted = {str(row["aggregate_id"]) for row in rows_of(source, "event_sequence", ("aggregate_id",), ())}
+        counted = {str(row["aggregate_id"]) for row in rows_of(source, "event_sequence", "aggregate_id")}
         note("event_sequence", "aggregate_id", "seq")
         # The others are an older version's, or were brought in by its ``import``.
         for session in (one for one in sessions if one not in counted):
@@ -411,7 +399,7 @@ class OpenCode:
         """When each session began and last changed."""
         found: dict[object, tuple[float, float]] = {}
         for table in ("session", "session_v2"):
-            for row in rows_of(source, table, ("id", "time_created", "time_updated"), ()):
+            for row in rows_of(source, table, "id time_created time_updated"):
                 if (began := count_member(row["time_created"])) is not None:
                     found[row["id"]] = (began / 1000, (count_member(row["time_updated"]) or began) / 1000)
         return found.values()
@@ -426,7 +414,7 @@ class OpenCode:
         generations, left = _generations(session)
         records = (record for lines in generations for record in neutral_records(lines, form, losses))
         speaks = sum(record.message is not None for record in records) > 0
-        title, updated = text_member(about.get("title")) or "", time_in_ms(about.get("time_updated"))
+        title, updated = first_text(about.get("title")) or "", time_in_ms(about.get("time_updated"))
         facts = facts_of(
             session=str(about["id"]),
             version=about.get("version"),
@@ -479,7 +467,7 @@ def _records(lines: list[NeutralLine], form: Form) -> Iterator[PlannedRecord]:
 def _generations(session: StoredSession) -> tuple[list[list[NeutralLine]], int]:
     """The lines, split at compactions, and the number of messages that were taken back and still exist."""
     revert = session.about.get("revert")
-    reverted = obj(revert if isinstance(revert, dict) else json_column(revert)[0]).get("messageID")
+    reverted = object_in(revert).get("messageID")
     summarized = {one.data.get("parentID") for one in session.messages if _is_summary(one)}
     places = {one.id: place for place, one in enumerate(session.messages)}
     allowance, is_left, left = Allowance(), False, 0  # the size of a database is not that of a session
@@ -509,13 +497,13 @@ def _generations(session: StoredSession) -> tuple[list[list[NeutralLine]], int]:
 
 
 def _is_summary(message: StoredMessage) -> bool:
-    said = any(text_member(part.get("text")) for part in message.parts)
+    said = any(first_text(part.get("text")) for part in message.parts)
     return message.kind == "assistant" and message.data.get("summary") is True and "error" not in message.data and said
 
 
 def _said(message: StoredMessage, *, is_orphan: bool) -> NeutralLine:
     """The messages of a row; none if it is only about the session."""
-    data, parts, said = message.data, message.parts, text_member(message.data.get("text"))
+    data, parts, said = message.data, message.parts, first_text(message.data.get("text"))
     found: list[tuple[NeutralMessage, Json]] = []
     if is_orphan:
         pass  # the marker of a compaction that failed, or whose summary a fork left out
@@ -527,11 +515,11 @@ def _said(message: StoredMessage, *, is_orphan: bool) -> NeutralLine:
         for turn in replied_in(parts, form_of(data, parts)):
             found.append((turn, about if turn.role == "assistant" else {}))
             about = {name: about[name] for name in about if name == "model"}  # usage is that of the whole
-    elif message.kind == "shell" and (command := text_member(data.get("command"))):
+    elif message.kind == "shell" and (command := first_text(data.get("command"))):
         output = first_text(data.get("output"), *obj(data.get("output")).values()) or ""
         found = [(NeutralMessage("user", (Text(f"Ran `{command}`\n{output}"),)), marked(f"! {command}"))]
     elif message.kind == "compaction" and data.get("status") in (None, "completed"):
-        pieces = text_member(data.get("summary")), text_member(data.get("recent"))
+        pieces = first_text(data.get("summary")), first_text(data.get("recent"))
         blocks = tuple(Text(piece) for piece in pieces if piece) if pieces[0] else ()
         found = [(NeutralMessage("user", blocks), marked_summary())]
     elif message.kind in ("synthetic", "skill", "system") and said:

@@ -20,7 +20,7 @@ from typing import Any
 from transcript_store.formats._blocks import Block, Call, Media, Result, Text
 from transcript_store.formats._dialogue import Dialogue, thinking
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._members import Json, count_member, counts_of, obj, objects, text_in, text_member
+from transcript_store.formats._members import Json, count_member, counts_of, first_text, obj, objects, text_in
 from transcript_store.formats._neutral import arguments_of, media_at
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps, facts_of, replayed
@@ -48,7 +48,7 @@ class OpenHands:
         if not lines.count:
             return
         facts = facts_of(
-            session=text_member(state.get("id")) or session.first,
+            session=first_text(state.get("id")) or session.first,
             model=obj(obj(state.get("agent")).get("llm")).get("model"),
             system_prompt=session.prompt,
             cwd=obj(state.get("workspace")).get("working_dir"),
@@ -82,7 +82,7 @@ class _Events:
             yield draft
 
     def _event(self, line: SourceLine, value: Json) -> Steps:
-        at, kind = text_member(value.get("timestamp")), value.get("kind")
+        at, kind = first_text(value.get("timestamp")), value.get("kind")
         if kind == "MessageEvent":
             message = obj(value.get("llm_message"))
             if value.get("source") == "agent":
@@ -107,7 +107,7 @@ class _Events:
             self.dialogue.event(line, at=at)
 
     def _reply(self, line: SourceLine, value: Json, blocks: list[Block], at: str | None) -> None:
-        response = text_member(value.get("llm_response_id"))
+        response = first_text(value.get("llm_response_id"))
         about = {"response_id": response, "usage": self._usage.get(response or "")}
         self.dialogue.reply(blocks, line, at, about, key=response)
 
@@ -120,7 +120,7 @@ class _Events:
         after = [draft for draft, stay in zip(self._context[first:], stays[first:], strict=True) if stay]
         yield Restart(carried=lambda: [draft.carried() for draft in before])
         self._context = before
-        summary = text_member(value.get("summary"))
+        summary = first_text(value.get("summary"))
         self.dialogue.user([Text(summary)] if summary else [], line, at, marked_summary())
         yield from self._said()
         yield from (Draft(draft.message, draft.extra, draft.at) for draft in after)
@@ -150,7 +150,7 @@ def _blocks(content: Any) -> list[Block]:
             found.append(Text(one["text"]))
         urls = one.get("image_urls")
         urls = urls if isinstance(urls, list) else ()
-        found += [media_at(url, own={}, provider="") for url in urls if isinstance(url, str)]
+        found += [media_at(url) for url in urls if isinstance(url, str)]
     return found
 
 

@@ -29,7 +29,7 @@ from transcript_store.errors import InvalidMessageError
 from transcript_store.formats._arranging import FORMS, LOST_THINKING, as_said, form_family
 from transcript_store.formats._blocks import Block, Call, Media, Other, Result, Text, Thinking
 from transcript_store.formats._lines import BytesSource, KeptLines
-from transcript_store.formats._members import Json, labels, obj, objects, text_in, text_member
+from transcript_store.formats._members import Json, first_text, labels, obj, objects, text_in
 from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Role, arguments_of
 from transcript_store.formats._neutral_lines import form_by_name
 from transcript_store.formats._outgoing import ProgramForm, arranged_records, json_line
@@ -58,7 +58,7 @@ from transcript_store.messages import cost_in, parse_message, provider_family, t
 # at hand. What it moved to ``session_transcript_archives`` is not read.
 
 _TABLE = "transcript_events"
-_COLUMNS = ("session_id", "seq", "event_json", "event_zstd")
+_COLUMNS = "session_id seq event_json event_zstd"
 _LONGEST_BYTES = 16 << 20
 """The limit of an unpacked row. OpenClaw packs nothing above 4 MiB."""
 
@@ -70,7 +70,7 @@ def is_openclaw(head: SourceHead) -> bool:
 
 def sessions_of(tables: Tables) -> Iterator[tuple[BytesSource, list[ImportFinding]]]:
     """The lines of each session of a database, and the findings about rows that are no line: each is an entry that pi does not know."""
-    rows = rows_of(tables, _TABLE, _COLUMNS, ("session_id", "seq"))
+    rows = rows_of(tables, _TABLE, _COLUMNS, "session_id seq")
     for session, found in groupby(rows, key=lambda row: str(row["session_id"])):
         lines, findings = [], []
         for number, row in enumerate(found, 1):
@@ -272,7 +272,7 @@ class Pi:
     def learn(self, facts: PiFacts, value: Json) -> None:
         """Note a line's facts of the session."""
         if value.get("type") == "session_info":
-            facts.title = text_member(value.get("name"))
+            facts.title = first_text(value.get("name"))
 
     def labels_of(self, header: Json) -> dict[str, str]:
         """The header's labels: the directory, and the session's origin or parent."""

@@ -189,6 +189,11 @@ class SourceHead:
     tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Of a SQLite database: each table's columns."""
 
+    def is_document_with(self, *members: str, opening: bytes | tuple[bytes, ...] = b"{") -> bool:
+        """True if it begins as a JSON object, or with ``opening``, and its first bytes name all these members."""
+        text = self.start.removeprefix(b"\xef\xbb\xbf").lstrip()
+        return text.startswith(opening) and all(f'"{name}"'.encode() in self.start for name in members)
+
 
 @dataclass(frozen=True, slots=True)
 class WrittenSession:

@@ -19,7 +19,7 @@ from typing import Any
 from transcript_store.formats._blocks import Block, Call, Result, Text
 from transcript_store.formats._dialogue import PROVIDER, Dialogue, thinking
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._members import Json, first_text, labels, obj, objects, text_in, text_member
+from transcript_store.formats._members import Json, first_text, labels, obj, objects, text_in
 from transcript_store.formats._neutral import arguments_of
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps, facts_of, replayed
@@ -99,7 +99,7 @@ def show_entry(dialogue: Dialogue, seen: SeenEntry) -> None:
     elif kind in ("message", "reasoning"):
         said = [thinking(text_in(value, "text"))] if kind == "reasoning" else blocks_in(value.get("content"))
         draft = dialogue.reply(
-            said, first, seen.at, {"stop_reason": text_member(obj(value.get("outcome")).get("cause"))}
+            said, first, seen.at, {"stop_reason": first_text(obj(value.get("outcome")).get("cause"))}
         )
     elif kind == "effect":
         detail, state = obj(value.get("detail")), obj(value.get("state"))
@@ -178,7 +178,7 @@ class UnifiedSession:
         yield from dialogue.take()
 
     def _see(self, entries: dict[str, SeenEntry], value: Json) -> SeenEntry:
-        self.id = self.id or text_member(value.get("sessionId"))
+        self.id = self.id or first_text(value.get("sessionId"))
         name = text_in(value, "id") or f"number {len(entries)}"
         seen = entries.setdefault(name, SeenEntry(value))
         seen.value = value  # a later line has more of it
@@ -191,7 +191,7 @@ class UnifiedSession:
                 self._see(entries, entry)
         asked = obj(payload.get("params"))
         if payload.get("method") == "turn/start" and asked.get("message"):
-            self.id = self.id or text_member(asked.get("sessionId"))
+            self.id = self.id or first_text(asked.get("sessionId"))
             turn = text_in(payload, "client_command_id")
             seen = SeenEntry({"type": "message", "role": "user", "content": asked["message"], "turnId": turn})
             entries.setdefault(f"user-{turn}-1", seen)
@@ -273,7 +273,7 @@ class MistralVibe:
         first, last, speaks, is_new = "", 0, False, False
         for line in lines:
             value = line.value or {}
-            first = first or text_member(value.get("message_id")) or hashlib.sha256(line.raw).hexdigest()
+            first = first or first_text(value.get("message_id")) or hashlib.sha256(line.raw).hexdigest()
             is_new = is_new or is_unified(value)
             if _is_second(value):
                 speaks, last = True, line.number
@@ -297,7 +297,7 @@ class MistralVibe:
             dialogue = session.dialogue
             yield facts.plan(self.name, lines, said, dialogue.provider, dialogue.losses, edition=("", ""))
             return
-        times = text_member(about.get("start_time")), text_member(about.get("end_time"))
+        times = first_text(about.get("start_time")), first_text(about.get("end_time"))
         facts.session = first
         records = partial(_records, source, times, last)
         yield facts.plan(self.name, lines, records, PROVIDER if speaks else None)
@@ -338,4 +338,4 @@ def _parent(source: Any) -> str | None:
     """Of a sub-agent's folder, which lies in ``agents`` of the session's: the session's id."""
     above = str(source.name).replace("\\", "/").split("/")[-3:-2]
     first = lines_beside(source, "../../messages.jsonl")[:1] if above == ["agents"] else []
-    return text_member(first[0].get("message_id")) if first else None
+    return first_text(first[0].get("message_id")) if first else None

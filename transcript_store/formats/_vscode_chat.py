@@ -18,17 +18,7 @@ from transcript_store.formats._blocks import Block, Call, Media, Result, Text
 from transcript_store.formats._dialogue import Dialogue, thinking
 from transcript_store.formats._document import parse_object
 from transcript_store.formats._lines import SourceLine, SourceLines, lines_of_document
-from transcript_store.formats._members import (
-    Json,
-    count_member,
-    counts_of,
-    first_text,
-    obj,
-    objects,
-    present,
-    text_in,
-    text_member,
-)
+from transcript_store.formats._members import Json, count_member, counts_of, first_text, obj, objects, present, text_in
 from transcript_store.formats._neutral import arguments_of, media_at
 from transcript_store.formats._plan import ImportFinding, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Allowance, Draft, Restart, Steps, facts_of, replayed
@@ -165,7 +155,7 @@ def images_in(variables: list[Json]) -> Iterator[Media | Text]:
             value, kind = one.get("value"), text_in(one, "mimeType") or "image/png"
             data = value if isinstance(value, str) else text_in(obj(value), "$base64", "data")
             if data.startswith("data:"):
-                yield media_at(data, own={}, provider="")
+                yield media_at(data)
             else:
                 yield Media(kind, data) if data else Text(f"[image: {text_in(one, 'name')}]")
 
@@ -174,7 +164,7 @@ def images_in(variables: list[Json]) -> Iterator[Media | Text]:
 
 _USUAL_BYTES = 2000
 _STOPPED = {2: "cancelled", 3: "error"}
-_STARTS = (b'"requesterUsername"', b'"responderUsername"', b'"initialLocation"')
+_STARTS = ("requesterUsername", "responderUsername", "initialLocation")
 
 
 class VsCodeChat:
@@ -186,8 +176,7 @@ class VsCodeChat:
         if head.objects and is_operation(head.objects[0]):
             state = head.objects[0].get("v")
             return head.objects[0]["kind"] == WHOLE and isinstance(state, dict) and "requests" in state
-        starts = head.start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{"
-        return starts and b'"requests"' in head.start and any(name in head.start for name in _STARTS)
+        return any(head.is_document_with("requests", name) for name in _STARTS)
 
     def plans(self, source: Source) -> Iterable[SessionPlan]:
         is_log = source.read(0, 64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b'{"kind"')
@@ -198,7 +187,7 @@ class VsCodeChat:
         if not chat.lines:
             return
         state = chat.state
-        facts = facts_of(session=text_member(state.get("sessionId")) or chat.first, model=chat.model)
+        facts = facts_of(session=first_text(state.get("sessionId")) or chat.first, model=chat.model)
         facts.first(title=state.get("customTitle"), cwd=_folder(source, state))
         facts.first(version=str(state["version"]) if count_member(state.get("version")) is not None else None)
         more: Json = {
@@ -294,7 +283,7 @@ class _Chat:
         shown = objects(obj(request.get("variableData")).get("variables"))
         draft = self.dialogue.user([Text(said), *images_in(shown)], None, at)
         draft.lines += lines
-        model, state = text_member(request.get("modelId")), obj(request.get("modelState"))
+        model, state = first_text(request.get("modelId")), obj(request.get("modelState"))
         self.model = model or self.model
         ended = _time(state.get("completedAt")) or at
         reply: Draft | None = None
@@ -311,10 +300,10 @@ def _about(request: Json, state: Json) -> Json:
     value = state.get("value")
     stopped = "cancelled" if request.get("isCanceled") is True else _STOPPED.get(value) if type(value) is int else None
     return present(
-        response_id=text_member(request.get("responseId")),
+        response_id=first_text(request.get("responseId")),
         usage=counts_of(request, {"promptTokens": "prompt_tokens", "completionTokens": "completion_tokens"}),
         stop_reason=stopped,
-        error=text_member(obj(obj(request.get("result")).get("errorDetails")).get("message")),
+        error=first_text(obj(obj(request.get("result")).get("errorDetails")).get("message")),
     )
 
 

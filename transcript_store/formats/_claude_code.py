@@ -49,7 +49,7 @@ from transcript_store.formats._rows import file_of, object_beside
 from transcript_store.formats._scaffolding import marked
 from transcript_store.formats._trees import Segment, TreeMessage, planned_records, way_through, way_to
 
-# ---- claude code tree ----
+# ---- tree ----
 #
 # What hangs beside the way through Claude Code's tree, and where its compactions cut it.
 
@@ -167,7 +167,7 @@ def _behind_results(said: Iterable[TreeMessage[TreeLine]]) -> Iterator[TreeMessa
     yield from queued
 
 
-# ---- claude code ----
+# ---- reader ----
 
 _ABOUT_A_SESSION = ("queue-operation", "custom-title", "ai-title", "agent-name", "mode", "permission-mode")
 _MOST_LINES = 100

@@ -3,8 +3,8 @@
 * Transcripts of its agent: ``projects/SLUG/agent-transcripts/ID/ID.jsonl``, and ``ID/subagents/ID.jsonl``. A line is ``{"role",
   "message": {"content"}}`` with blocks of Claude's API, without times and ids of calls, and mostly without results; others mark the
   end of a turn. Only the path has the id; elsewhere the first line identifies a file.
-* The agent's ``store.db``: see ``_cursor_store``.
-* The editor's ``state.vscdb``: see ``_cursor_editor``.
+* The agent's ``store.db``: below.
+* The editor's ``state.vscdb``: below.
 
 The prompt is within ``<user_query>``, Cursor's additions in other elements; a ``<timestamp>`` is the only time. Source:
 skillsynchq/txcript, kenn-io/agentsview, fixtures of jazzyalex/agent-sessions. No file of the program itself was available.
@@ -35,7 +35,7 @@ from transcript_store.formats._times import time_in_ms, time_of_member
 from transcript_store.formats._trees import left_draft
 from transcript_store.messages import as_text, provider_family
 
-# ---- cursor blocks ----
+# ---- blocks ----
 #
 # Cursor's messages as blocks of Claude's API: its transcripts have nearly these, its databases those of Vercel's AI SDK.
 
@@ -142,7 +142,7 @@ def _made_id(number: int, call: Json) -> str:
     return f"call_{hashlib.sha256(repr(said).encode(errors='replace')).hexdigest()[:24]}"
 
 
-# ---- cursor editor ----
+# ---- editor ----
 #
 # The ``state.vscdb`` of Cursor's editor: only rows of conversations in ``cursorDiskKV`` are read. Others hold secrets.
 #
@@ -307,7 +307,7 @@ def _rich_text(said: object) -> str:
     return "\n".join("".join(text_in(one, "text") for one in objects(each.get("children"))) for each in paragraphs)
 
 
-# ---- cursor store ----
+# ---- store ----
 #
 # The ``store.db`` of Cursor's agent: blobs by their SHA-256. Some are messages in JSON, the others a graph in protobuf.
 #
@@ -470,7 +470,7 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
     return found, at
 
 
-# ---- cursor ----
+# ---- transcripts and reader ----
 
 _ID = r"[A-Za-z0-9_-]{8,80}"
 _PLACE = re.compile(rf"/agent-transcripts/(?:(?P<parent>{_ID})/)?(?:subagents/)?(?P<id>{_ID})\.jsonl\Z")

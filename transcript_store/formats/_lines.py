@@ -307,19 +307,18 @@ _WITH_VALUES_BYTES = 256 << 10
 """Up to this size the decoded objects are kept too: there are few for the collector, and most sessions are small."""
 
 
-class KeptLines:
+class KeptLines(SourceLines):
     """All pieces of all lines, by their place from 0. Nothing is known before :meth:`read` was gone through."""
 
     def __init__(self, source: Source) -> None:
-        self._source = source
-        self._lines = SourceLines(source)
+        super().__init__(source)
         self._whole: list[SourceLine] | None = [] if source.size <= _WITH_VALUES_BYTES else None
         self._held: list[bytes] | None = [] if source.size <= _IN_MEMORY_BYTES else None
         self._places = array("q")  # number, part, offset, length of each: four of them take less than one object
 
     def read(self) -> Iterator[SourceLine]:
         """Every piece, in order. Once only."""
-        for line in self._lines:
+        for line in self:
             if self._whole is not None:
                 self._whole.append(line)
             else:
@@ -347,21 +346,6 @@ class KeptLines:
     def offset(self, place: int) -> int:
         """Of its first byte."""
         return self._places[4 * place + 2] if self._whole is None else self._whole[place].offset
-
-    @property
-    def count(self) -> int:
-        """How many lines there are."""
-        return self._lines.count
-
-    @property
-    def tail(self) -> bytes:
-        """The bytes after the last whole line."""
-        return self._lines.tail
-
-    @property
-    def findings(self) -> list[ImportFinding]:
-        """The faults of the lines themselves."""
-        return self._lines.findings
 
     def finding(self, kind: str, message: str, place: int) -> ImportFinding:
         return ImportFinding(kind, message, self.number(place), self.offset(place))

@@ -50,7 +50,7 @@ from transcript_store.formats._scaffolding import marked, marked_summary
 from transcript_store.formats._times import time_in_ms, time_of_member
 from transcript_store.messages import as_text, cost_in, provider_family, tokens_in
 
-# ---- opencode parts ----
+# ---- parts ----
 #
 # OpenCode's parts → blocks of neutral form: those of version 1 (a row of ``part``) and those of version 2 (an item of
 # ``content``).
@@ -198,9 +198,9 @@ def _media(part: Json) -> Media:
     return Media(kind, own=own, provider="opencode")
 
 
-# ---- opencode stored ----
+# ---- stored ----
 #
-# OpenCode's messages in the rows of both versions, or in an exported document. ``_opencode`` interprets them.
+# OpenCode's messages in the rows of both versions, or in an exported document.
 
 _SESSION = "id parent_id fork_session_id directory title version revert slug time_created time_updated time_archived"
 _FORK = re.compile(r" \(fork #\d+\)\Z")
@@ -355,7 +355,7 @@ def exported_session(source: Any) -> Iterator[StoredSession]:
     yield session
 
 
-# ---- opencode ----
+# ---- reader ----
 
 _UNTITLED = re.compile(r"(New|Child) session - \d{4}-\d\d-\d\dT")
 """Until a model has made a title."""
@@ -528,7 +528,7 @@ def _said(message: StoredMessage, *, is_orphan: bool) -> NeutralLine:
     return NeutralLine([message.line], [one for one in found if one[0].blocks], at)
 
 
-# ---- opencode writer ----
+# ---- writer ----
 #
 # A conversation as the document that ``opencode import`` and ``kilo import`` take: each call and its result are one part.
 #

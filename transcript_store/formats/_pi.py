@@ -95,8 +95,6 @@ def _line(row: dict[str, Any]) -> tuple[bytes, str | None]:
     return orjson.dumps({"type": "unreadable_row", "seq": str(sql_value(row["seq"])), "row": kept}), why_not
 
 
-# ---- pi ----
-
 # ---- pi blocks ----
 #
 # pi's messages: one form for every provider, from which each provider's own is built.

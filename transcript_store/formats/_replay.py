@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import chain, pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import orjson
 
-from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._lines import SourceLine, SourceLines
 from transcript_store.formats._members import labels
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._packing import pack_line, places_in
@@ -173,19 +173,6 @@ class _Walk:
 # What a reader learns of a session while it reads the lines or rows, and the plan that is made of it.
 
 
-class ReadLines(Protocol):
-    """The lines of a source, after they were read."""
-
-    @property
-    def count(self) -> int: ...
-
-    @property
-    def findings(self) -> list[ImportFinding]: ...
-
-    @property
-    def tail(self) -> bytes: ...
-
-
 @dataclass(slots=True)
 class SessionFacts:
     """Facts of a session. A value that is not a text, or is empty, is not a fact."""
@@ -216,7 +203,7 @@ class SessionFacts:
     def plan(
         self,
         format: str,
-        lines: ReadLines | Sequence[SourceLine] | int,
+        lines: SourceLines | Sequence[SourceLine] | int,
         said: Replay | Callable[[], Iterable[PlannedRecord]],
         provider: str | None,
         losses: Losses | None = None,

@@ -1,5 +1,4 @@
-"""Mistral Vibe: ``messages.jsonl`` of version 2, a message of chat completions per line; and the folder of version 3
-(``_vibe_unified``).
+"""Mistral Vibe: ``messages.jsonl`` of version 2, a message of chat completions per line; and the folder of version 3, below.
 
 A line of version 2 has ``injected`` (True if the program wrote it), and all but results have a ``message_id``. Resuming copies a
 session, with its message ids, into a folder with another id. So the id of the first message identifies it: the copy is the same
@@ -28,9 +27,9 @@ from transcript_store.formats._scaffolding import marked, marked_summary
 from transcript_store.formats._times import time_in_ms
 from transcript_store.messages import as_text
 
-# ---- vibe entries ----
+# ---- entries of version 3 ----
 #
-# Mistral Vibe 3: the entries of the projection and of the checkpoint as messages. See ``_vibe_unified``.
+# The entries of the projection and of the checkpoint as messages.
 
 
 @dataclass(slots=True)
@@ -118,9 +117,9 @@ def show_entry(dialogue: Dialogue, seen: SeenEntry) -> None:
     draft.lines += seen.lines[1:]
 
 
-# ---- vibe unified ----
+# ---- version 3 ----
 #
-# Mistral Vibe 3: a session is a folder with two histories, which ``sources`` returns as lines, one after the other.
+# A session is a folder with two histories, which ``sources`` returns as lines, one after the other.
 #
 # * The projection is the person's view: entries ``message``, ``reasoning``, ``effect`` (a call and its result) and ``checkpoint`` (a
 #   compaction), with times, and with the text of stopped replies.
@@ -253,7 +252,7 @@ def _said(line: SourceLine) -> str:
     return text_of(obj((line.value or {}).get("message")).get("content"))
 
 
-# ---- vibe ----
+# ---- reader ----
 
 _MEMBERS = ("role", "content", "reasoning_content", "tool_calls", "tool_call_id", "name")
 _ROLES = ("user", "assistant", "system", "tool")

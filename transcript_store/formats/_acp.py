@@ -138,13 +138,7 @@ class _Updates:
                 self.facts.first(session=first_text(obj(value.get("params")).get("sessionId"), value.get("sessionId")))
                 yield from self._line(line, _update(value), _at(value))
         yield from self._asked_out()
-        yield from self._said()
-
-    def _said(self) -> Iterator[Draft]:
-        for draft in self.dialogue.take():
-            if draft.message is not None:
-                self._context.append(draft)
-            yield draft
+        yield from self.dialogue.take(self._context)
 
     def _line(self, line: SourceLine, update: Json, at: str | None) -> Steps:
         kind = update.get("sessionUpdate")
@@ -153,7 +147,7 @@ class _Updates:
             is_new = kind == "user_prompt" or (self._asked and number is not None)
             if not self._asked_lines or is_new:
                 yield from self._asked_out()
-                yield from self._said()
+                yield from self.dialogue.take(self._context)
                 self._has_numbers = self._has_numbers or number is not None
                 self._counts, self._asked_at = number is not None or not self._has_numbers, at or ""
             self._asked += blocks_of(update.get("prompt", [update.get("content")]))
@@ -181,7 +175,7 @@ class _Updates:
             blocks, lines = self._asked, self._asked_lines
             self._asked, self._asked_lines = [], []
             self.dialogue.user(merged_texts(blocks), None, self._asked_at or None).lines += lines
-            yield from self._said()
+            yield from self.dialogue.take(self._context)
 
     def _tool(self, line: SourceLine, update: Json, at: str | None) -> None:
         number = update["toolCallId"]
@@ -210,7 +204,7 @@ class _Updates:
             self._reply.extra |= present(usage=counts, stop_reason=first_text(update.get("stop_reason")))
 
     def _rewind(self, line: SourceLine, target: int, at: str | None) -> Steps:
-        yield from self._said()
+        yield from self.dialogue.take(self._context)
         place = self._prompts[target] if target < len(self._prompts) else len(self._context)
         kept, taken = self._context[:place], len(self._context) - place
         self._is_allowed = self._is_allowed and self._allowance.takes(len(str(one.message)) for one in kept)

@@ -42,7 +42,7 @@ class Continue:
         lines, findings = lines_of_document(source, "history")
         about = lines[0].value or {}
         dialogue = Dialogue()
-        known = _known(source)
+        known = objects_on(text_beside(source, "sessions.json"))  # the newest last
         entries = list(_entries(dialogue, lines, _began(known, about)))
         models = [entry.extra["model"] for entry in entries if "model" in entry.extra]
         facts = facts_of(
@@ -54,11 +54,6 @@ class Continue:
         )
         said = Replay((entries.copy,), tuple(findings))
         yield facts.plan(self.name, lines, said, dialogue.provider, dialogue.losses, edition=("", ""))
-
-
-def _known(source: Source) -> list[Json]:
-    """The program's list of its sessions, the newest last."""
-    return objects_on(text_beside(source, "sessions.json"))
 
 
 def _parent(source: Source, known: list[Json], about: Json, history: list[Json | None]) -> str | None:

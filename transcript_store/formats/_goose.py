@@ -18,10 +18,10 @@ from bisect import bisect_right
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 from transcript_store.formats._blocks import Block, Call, Media, Result, Text, Thinking
+from transcript_store.formats._dialogue import merged_texts
 from transcript_store.formats._lines import SourceLine, SourceLines, objects_on
 from transcript_store.formats._members import Json, first_text, obj, objects, text_in
 from transcript_store.formats._neutral import Losses, NeutralMessage, arguments_of
@@ -77,7 +77,7 @@ class GooseMessage:
         if not blocks or role not in ("user", "assistant"):
             return None
         is_reply = role == "assistant"
-        return NeutralMessage("assistant" if is_reply else "user", tuple(_joined(blocks) if is_reply else blocks))
+        return NeutralMessage("assistant" if is_reply else "user", tuple(merged_texts(blocks) if is_reply else blocks))
 
 
 def goose_seconds(value: object) -> float | None:
@@ -100,24 +100,6 @@ def whole_messages(rows: Iterable[GooseMessage]) -> list[GooseMessage]:
         else:
             found.append(row)
     return found
-
-
-def _joined(blocks: Iterable[Block]) -> Iterator[Block]:
-    """The blocks of a reply: thinking and text are stored in the pieces in which they came, a word each."""
-    for kind, run in groupby(blocks, key=lambda block: type(block) if not _is_redacted(block) else id(block)):
-        first, *more = run
-        if kind is Text and more:
-            yield Text("".join(block.text for block in (first, *more) if isinstance(block, Text)))
-        elif isinstance(first, Thinking) and more:
-            pieces = [block for block in (first, *more) if isinstance(block, Thinking)]
-            signature = next((piece.signature for piece in reversed(pieces) if piece.signature), "")
-            yield Thinking("".join(piece.text for piece in pieces), signature, provider=first.provider)
-        else:
-            yield from (first, *more)
-
-
-def _is_redacted(block: Block) -> bool:
-    return isinstance(block, Thinking) and block.redacted
 
 
 def give_usage(messages: list[GooseMessage], ledger: list[Json]) -> None:

@@ -59,7 +59,8 @@ class LlmLogs:
         for session, numbers in sessions.items():
             rows = [row for number in numbers for row in stored.having("responses", _RESPONSE, id=number)]
             names = stored.having("conversations", "name", id=session)
-            yield _conversation(stored, session, first_text(names[-1]["name"]) if names else None, rows)
+            steps = [_response_step(stored, number, row) for number, row in enumerate(rows, 1)]
+            yield _plan(session, first_text(names[-1]["name"]) if names else None, None, rows, steps, [])
 
 
 class _Stored:
@@ -210,11 +211,6 @@ def _joined(stored: _Stored, payload: Json) -> str:
 def _result(number: str, name: str, row: Json, media: list[Media]) -> Result:
     said = [Text(row["output"])] if first_text(row.get("output")) else []
     return Result(number, name, (*said, *media), failed=first_text(row.get("exception")) is not None)
-
-
-def _conversation(stored: _Stored, session: str, name: str | None, rows: list[Json]) -> SessionPlan:
-    steps = [_response_step(stored, number, row) for number, row in enumerate(rows, 1)]
-    return _plan(session, name, None, rows, steps, [])
 
 
 def _response_step(stored: _Stored, number: int, row: Json) -> NeutralLine:

@@ -32,10 +32,10 @@ from transcript_store.formats._blocks import Block, Call, Media, Other, Result, 
 from transcript_store.formats._document import LONGEST_BYTES, Span, pieces_within, read_all
 from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._members import Json, count_member, first_text, obj, objects, present, text_in
-from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Role, arguments_of, media_at
+from transcript_store.formats._neutral import Losses, NeutralMessage, Role, arguments_of, media_at
 from transcript_store.formats._neutral_lines import NeutralLine, form_by_name, neutral_records
 from transcript_store.formats._outgoing import ProgramForm, arranged_records
-from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead, WrittenSession
+from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead, WrittenSession
 from transcript_store.formats._replay import Allowance, Replay, facts_of
 from transcript_store.formats._rows import (
     NOTHING,
@@ -425,7 +425,9 @@ class OpenCode:
             forked_from=about.get("fork_session_id"),
             archived=time_in_ms(about.get("time_archived")),
         )
-        said = Replay(tuple(partial(_records, lines, form) for lines in generations), tuple(session.findings))
+        said = Replay(
+            tuple(partial(neutral_records, lines, form, Losses()) for lines in generations), tuple(session.findings)
+        )
         more: Json = {"is_exported": about.get("slug") == exported_slug([one.id for one in session.messages])}
         more["edition"] = (edited, "") if (edited := time_of_member(updated)) else None
         count = len(session.messages) + len(session.before)
@@ -458,10 +460,6 @@ def _written_by(head: SourceHead) -> str | None:
 def exported_slug(messages: list[str]) -> str:
     """The slug of a session that this library wrote: as long as it has these messages, nothing was added to it."""
     return f"transcript-store-{hashlib.sha256('/'.join(messages).encode()).hexdigest()[:16]}"
-
-
-def _records(lines: list[NeutralLine], form: Form) -> Iterator[PlannedRecord]:
-    return neutral_records(lines, form, Losses())
 
 
 def _generations(session: StoredSession) -> tuple[list[list[NeutralLine]], int]:

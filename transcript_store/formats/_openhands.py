@@ -73,13 +73,7 @@ class _Events:
             self.first = self.first or text_in(line.value or {}, "id") or f"line {line.number}"
             if line.raw:
                 yield from self._event(line, line.value or {})
-        yield from self._said()
-
-    def _said(self) -> Iterator[Draft]:
-        for draft in self.dialogue.take():
-            if draft.message is not None:
-                self._context.append(draft)
-            yield draft
+        yield from self.dialogue.take(self._context)
 
     def _event(self, line: SourceLine, value: Json) -> Steps:
         at, kind = first_text(value.get("timestamp")), value.get("kind")
@@ -88,7 +82,7 @@ class _Events:
             if value.get("source") == "agent":
                 self._reply(line, value, [*_thoughts(message), *_blocks(message.get("content"))], at)
                 return
-            yield from self._said()
+            yield from self.dialogue.take(self._context)
             blocks, added = _blocks(message.get("content")), _blocks(value.get("extended_content"))
             typed = "\n\n".join(block.text for block in blocks if isinstance(block, Text)) if added else None
             self.dialogue.user([*blocks, *added], line, at, marked(typed, is_said=True))
@@ -112,7 +106,7 @@ class _Events:
         self.dialogue.reply(blocks, line, at, about, key=response)
 
     def _condense(self, line: SourceLine, value: Json, at: str | None) -> Steps:
-        yield from self._said()
+        yield from self.dialogue.take(self._context)
         forgotten = {one for one in value["forgotten_event_ids"] if isinstance(one, str)}
         stays = [_ids(draft).isdisjoint(forgotten) for draft in self._context]
         first = next((place for place, one in enumerate(stays) if not one), len(stays))
@@ -122,7 +116,7 @@ class _Events:
         self._context = before
         summary = first_text(value.get("summary"))
         self.dialogue.user([Text(summary)] if summary else [], line, at, marked_summary())
-        yield from self._said()
+        yield from self.dialogue.take(self._context)
         yield from (Draft(draft.message, draft.extra, draft.at) for draft in after)
         self._context += after
 

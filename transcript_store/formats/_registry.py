@@ -4,8 +4,7 @@ from transcript_store.formats._acp import AcpUpdates
 from transcript_store.formats._aider import Aider
 from transcript_store.formats._antigravity import Antigravity
 from transcript_store.formats._chat_exports import ChatGpt, ClaudeAi
-from transcript_store.formats._claude_code import ClaudeCode
-from transcript_store.formats._claude_code_lines import ClaudeCodeWriter
+from transcript_store.formats._claude_code import ClaudeCode, ClaudeCodeWriter
 from transcript_store.formats._cline import Cline
 from transcript_store.formats._codex import Codex, CodexWriter
 from transcript_store.formats._continue import Continue

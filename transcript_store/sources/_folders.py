@@ -46,10 +46,6 @@ class FolderLayout(NamedTuple):
     """The paths of its parts, in order. Each has to be there: a session of which a part is missing is refused."""
 
 
-def _none(_: ReadBeside, _names: NamesIn) -> tuple[str, ...]:
-    return ()
-
-
 def _of_openhands(_: ReadBeside, names: NamesIn) -> Iterator[str]:
     for name in names("events"):
         if name.startswith("event-") and name.endswith(".json"):
@@ -87,7 +83,7 @@ _BESIDE_GROKS_UPDATES = (
 """Grok Build's session is one file: the others repeat it, or are read with it."""
 LAYOUTS: tuple[FolderLayout, ...] = (
     FolderLayout("base_state.json", ("events", "TASKS.json"), _of_openhands),
-    FolderLayout("updates.jsonl", _BESIDE_GROKS_UPDATES, _none),
+    FolderLayout("updates.jsonl", _BESIDE_GROKS_UPDATES, lambda _read, _names: ()),
     FolderLayout("CURRENT", ("generations", "chunks", "journal", "meta.json", "scheduled-loops.json"), _of_vibe),
 )
 

@@ -33,8 +33,8 @@ class Crush:
     name = "crush"
 
     def recognizes(self, head: SourceHead) -> bool:
-        sessions = {"id", "parent_session_id", "message_count"} <= set(head.tables.get("sessions", ()))
-        return sessions and {"id", "session_id", "role", "parts"} <= set(head.tables.get("messages", ()))
+        sessions = head.has_table("sessions", "id parent_session_id message_count")
+        return sessions and head.has_table("messages", "id session_id role parts")
 
     def plans(self, source: Tables) -> Iterable[SessionPlan]:
         for row in rows_of(source, "sessions", _SESSION, "created_at id"):

@@ -161,7 +161,7 @@ _OPEN = ("loading", "pending", "running")
 
 def is_editor(head: SourceHead) -> bool:
     """True if a database is the editor's."""
-    return {"key", "value"} <= set(head.tables.get(_TABLE, ()))
+    return head.has_table(_TABLE, "key value")
 
 
 def editor_stamps(source: Any) -> dict[str, str]:

@@ -165,8 +165,8 @@ class Goose:
     revision = 1
 
     def recognizes(self, head: SourceHead) -> bool:
-        if "working_dir" in head.tables.get("sessions", ()):
-            return {"session_id", "role", "content_json", "created_timestamp"} <= set(head.tables.get("messages", ()))
+        if head.has_table("sessions", "working_dir"):
+            return head.has_table("messages", "session_id role content_json created_timestamp")
         return any(map(_is_header, head.objects[:1])) or any(map(_is_line, head.objects))
 
     def session_stamps(self, source: Any) -> dict[str, str]:

@@ -185,9 +185,8 @@ class Hermes:
     revision = 1
 
     def recognizes(self, head: SourceHead) -> bool:
-        columns = set(head.tables.get("messages", ()))
-        if {"session_id", "role", "tool_calls", "finish_reason"} <= columns:
-            return {"id", "source", "started_at"} <= set(head.tables.get("sessions", ()))
+        if head.has_table("messages", "session_id role tool_calls finish_reason"):
+            return head.has_table("sessions", "id source started_at")
         if head.objects:
             return any({"id", "source", "started_at", "end_reason", "messages"} <= one.keys() for one in head.objects)
         return head.is_document_with("session_id", "session_start", "last_updated", "messages")

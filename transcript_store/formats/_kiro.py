@@ -147,7 +147,7 @@ class Kiro:
     revision = 1
 
     def recognizes(self, head: SourceHead) -> bool:
-        tables = any({"key", "value"} <= set(head.tables.get(table, ())) for table in _TABLES)
+        tables = any(head.has_table(table, "key value") for table in _TABLES)
         return tables or any(is_second(value) or is_third(value) for value in head.objects)
 
     def session_stamps(self, source: Any) -> dict[str, str]:

@@ -46,8 +46,8 @@ class LlmLogs:
     revision = 2
 
     def recognizes(self, head: SourceHead) -> bool:
-        threads = {"id", "tip_message_hash"} <= set(head.tables.get("threads", ()))
-        return threads or {"prompt", "response", "conversation_id"} <= set(head.tables.get("responses", ()))
+        threads = head.has_table("threads", "id tip_message_hash")
+        return threads or head.has_table("responses", "prompt response conversation_id")
 
     def plans(self, source: Tables) -> Iterable[SessionPlan]:
         stored = _Stored(source)

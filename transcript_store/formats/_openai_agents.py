@@ -30,7 +30,7 @@ class OpenAIAgents:
     revision = 2
 
     def recognizes(self, head: SourceHead) -> bool:
-        return {"session_id", "message_data"} <= set(head.tables.get("agent_messages", ()))
+        return head.has_table("agent_messages", "session_id message_data")
 
     def plans(self, source: Tables) -> Iterable[SessionPlan]:
         rows = rows_of(source, "agent_messages", _COLUMNS, "session_id id")

@@ -448,7 +448,7 @@ class MiMoCode(OpenCode):
 
 def _written_by(head: SourceHead) -> str | None:
     """Which of the programs wrote it: by a table or a member that only Kilo has, or else by what its database is called."""
-    is_first = {"id", "directory"} <= set(head.tables.get("session", ())) and "data" in head.tables.get("message", ())
+    is_first = head.has_table("session", "id directory") and head.has_table("message", "data")
     if not (is_first or "session_v2" in head.tables or _EXPORTED.match(head.start)):
         return None
     file = re.split(r"[/\\\\]", head.name)[-1]

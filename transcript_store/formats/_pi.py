@@ -65,7 +65,7 @@ _LONGEST_BYTES = 16 << 20
 
 def is_openclaw(head: SourceHead) -> bool:
     """True if a database has OpenClaw's sessions."""
-    return {"session_id", "seq", "event_json"} <= set(head.tables.get(_TABLE, ()))
+    return head.has_table(_TABLE, "session_id seq event_json")
 
 
 def sessions_of(tables: Tables) -> Iterator[tuple[BytesSource, list[ImportFinding]]]:

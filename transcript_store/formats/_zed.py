@@ -37,7 +37,7 @@ class Zed:
     name = "zed"
 
     def recognizes(self, head: SourceHead) -> bool:
-        return {"id", "summary", "data_type", "data"} <= set(head.tables.get("threads", ()))
+        return head.has_table("threads", "id summary data_type data")
 
     def plans(self, source: Tables) -> Iterable[SessionPlan]:
         for row in rows_of(source, "threads", _COLUMNS, "created_at updated_at id"):

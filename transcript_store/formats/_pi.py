@@ -314,9 +314,10 @@ class _PiAbout:
             thinks = any(block.get("type") == "thinking" for block in objects(message.get("content")))
             reply = _Reply(provider_of_replies(message), text_in(message, "model"), thinks)
             self.replies[place] = self._known.setdefault(reply, reply)  # there may be millions of lines
-        begins, kept = value.get("type") == "compaction", self._kept(value)
-        parent = text_in(value, "parentId")
-        return Link(place, text_in(value, "id"), parent, _is_said(value), begins, kept_from=kept if begins else "")
+        link = Link(place, text_in(value, "id"), text_in(value, "parentId"), _is_said(value))
+        if value.get("type") == "compaction":
+            link.begins, link.kept_from = True, self._kept(value)
+        return link
 
     def _kept(self, value: Json) -> str | int:
         """The id of the first entry that a compaction kept; in version 1 its place, or -1 if there is no such entry."""

@@ -16,8 +16,7 @@ from tests.formats.of_others import Bytes, few_or_many_seeds
 from tests.formats.of_others import messages as messages_in
 from tests.formats.sources import check_accounts, corpora, entries_of, json_lines, texts_in
 from transcript_store.formats import head_of
-from transcript_store.formats._claude_code import ClaudeCode
-from transcript_store.formats._claude_code_lines import ClaudeCodeWriter
+from transcript_store.formats._claude_code import ClaudeCode, ClaudeCodeWriter
 from transcript_store.testing import check_format
 from transcript_store.testing._exchanges import problem_with
 

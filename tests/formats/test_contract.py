@@ -15,7 +15,7 @@ from tests.formats.of_others import few_or_many_seeds, lines
 from tests.formats.sources import corpora
 from transcript_store.conversation import Record
 from transcript_store.formats import READERS, WRITERS, Loss, SessionPlan, WrittenSession
-from transcript_store.formats._claude_code_lines import ClaudeCodeWriter
+from transcript_store.formats._claude_code import ClaudeCodeWriter
 from transcript_store.formats._jsonl import JsonLines
 from transcript_store.messages import parts_of, role_of
 from transcript_store.testing import check_format

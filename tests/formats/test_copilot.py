@@ -10,8 +10,7 @@ import pytest
 from tests.formats.of_others import Bytes, assert_nothing_is_lost, entries, few_or_many_seeds, lines, messages, original
 from tests.kit.cases import for_each
 from transcript_store.formats import SessionPlan, head_of
-from transcript_store.formats._copilot import Copilot
-from transcript_store.formats._copilot_writer import CopilotWriter
+from transcript_store.formats._copilot import Copilot, CopilotWriter
 from transcript_store.testing import check_format
 
 SESSION = "cbf2f7fa-fa36-506d-8180-52ef9cb07052"

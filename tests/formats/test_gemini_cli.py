@@ -161,7 +161,7 @@ def test_a_document_that_is_cut_is_kept_and_said():
 
 
 def test_a_document_that_is_too_long_is_named(monkeypatch):
-    monkeypatch.setattr("transcript_store.formats._document_lines.LONGEST_BYTES", 50)
+    monkeypatch.setattr("transcript_store.formats._lines.LONGEST_BYTES", 50)
     (plan,) = GeminiCli().plans(Bytes(json.dumps({**HEAD, "messages": [ASKED]}, indent=2).encode()))
     assert_nothing_is_lost(plan)
     assert [finding.kind for finding in plan.findings] == ["too-long"]

@@ -12,8 +12,7 @@ import pytest
 
 from tests.formats.of_others import Bytes, Rows, assert_nothing_is_lost, entries, few_or_many_seeds, messages
 from transcript_store.formats import SessionPlan, SourceHead, head_of
-from transcript_store.formats._opencode import Kilo, MiMoCode, OpenCode
-from transcript_store.formats._opencode_writer import KiloWriter, OpenCodeWriter
+from transcript_store.formats._opencode import Kilo, KiloWriter, MiMoCode, OpenCode, OpenCodeWriter
 from transcript_store.testing import check_format
 
 SESSION = "ses_de3934db8ffeZ9Tr8eaIqIkgZJ"

@@ -18,7 +18,7 @@ from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.formats import READERS, WRITERS, SessionPlan, head_of
 from transcript_store.formats._arranging import messages_of, to_neutral
 from transcript_store.formats._blocks import Call, Media, Result, Text, Thinking
-from transcript_store.formats._claude_code_lines import ClaudeCodeWriter
+from transcript_store.formats._claude_code import ClaudeCodeWriter
 from transcript_store.formats._pi import PiWriter
 
 SESSION = "0195cafe-0000-4000-8000-000000000001"

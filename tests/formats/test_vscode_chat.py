@@ -15,7 +15,7 @@ from tests.formats.of_programs import READER, plan_of_bytes, said
 from tests.importing.helpers import imported
 from transcript_store import ConversationLibrary
 from transcript_store.formats import head_of
-from transcript_store.formats._operations import applied
+from transcript_store.formats._vscode_chat import applied
 from transcript_store.testing import check_format
 from transcript_store.testing._format_samples import JUNK
 

@@ -19,10 +19,10 @@ else:
     __getattr__, __dir__ = _opened(__name__, "_shared", "_registry")
 
 __all__ = [
-    "LAYOUTS", "READERS", "WRITERS", "Block", "Call", "FolderLayout", "Format", "ImportFinding", "Loss", "Media",
-    "NeutralMessage", "Other", "OutgoingConversation", "PlannedRecord", "Result", "SessionFolder", "SessionPlan",
-    "SessionReader", "SessionWriter", "Source", "SourceHead", "SourceLine", "SourceLines", "StampingReader", "Tables",
-    "Text", "Thinking", "WrittenSession", "generic_sessions", "handed", "head_of", "in_another_encoding",
-    "is_form_known", "nearly_json_lines", "objects_of", "original_lines", "pack_line", "redacted_extra",
-    "redacted_plan", "redacted_record", "redaction_of", "to_neutral", "unpack_line", "with_branches",
+    "READERS", "WRITERS", "Block", "Call", "Format", "ImportFinding", "Loss", "Media", "NeutralMessage", "Other",
+    "OutgoingConversation", "PlannedRecord", "Result", "SessionFolder", "SessionPlan", "SessionReader",
+    "SessionWriter", "Source", "SourceHead", "SourceLine", "SourceLines", "StampingReader", "Tables", "Text",
+    "Thinking", "WrittenSession", "generic_sessions", "handed", "head_of", "in_another_encoding", "is_form_known",
+    "nearly_json_lines", "original_lines", "pack_line", "redacted_extra", "redacted_plan", "redacted_record",
+    "redaction_of", "to_neutral", "unpack_line", "with_branches",
 ]  # fmt: skip

@@ -16,26 +16,56 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from transcript_store.formats._acp_blocks import answer_of, blocks_of
-from transcript_store.formats._blocks import Block, Call, Result
+from transcript_store.formats._blocks import Block, Call, Media, Result, Text
 from transcript_store.formats._dialogue import Dialogue, merged_texts, thinking
-from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._members import (
-    Json,
-    count_member,
-    counts_of,
-    first_text,
-    obj,
-    present,
-    text_in,
-    text_member,
-)
+from transcript_store.formats._members import Json, count_member, counts_of, first_text, obj, objects, present, text_in
 from transcript_store.formats._neutral import arguments_of
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Allowance, Draft, Restart, Steps, replayed
+from transcript_store.formats._replay import Allowance, Draft, Restart, SessionFacts, Steps, replayed
 from transcript_store.formats._rows import object_beside
 from transcript_store.formats._times import time_in_ms, time_member
+from transcript_store.messages import as_text
+
+# ---- acp blocks ----
+#
+# The blocks of the Agent Client Protocol, which are those of MCP, and what a call answered.
+
+
+def blocks_of(content: object) -> list[Block]:
+    """The blocks of ACP, which are those of MCP."""
+    found: list[Block] = []
+    for one in objects(content):
+        kind = one.get("type")
+        resource = obj(one.get("resource"))
+        if kind == "text":
+            found.append(Text(text_in(one, "text")))
+        elif kind in ("image", "audio"):
+            held = first_text(one.get("data")), first_text(one.get("uri"))
+            found.append(Media(text_in(one, "mimeType") or f"{kind}/*", *held))
+        elif kind == "resource":
+            found.append(Text(text_in(resource, "text") or f"[{text_in(resource, 'uri')}]"))
+        elif kind == "resource_link":
+            found.append(Text(f"[{first_text(one.get('uri'), one.get('name')) or 'resource'}]"))
+    return found
+
+
+def answer_of(call: Json) -> Iterator[Text | Media]:
+    """The result of a call: its content, else its raw output."""
+    found = False
+    for one in objects(call.get("content")):
+        inner = blocks_of([one.get("content")]) if one.get("type") == "content" else blocks_of([one])
+        if one.get("type") == "diff":
+            inner = [Text(as_text({name: one.get(name) for name in ("path", "oldText", "newText")}))]
+        for block in inner:
+            if isinstance(block, (Text, Media)):
+                found = True
+                yield block
+    if not found and call.get("rawOutput") is not None:
+        yield Text(as_text(call["rawOutput"]))
+
+
+# ---- acp ----
 
 _ENDED = ("completed", "failed")
 _USAGE = {"inputTokens": "prompt_tokens", "outputTokens": "completion_tokens", "totalTokens": "total_tokens"}
@@ -108,13 +138,7 @@ class _Updates:
                 self.facts.first(session=first_text(obj(value.get("params")).get("sessionId"), value.get("sessionId")))
                 yield from self._line(line, _update(value), _at(value))
         yield from self._asked_out()
-        yield from self._said()
-
-    def _said(self) -> Iterator[Draft]:
-        for draft in self.dialogue.take():
-            if draft.message is not None:
-                self._context.append(draft)
-            yield draft
+        yield from self.dialogue.take(self._context)
 
     def _line(self, line: SourceLine, update: Json, at: str | None) -> Steps:
         kind = update.get("sessionUpdate")
@@ -123,7 +147,7 @@ class _Updates:
             is_new = kind == "user_prompt" or (self._asked and number is not None)
             if not self._asked_lines or is_new:
                 yield from self._asked_out()
-                yield from self._said()
+                yield from self.dialogue.take(self._context)
                 self._has_numbers = self._has_numbers or number is not None
                 self._counts, self._asked_at = number is not None or not self._has_numbers, at or ""
             self._asked += blocks_of(update.get("prompt", [update.get("content")]))
@@ -135,7 +159,7 @@ class _Updates:
         elif kind == "agent_thought_chunk":
             said = text_in(obj(update.get("content")), "text")
             self._reply = self.dialogue.reply([thinking(said)] if said else [], line, at, {"model": self.facts.model})
-        elif kind in ("tool_call", "tool_call_update") and text_member(update.get("toolCallId")):
+        elif kind in ("tool_call", "tool_call_update") and first_text(update.get("toolCallId")):
             self._tool(line, update, at)
         elif kind == "rewind_marker" and count_member(update.get("target_prompt_index")) is not None:
             yield from self._rewind(line, update["target_prompt_index"], at)
@@ -151,7 +175,7 @@ class _Updates:
             blocks, lines = self._asked, self._asked_lines
             self._asked, self._asked_lines = [], []
             self.dialogue.user(merged_texts(blocks), None, self._asked_at or None).lines += lines
-            yield from self._said()
+            yield from self.dialogue.take(self._context)
 
     def _tool(self, line: SourceLine, update: Json, at: str | None) -> None:
         number = update["toolCallId"]
@@ -177,10 +201,10 @@ class _Updates:
             self.facts.last(model=first_text(update.get("model_id"), update.get("model")))
         elif kind == "turn_completed" and self._reply is not None:
             counts = {name: count for name, count in counts_of(obj(update.get("usage")), _USAGE).items() if count}
-            self._reply.extra |= present(usage=counts, stop_reason=text_member(update.get("stop_reason")))
+            self._reply.extra |= present(usage=counts, stop_reason=first_text(update.get("stop_reason")))
 
     def _rewind(self, line: SourceLine, target: int, at: str | None) -> Steps:
-        yield from self._said()
+        yield from self.dialogue.take(self._context)
         place = self._prompts[target] if target < len(self._prompts) else len(self._context)
         kept, taken = self._context[:place], len(self._context) - place
         self._is_allowed = self._is_allowed and self._allowance.takes(len(str(one.message)) for one in kept)

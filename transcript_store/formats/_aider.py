@@ -23,10 +23,9 @@ from itertools import accumulate
 from transcript_store.formats._blocks import Text
 from transcript_store.formats._dialogue import Dialogue
 from transcript_store.formats._document import Span, read_all
-from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Draft, Restart, Steps, replayed
+from transcript_store.formats._replay import Draft, Restart, Steps, facts_of, replayed
 from transcript_store.formats._rows import file_of, text_beside
 
 STARTED = "# aider chat started at "

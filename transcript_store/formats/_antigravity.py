@@ -21,12 +21,11 @@ from collections.abc import Iterable
 from transcript_store.formats._blocks import Block, Call, Result, Text
 from transcript_store.formats._dialogue import Dialogue, thinking
 from transcript_store.formats._document import parse_object
-from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._members import Json, counts_of, obj, objects, text_in, text_member
+from transcript_store.formats._members import Json, counts_of, first_text, obj, objects, text_in
 from transcript_store.formats._neutral import arguments_of
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Restart, Steps, replayed
+from transcript_store.formats._replay import Restart, Steps, facts_of, replayed
 from transcript_store.formats._scaffolding import Scaffolding, marked, marked_summary
 
 _REQUEST = re.compile(r"<USER_REQUEST>\s*(.*?)\s*</USER_REQUEST>", re.DOTALL)
@@ -75,7 +74,7 @@ class _Steps:
                 self.beginning.update(line.raw.strip())
                 self._is_begun = value.get("type") in ("USER_INPUT", "PLANNER_RESPONSE")
             if line.raw:
-                yield from self._step(line, value, text_member(value.get("created_at")))
+                yield from self._step(line, value, first_text(value.get("created_at")))
         yield from self.dialogue.take()
 
     def _step(self, line: SourceLine, value: Json, at: str | None) -> Steps:
@@ -113,7 +112,7 @@ class _Steps:
             self._waiting.append(Call(f"step_{line.number}_{number}", text_in(call, "name"), arguments))
         blocks += self._waiting
         counts = counts_of({**value, **obj(value.get("usage"))}, _USAGE)
-        self.model = text_member(value.get("model")) or self.model
+        self.model = first_text(value.get("model")) or self.model
         about = {"model": self.model, "usage": {name: count for name, count in counts.items() if count}}
         self.dialogue.reply(blocks, line, at, about, key=f"{line.number} {line.part}")
 

@@ -7,6 +7,7 @@ everything before its messages.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -14,29 +15,28 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
-from transcript_store.formats._attached import Attached, AttachedFiles
 from transcript_store.formats._document import (
     LONGEST_BYTES,
-    TOO_DEEP,
     Oddity,
     Span,
-    is_too_deep,
     objects_of,
     pieces_within,
     read_all,
     read_object,
+    why_unread,
 )
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import Json, first_text, labels, obj, objects, present, text_in, text_member
+from transcript_store.formats._members import Json, first_text, labels, obj, objects, present, text_in
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Draft
+from transcript_store.formats._replay import Draft, left_finding
+from transcript_store.formats._rows import object_beside
 from transcript_store.formats._scaffolding import marked
 from transcript_store.formats._times import time_member, time_of_member
-from transcript_store.formats._trees import left_entry, left_finding
+from transcript_store.formats._trees import left_entry
 from transcript_store.messages import as_text
 
 _LONGEST_GAP_BYTES = 1 << 16
@@ -94,7 +94,7 @@ class Export(ABC):
         """Which model answered last."""
 
     def title(self, conversation: Json) -> str | None:
-        return text_member(conversation.get("name"))
+        return first_text(conversation.get("name"))
 
     def plans(self, source: Source) -> Iterable[SessionPlan]:
         spans = list(objects_of(source))
@@ -114,9 +114,7 @@ class Export(ABC):
         if read is None:
             raw = read_all(source, span)
             message = "a conversation that is not a JSON object, is cut off, or has a member twice: its bytes are kept"
-            finding = ImportFinding("not-json", message, 1, span.offset)
-            if is_too_deep(raw):
-                finding = ImportFinding("too-deep", f"a conversation that is {TOO_DEEP}", 1, span.offset)
+            finding = ImportFinding(*why_unread(raw, "a conversation that is", message), 1, span.offset)
             session = hashlib.sha256(raw).hexdigest()
             return SessionPlan(self.name, session, 1, (partial(_unread, source, whole),), findings=(finding,))
         conversation, lines, nodes, odd = read
@@ -295,8 +293,7 @@ class ChatGpt(Export):
     member = "mapping"
 
     def recognizes(self, head: SourceHead) -> bool:
-        begins = head.start.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] in (b"[", b"{")
-        return begins and b'"mapping"' in head.start and b'"create_time"' in head.start
+        return head.is_document_with("mapping", "create_time", opening=(b"[", b"{"))
 
     def session(self, conversation: Json) -> str | None:
         return first_text(conversation.get("conversation_id"), conversation.get("id"))
@@ -310,22 +307,22 @@ class ChatGpt(Export):
             for child in (value["children"] if isinstance(value.get("children"), list) else ())
             if isinstance(child, str)
         }
-        found = [ExportNode(name, text_member(value.get("parent")), value) for name, value in mapping.items()]
+        found = [ExportNode(name, first_text(value.get("parent")), value) for name, value in mapping.items()]
         return [one if one.parent in mapping else replace(one, parent=above.get(one.id, one.parent)) for one in found]
 
     def leaf(self, conversation: Json, nodes: list[ExportNode]) -> str | None:
         """The node that the export names; else the last node without children."""
-        if found := text_member(conversation.get("current_node")):
+        if found := first_text(conversation.get("current_node")):
             return found
         parents = {node.parent for node in nodes}
         return next((node.id for node in reversed(nodes) if node.id not in parents), None)
 
     def title(self, conversation: Json) -> str | None:
-        return text_member(conversation.get("title"))
+        return first_text(conversation.get("title"))
 
     def model(self, conversation: Json, path: list[ExportNode]) -> str | None:
-        found = (text_member(part_of(node.value, "message", "metadata", "model_slug")) for node in reversed(path))
-        return next((slug for slug in found if slug), None) or text_member(conversation.get("default_model_slug"))
+        found = (first_text(part_of(node.value, "message", "metadata", "model_slug")) for node in reversed(path))
+        return next((slug for slug in found if slug), None) or first_text(conversation.get("default_model_slug"))
 
     def times(self, conversation: Json, nodes: list[ExportNode]) -> tuple[object, Iterable[object]]:
         return conversation.get("update_time"), (part_of(node.value, "message", "create_time") for node in nodes)
@@ -351,7 +348,7 @@ class _Talk:
         if metadata.get("is_visually_hidden_from_conversation") is True or content.get("content_type") in _NOT_SAID:
             return []
         said, attached = _said(content, metadata, self._losses, self._files)
-        role, recipient = part_of(value, "author", "role"), text_member(value.get("recipient")) or "all"
+        role, recipient = part_of(value, "author", "role"), first_text(value.get("recipient")) or "all"
         if not said or role not in ("user", "assistant", "system", "tool"):
             return []
         at = time_member(value.get("create_time"))
@@ -365,8 +362,8 @@ class _Talk:
         if role == "user" and shown:
             typed = said if any(each.type == "text/plain" for each in attached) else None
             return [Draft({"role": role, "content": [{"type": "text", "text": said}, *shown]}, marked(typed), at)]
-        stopped = text_member(part_of(metadata, "finish_details", "type"))
-        about = present(model=text_member(metadata.get("model_slug")), stop_reason=stopped)
+        stopped = first_text(part_of(metadata, "finish_details", "type"))
+        about = present(model=first_text(metadata.get("model_slug")), stop_reason=stopped)
         extra = about if role == "assistant" else {}
         if role == "assistant" and recipient != "all":
             self._calls.append((recipient, _known_as(node.id)))
@@ -407,16 +404,16 @@ def _said(content: Json, metadata: Json, losses: Losses, files: AttachedFiles) -
     """The text of a message, in which each file has its name, and those of its files that the export has."""
     parts: list[Any] = content["parts"] if isinstance(content.get("parts"), list) else []
     found: list[str] = [] if parts else [first_text(content.get("text"), content.get("result")) or ""]
-    names = {its_id: name for one in _uploads(metadata) for its_id, name in [(one["id"], text_member(one.get("name")))]}
+    names = {its_id: name for one in _uploads(metadata) for its_id, name in [(one["id"], first_text(one.get("name")))]}
     attached: dict[str, Attached] = {}
     for part in parts:
         if isinstance(part, str):
             found.append(part)
-        elif isinstance(part, dict) and (said := text_member(part.get("text"))):
+        elif isinstance(part, dict) and (said := first_text(part.get("text"))):
             found.append(said)
         elif isinstance(part, dict):
             for asset in _pointers(part):
-                pointer, kind = asset["asset_pointer"], text_member(asset.get("content_type")) or "file"
+                pointer, kind = asset["asset_pointer"], first_text(asset.get("content_type")) or "file"
                 its_id, name = next(((each, name) for each, name in names.items() if each in pointer), (pointer, None))
                 if (file := files.find(pointer, name)) is not None and file.type:
                     attached[its_id] = file
@@ -427,7 +424,7 @@ def _said(content: Json, metadata: Json, losses: Losses, files: AttachedFiles) -
     said = _with_links("\n".join(piece for piece in found if piece), metadata)
     is_all = not said
     for one in objects(metadata.get("attachments")):
-        its_id, name = text_member(one.get("id")) or "", text_member(one.get("name"))
+        its_id, name = first_text(one.get("id")) or "", first_text(one.get("name"))
         if its_id and (its_id in attached or its_id in said):
             continue  # a picture is an attachment too
         file = files.find(its_id, name)
@@ -442,13 +439,13 @@ def _said(content: Json, metadata: Json, losses: Losses, files: AttachedFiles) -
 
 def _uploads(metadata: Json) -> Iterator[Json]:
     """The attachments of a message that have an id: the pointers to them have it too."""
-    return (one for one in objects(metadata.get("attachments")) if text_member(one.get("id")))
+    return (one for one in objects(metadata.get("attachments")) if first_text(one.get("id")))
 
 
 def _with_links(said: str, metadata: Json) -> str:
     """The text with the addresses of its citations; the site writes private characters instead."""
     for reference in objects(metadata.get("content_references")):
-        marker = text_member(reference.get("matched_text"))
+        marker = first_text(reference.get("matched_text"))
         if not marker or not marker.strip() or marker not in said:
             continue
         pages = [reference, *objects(reference.get("items")), *objects(reference.get("sources"))]
@@ -462,7 +459,7 @@ def _with_links(said: str, metadata: Json) -> str:
 def _pointers(part: Json) -> Iterator[Json]:
     """The objects of a part that name a file. Speech has its sound one level deeper, and so have camera pictures."""
     for each in (part, *part.values()):
-        yield from (one for one in (objects(each) or [obj(each)]) if text_member(one.get("asset_pointer")))
+        yield from (one for one in (objects(each) or [obj(each)]) if first_text(one.get("asset_pointer")))
 
 
 # ---- claude ai ----
@@ -489,15 +486,15 @@ class ClaudeAi(Export):
     member = "chat_messages"
 
     def recognizes(self, head: SourceHead) -> bool:
-        return head.start.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] in (b"[", b"{") and b'"chat_messages"' in head.start
+        return head.is_document_with("chat_messages", opening=(b"[", b"{"))
 
     def session(self, conversation: Json) -> str | None:
-        return text_member(conversation.get("uuid"))
+        return first_text(conversation.get("uuid"))
 
     def nodes(self, conversation: Json) -> list[ExportNode]:
         values = objects(conversation.get("chat_messages"))
         found = (
-            ExportNode(text_in(value, "uuid"), text_member(value.get("parent_message_uuid")), value) for value in values
+            ExportNode(text_in(value, "uuid"), first_text(value.get("parent_message_uuid")), value) for value in values
         )
         return [replace(one, parent=None) if one.parent in _NOBODY else one for one in found]
 
@@ -509,7 +506,7 @@ class ClaudeAi(Export):
         return first_text(conversation.get("current_leaf_message_uuid")) or nodes[-1].id
 
     def model(self, conversation: Json, path: list[ExportNode]) -> str | None:  # noqa: ARG002 (a message does not say)
-        return text_member(conversation.get("model"))
+        return first_text(conversation.get("model"))
 
     def times(self, conversation: Json, nodes: list[ExportNode]) -> tuple[object, Iterable[object]]:
         said = (node.value.get(name) for node in nodes for name in ("created_at", "updated_at"))
@@ -520,20 +517,20 @@ class ClaudeAi(Export):
 
 
 def _messages(value: Json, losses: Losses) -> list[Draft]:
-    at = text_member(value.get("created_at"))
+    at = first_text(value.get("created_at"))
     if missing := len(objects(value.get("files"))):
         losses.note("files", "the export has the name of a file, but not its content", missing)
     role = "assistant" if value.get("sender") == "assistant" else "user"
     turn = _ExportMessage(text_in(value, "uuid"), role, losses)
     for attached in objects(value.get("attachments")):
-        if extracted := text_member(attached.get("extracted_content")):
+        if extracted := first_text(attached.get("extracted_content")):
             source = {"type": "text", "media_type": "text/plain", "data": extracted}
-            title = present(title=text_member(attached.get("file_name")))
+            title = present(title=first_text(attached.get("file_name")))
             turn.add({"type": "document", "source": source, **title})
     content = objects(value.get("content"))
     for block in content:
         turn.block(block)
-    if not content and (said := text_member(value.get("text"))) and said.strip():
+    if not content and (said := first_text(value.get("text"))) and said.strip():
         turn.add({"type": "text", "text": said})
     return [Draft({"role": role, "content": blocks}, {}, at) for role, blocks in turn.said]
 
@@ -556,9 +553,9 @@ class _ExportMessage:
     def block(self, block: Json) -> None:
         kind = block.get("type")
         if kind == "text":
-            if (said := text_member(block.get("text"))) and said.strip():
+            if (said := first_text(block.get("text"))) and said.strip():
                 self.add({"type": "text", "text": said})
-        elif kind == "tool_use" and self._role == "assistant" and text_member(block.get("name")):
+        elif kind == "tool_use" and self._role == "assistant" and first_text(block.get("name")):
             self._call(block)
         elif kind == "tool_result" and self._role == "assistant":
             self._result(block)
@@ -568,7 +565,7 @@ class _ExportMessage:
             self._losses.note("own", "what only Claude.ai knows is kept, and not sent")
 
     def _call(self, block: Json) -> None:
-        given = text_member(block.get("id")) or ""
+        given = first_text(block.get("id")) or ""
         number = sum(len(blocks) for _, blocks in self.said)
         made = hashlib.sha256(f"{self._uuid}/{number}/{given}".encode(errors="replace")).hexdigest()[:24]
         is_taken = given in {now for _, _, now in self._open}
@@ -577,7 +574,7 @@ class _ExportMessage:
         self.add({"type": "tool_use", "id": known, "name": block["name"], "input": obj(block.get("input"))})
 
     def _result(self, block: Json) -> None:
-        given, name = text_member(block.get("tool_use_id")) or "", block.get("name")
+        given, name = first_text(block.get("tool_use_id")) or "", block.get("name")
         call = next((call for call in self._open if (call[0] == given if given else call[1] == name)), None)
         if call is None:
             self._losses.note("no-call", "a result that no call asked for is kept, and not sent")
@@ -595,3 +592,91 @@ def _shown(content: object) -> str:
     return "\n".join(
         said if isinstance(said, str) else as_text(part) for said, part in zip(texts, content, strict=True)
     )
+
+
+# ---- attached ----
+#
+# Pictures, sounds and documents beside the conversations of an export, found by the ids in messages.
+#
+# A file's name starts with its id: ``file-AbC.dat``, ``file_00ff-zebra.png``. Its first bytes tell its type. The user's name for it
+# is in ``conversation_asset_file_names.json``, or in the message.
+
+LONGEST_FILE_BYTES = 16 << 20
+"""A larger file stays a name: base64 in a message costs a third more than its bytes."""
+_FILE_ID = re.compile(r"file[-_][A-Za-z0-9]+")
+_NAMES = "conversation_asset_file_names.json"
+_BEGINS = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+    (b"ID3", "audio/mp3"),
+    (b"\xff\xfb", "audio/mp3"),
+    (b"%PDF-", "application/pdf"),
+)
+_RIFF = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
+
+
+class Attached(NamedTuple):
+    """A file of an export."""
+
+    name: str
+    """The user's name for it, or its name in the export."""
+    type: str
+    """``text/plain`` of a text, whatever it is; empty if it is of no known type."""
+    data: bytes
+
+    def part(self) -> Json | None:
+        """As a part of a message of chat completions; None of what has no place there."""
+        encoded = base64.b64encode(self.data).decode()
+        if self.type.startswith("image/"):
+            return {"type": "image_url", "image_url": {"url": f"data:{self.type};base64,{encoded}"}}
+        if self.type.startswith("audio/"):
+            return {"type": "input_audio", "input_audio": {"data": encoded, "format": self.type[len("audio/") :]}}
+        if self.type == "application/pdf":
+            data = f"data:{self.type};base64,{encoded}"
+            return {"type": "file", "file": {"filename": self.name, "file_data": data}}
+        return {"type": "text", "text": f"[file: {self.name}]\n{self.data.decode()}"} if self.type else None
+
+
+class AttachedFiles:
+    """The files beside a source."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+
+    def find(self, pointer: str, name: str | None = None) -> Attached | None:
+        """The file that a message names by id, or by an address with the id; None if it is missing or too long. ``name`` is its
+        name there.
+        """
+        path = next((self._paths[each] for each in _FILE_ID.findall(pointer) if each in self._paths), None)
+        data = None if path is None else self._source.beside(path, longest=LONGEST_FILE_BYTES)
+        if path is None or data is None:
+            return None
+        file = path.rpartition("/")[2]
+        known = first_text(self._names.get(path)) or first_text(self._names.get(file)) or file
+        return Attached(name or known.rpartition("/")[2], _type_of(data), data)
+
+    @cached_property
+    def _paths(self) -> dict[str, str]:
+        names = getattr(self._source, "names_beside", None)
+        found: dict[str, str] = {}
+        for path in () if names is None else names():
+            if (its_id := _FILE_ID.match(path.rpartition("/")[2])) is not None:
+                found.setdefault(its_id[0], path)
+        return found
+
+    @cached_property
+    def _names(self) -> Json:
+        return object_beside(self._source, _NAMES)
+
+
+def _type_of(data: bytes) -> str:
+    if data.startswith(b"RIFF"):
+        return _RIFF.get(data[8:12], "")
+    for begins, kind in _BEGINS:
+        if data.startswith(begins):
+            return kind
+    try:
+        return "" if b"\0" in data or not data.decode().strip() else "text/plain"
+    except UnicodeDecodeError:
+        return ""

@@ -21,6 +21,7 @@ of these types with ``session_id`` and ``parent_tool_use_id``.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -28,6 +29,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
+from transcript_store.conversation import ConversationMetadata, Record
+from transcript_store.formats._arranging import form_family, messages_of
 from transcript_store.formats._claude_code_lines import (
     IN_THE_TREE,
     SPEAKERS,
@@ -42,13 +45,24 @@ from transcript_store.formats._claude_code_lines import (
 )
 from transcript_store.formats._lines import KeptLines
 from transcript_store.formats._members import obj, objects, text_in
+from transcript_store.formats._neutral import Losses
+from transcript_store.formats._outgoing import id_within, json_line, outgoing_records, timed_records, turns_said
 from transcript_store.formats._packing import pack_line
-from transcript_store.formats._plan import ImportFinding, Loss, PlannedRecord, SessionPlan, Source, SourceHead
+from transcript_store.formats._plan import (
+    ImportFinding,
+    Loss,
+    PlannedRecord,
+    SessionPlan,
+    Source,
+    SourceHead,
+    WrittenSession,
+)
+from transcript_store.formats._replay import left_finding
 from transcript_store.formats._rows import file_of, object_beside
 from transcript_store.formats._scaffolding import marked
-from transcript_store.formats._trees import Segment, TreeMessage, left_finding, planned_records, way_through, way_to
+from transcript_store.formats._trees import Segment, TreeMessage, planned_records, way_through, way_to
 
-# ---- claude code tree ----
+# ---- tree ----
 #
 # What hangs beside the way through Claude Code's tree, and where its compactions cut it.
 
@@ -166,7 +180,7 @@ def _behind_results(said: Iterable[TreeMessage[TreeLine]]) -> Iterator[TreeMessa
     yield from queued
 
 
-# ---- claude code ----
+# ---- reader ----
 
 _ABOUT_A_SESSION = ("queue-operation", "custom-title", "ai-title", "agent-name", "mode", "permission-mode")
 _MOST_LINES = 100
@@ -384,3 +398,98 @@ def _about(replies: list[dict[str, Any]]) -> dict[str, Any]:
             if (said := reply.get(theirs)) is not None and said != SYNTHETIC:
                 about[ours] = said
     return about
+
+
+# ---- writer ----
+#
+# A conversation as a new session of Claude Code: a file in the project's folder, which ``claude --resume`` continues.
+#
+# A session was taken up by the real program (2.1.330) only with the whole envelope, a chain of parents from a first line that is a
+# message, and in the folder whose name it makes of the directory. The last line ends in a line end: the next one is appended.
+
+_VERSION = "2.1.112"
+"""The version whose form is written."""
+_LONGEST_NAME = 200
+
+
+class ClaudeCodeWriter:
+    """Writes sessions of Claude Code."""
+
+    name = "claude-code"
+
+    def write(
+        self, records: Iterable[Record], metadata: ConversationMetadata, *, session: str, cwd: str, now: str
+    ) -> WrittenSession:
+        """See :class:`formats.Writer`."""
+        losses = Losses()
+        said = outgoing_records(records, metadata, losses)
+        provider = metadata.provider or "openai"
+        turns = turns_said(said, provider)
+        handed = messages_of(turns, "claude", join=form_family(provider) != "claude")
+        losses.add(handed.losses)
+        envelope = {"isSidechain": False, "userType": "external", "cwd": cwd, "sessionId": session}
+        envelope |= {"version": _VERSION, "gitBranch": metadata.labels.get("git_branch", "")}
+        lines: list[dict[str, Any]] = []
+        parent = None
+        replies: set[str] = set()
+        timed = timed_records(handed.messages, handed.origins, said, now)
+        for number, (message, extra, at) in enumerate(timed):
+            own = id_within(session, number)
+            line: dict[str, Any] = {"parentUuid": parent, **envelope, "type": message["role"], "message": message}
+            line |= {"uuid": own, "timestamp": at}
+            if message["role"] == "assistant":
+                line["message"] = _reply(message, extra, metadata, own, replies)
+                line["requestId"] = f"req_{own.replace('-', '')}"
+            lines.append(line)
+            parent = own
+        if title := metadata.labels.get("title"):
+            lines.append({"type": "custom-title", "customTitle": title, "sessionId": session})
+        path = f"projects/{project_folder(cwd)}/{session}.jsonl"
+        data = b"".join(map(json_line, lines))
+        return WrittenSession(((path, data),), f"claude --resume {session}", losses.found())
+
+
+def _reply(
+    message: dict[str, Any], extra: dict[str, Any], metadata: ConversationMetadata, own: str, replies: set[str]
+) -> dict[str, Any]:
+    """A reply as the API gave it. Two of them never have one id: the program would join them."""
+    number = text_in(extra, "response_id") or text_in(message, "id")
+    if not number or number in replies:
+        number = f"msg_{own.replace('-', '')}"
+    replies.add(number)
+    usage, none = obj(extra.get("usage")), {"input_tokens": 0, "output_tokens": 0}
+    content = message["content"]
+    calls = isinstance(content, list) and any(block.get("type") == "tool_use" for block in content)
+    model = text_in(extra, "model") or metadata.model or "unknown"
+    return {
+        "id": number,
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": content if isinstance(content, list) else [{"type": "text", "text": content}],
+        "stop_reason": "tool_use" if calls else "end_turn",
+        "stop_sequence": None,
+        "usage": usage if all(type(usage.get(name)) is int for name in none) else none,
+    }
+
+
+def project_folder(cwd: str) -> str:
+    """The name of a project's folder, as the program makes it of a directory (2.1)."""
+    name = re.sub(r"[^a-zA-Z0-9]", lambda found: "-" * (1 + (found[0] > "\uffff")), cwd)  # JavaScript counts halves
+    if len(name) <= _LONGEST_NAME:
+        return name
+    number = 0
+    units = cwd.encode("utf-16-le", "surrogatepass")
+    for at in range(0, len(units), 2):  # Java's hash of a text: 31 times the sum so far, in 32 bits with a sign
+        number = (number * 31 + int.from_bytes(units[at : at + 2], "little")) & 0xFFFFFFFF
+    number = abs(number - (1 << 32) if number >= 1 << 31 else number)
+    return f"{name[:_LONGEST_NAME]}-{_in_base_36(number)}"
+
+
+def _in_base_36(number: int) -> str:
+    digits = ""
+    while True:
+        number, digit = divmod(number, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+        if not number:
+            return digits

@@ -18,20 +18,87 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from functools import partial
+from typing import Any
 
 from transcript_store.formats._blocks import Result, Text
-from transcript_store.formats._cline_messages import answered, is_hidden, is_message, typed_in_cline, usage_in
-from transcript_store.formats._document_lines import lines_of_document, objects_on
-from transcript_store.formats._facts import facts_of
-from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import Json, count_member, first_text, obj, objects, text_member
-from transcript_store.formats._messages_api import named_provider, said_drafts, turn_in, walked
+from transcript_store.formats._document import parse_object
+from transcript_store.formats._lines import SourceLine, lines_of_document, objects_on
+from transcript_store.formats._members import Json, count_member, first_text, obj, objects
 from transcript_store.formats._neutral import Losses
+from transcript_store.formats._neutral_lines import named_provider, said_drafts, turn_in, usage_of, walked
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Draft, Restart, Steps
+from transcript_store.formats._replay import Draft, Restart, Steps, facts_of
 from transcript_store.formats._rows import file_of, object_beside, text_beside
-from transcript_store.formats._scaffolding import marked_summary
+from transcript_store.formats._scaffolding import Scaffolding, marked, marked_summary
 from transcript_store.formats._times import time_in_ms, time_of_member
+
+# ---- cline messages ----
+#
+# What Cline and Roo put into their messages: what was typed of them, what a tool answered, what a reply cost.
+
+_WITHIN = ("user_input", "task", "user_message", "feedback", "answer")
+_SCAFFOLDING = Scaffolding(
+    frozenset({*_WITHIN, "environment_details", "mode_notice", "explicit_instructions", "system-reminder"}),
+    ("[TASK RESUMPTION]", "[ERROR] You did not use a tool", "Context summary:"),
+    typed_within=lambda found: "\n\n".join(found[name] for name in _WITHIN if found.get(name)),
+)
+_ELEMENT = re.compile(rf"<({'|'.join(_WITHIN)})\b[^<>]*>(.*?)</\1>", re.DOTALL)
+_ANSWERED = re.compile(r"\[\w+(?: for .*)?\] Result:")
+"""The start of a result in the extensions, where calls are elements in the text of a reply."""
+
+
+def is_message(message: Json) -> bool:
+    """True if a model was sent it, or said it: not the program's own words, nor reasoning that only its provider can read."""
+    is_sent = obj(message.get("metadata")).get("displayOnly") is not True
+    return is_sent and message.get("role") in ("user", "assistant") and isinstance(message.get("content"), (str, list))
+
+
+def typed_in_cline(texts: list[str]) -> Json:
+    """The mark of the text around what the user typed. After a result only elements are the user's."""
+    behind = next((number for number, said in enumerate(texts) if _ANSWERED.match(said)), len(texts))
+    before = _SCAFFOLDING.typed_of(texts[:behind])
+    if behind == len(texts):
+        return marked(before)
+    said = [one[2].strip() for text in texts[behind:] for one in _ELEMENT.finditer(text)]
+    before_them = texts[:behind] if before is None else [before]
+    return marked("\n\n".join(filter(None, (*before_them, *said))), is_said=True)
+
+
+def is_hidden(message: Json) -> bool:
+    """True if Roo no longer sends it, because a summary or a cut replaces it."""
+    return bool(first_text(message.get("condenseParent")) or first_text(message.get("truncationParent")))
+
+
+def answered(content: Any) -> tuple[str, bool] | None:
+    """A result as text, and True if the call failed, where Cline stores its own objects; None for any other result."""
+    given = content
+    if isinstance(content, str):
+        given = [parse_object(content.encode(errors="replace"))] if content.startswith('{"query"') else None
+    answers = objects(given)
+    if (
+        not answers
+        or len(answers) != len(given or ())
+        or not all({"query", "success"} <= one.keys() for one in answers)
+    ):
+        return None
+    said = []
+    for one in answers:
+        result, error = first_text(one.get("result")) or "", first_text(one.get("error"))
+        shown = result if error is None or error in result else "\n".join(filter(None, (result, error)))
+        said.append(f"{one['query']}:\n{shown}" if len(answers) > 1 else shown)
+    return "\n\n".join(said), any(one["success"] is False for one in answers)
+
+
+def usage_in(metrics: Json) -> Json:
+    """The counts of a reply: Cline's, or within ``tokens`` those of its extension."""
+    tokens = obj(metrics.get("tokens"))
+    if tokens:
+        return usage_of((*map(tokens.get, ("prompt", "completion", "cached")), None), metrics)
+    names = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
+    return usage_of(map(metrics.get, names), metrics)
+
+
+# ---- cline ----
 
 _ARRAY = re.compile(rb'\[\s*\{\s*"(?:role|content|ts|id|type)"\s*:')
 _OF_A_TASK = (b"<task>", b"<environment_details>", b"<user_message>")
@@ -47,8 +114,7 @@ class Cline:
         start = head.start.removeprefix(b"\xef\xbb\xbf").lstrip()
         if _ARRAY.match(start):
             return b'"role"' in start and (any(one in start for one in _OF_A_TASK) or _TIME.search(start) is not None)
-        is_session = all(one in start for one in (b'"sessionId"', b'"updated_at"', b'"messages"'))
-        return start[:1] == b"{" and is_session and b'"projectHash"' not in start
+        return head.is_document_with("sessionId", "updated_at", "messages") and b'"projectHash"' not in start
 
     def plans(self, source: Source) -> Iterable[SessionPlan]:
         session = _ClineDocument(source)
@@ -82,7 +148,7 @@ class _ClineDocument:
         self.messages: list[tuple[Json, SourceLine | None]] = [(obj(line.value), line) for line in self.lines[1:]]
         if not self.messages:  # the member occurs twice, or is missing
             self.messages = [(message, None) for message in objects(self.about.get("messages"))]
-        self.parent = text_member(obj(self.about.get("origin")).get("parentThreadId"))
+        self.parent = first_text(obj(self.about.get("origin")).get("parentThreadId"))
         stem = file_of(source).removesuffix(".messages.json")
         self.beside, self.compaction = (object_beside(source, f"{stem}{end}") for end in (".json", ".compaction.json"))
         self.home = self.beside or (object_beside(source, f"{self.parent}.json") if self.parent else {})
@@ -111,10 +177,10 @@ class _ClineDocument:
         return found if any(found) else None
 
     def walk(self, losses: Losses) -> Steps:
-        yield Draft(lines=[self.lines[0]], at=text_member(self.about.get("updated_at")))
+        yield Draft(lines=[self.lines[0]], at=first_text(self.about.get("updated_at")))
         if not self.messages and (prompt := self._prompt()):
             # The program was killed before the first reply: only the file beside the document has the prompt.
-            yield Draft({"role": "user", "content": prompt}, {}, text_member(self.beside.get("started_at")))
+            yield Draft({"role": "user", "content": prompt}, {}, first_text(self.beside.get("started_at")))
         kept, behind = self._compacted()
         for number, (message, line) in enumerate(self.messages):
             if kept and number == behind > 0:
@@ -143,7 +209,7 @@ class _ClineDocument:
 
     def _drafts(self, message: Json, line: SourceLine | None, number: int, losses: Losses) -> list[Draft]:
         at = time_in_ms(message.get("ts")) or self._time_of(number)
-        at = text_member(self.beside.get("started_at")) if at is None and number == 0 else at
+        at = first_text(self.beside.get("started_at")) if at is None and number == 0 else at
         if not is_message(message):
             return [] if line is None else [Draft(lines=[line], at=at)]
         info = obj(message.get("modelInfo"))
@@ -161,7 +227,7 @@ class _ClineDocument:
         return said_drafts(turn, self.provider, about, at, line, losses)
 
     def _prompt(self) -> str | None:
-        return text_member(obj(self.beside.get("metadata")).get("prompt")) or text_member(self.beside.get("prompt"))
+        return first_text(obj(self.beside.get("metadata")).get("prompt")) or first_text(self.beside.get("prompt"))
 
     def _time_of(self, number: int) -> str | None:
         """When the program showed a message, from the list of what it showed; for messages without times."""

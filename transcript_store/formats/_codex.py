@@ -25,13 +25,12 @@ from itertools import islice
 from typing import Any
 
 from transcript_store.conversation import ConversationMetadata, Record
-from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._members import Json, count_member, first_text, obj, objects, text_member
+from transcript_store.formats._members import Json, count_member, first_text, obj, objects
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._outgoing import handed, json_line
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead, WrittenSession
-from transcript_store.formats._replay import Draft, Restart, Steps, replayed
+from transcript_store.formats._replay import Draft, Restart, Steps, facts_of, replayed
 from transcript_store.formats._responses_items import Items
 from transcript_store.formats._rows import lines_beside
 from transcript_store.formats._scaffolding import CODEX, marked, marked_summary, texts_in
@@ -65,7 +64,7 @@ class Codex:
         if not lines.count:
             return
         meta = session.meta
-        known_as, parent = text_member(meta.get("id")), _parent(meta)
+        known_as, parent = first_text(meta.get("id")), _parent(meta)
         facts = facts_of(
             session=known_as or hashlib.sha256(session.first).hexdigest(),
             version=meta.get("cli_version"),
@@ -84,8 +83,8 @@ def _title_beside(source: Source, session: str | None) -> str | None:
     """The name that ``session_index.jsonl`` in the program's folder has for a session: the last one counts."""
     for folder in ("../../../../", "../"):  # of sessions/<year>/<month>/<day>, and of archived_sessions
         for value in reversed(lines_beside(source, f"{folder}session_index.jsonl")):
-            if session is not None and value.get("id") == session and text_member(value.get("thread_name")):
-                return text_member(value["thread_name"])
+            if session is not None and value.get("id") == session and first_text(value.get("thread_name")):
+                return first_text(value["thread_name"])
     return None
 
 
@@ -114,15 +113,15 @@ class _Session:
         """The last reply, until its cost is known."""
 
     def learn(self, kind: str | None, payload: Json, at: str | None) -> None:
-        if kind == "session_meta" and (text_member(payload.get("forked_from_id")) or _parent(payload)):
+        if kind == "session_meta" and (first_text(payload.get("forked_from_id")) or _parent(payload)):
             self.forked_at = max(self.forked_at or "", at or "")
         if kind == "session_meta":
             self.meta = self.meta or payload
             self.total = {}  # another process counts from zero
         elif kind == "turn_context":
-            self.model = text_member(payload.get("model")) or self.model
+            self.model = first_text(payload.get("model")) or self.model
         elif kind == "event_msg" and payload.get("type") == "thread_name_updated":
-            self.title = text_member(payload.get("thread_name")) or self.title
+            self.title = first_text(payload.get("thread_name")) or self.title
 
     def awaits(self, payload: Json) -> bool:
         """True if the last reply may continue, or its cost may still follow: after the results of its calls."""
@@ -141,7 +140,7 @@ class _Session:
         """Note the cost of the last reply; return it if it belongs to no reply."""
         is_count = payload.get("type") == "token_count"
         usage = self._counted(payload) if is_count else obj(payload.get("usage"))
-        about = {"usage": usage, "response_id": text_member(payload.get("response_id")), "model": self.model}
+        about = {"usage": usage, "response_id": first_text(payload.get("response_id")), "model": self.model}
         about = {name: value for name, value in about.items() if value}
         if is_count and self.forked_at is not None and _seconds_between(self.forked_at, at) < _REPEATING_SECONDS:
             usage, self.unmetered = {}, None  # it counts in the session that the fork is of
@@ -191,7 +190,7 @@ def _walk(lines: Iterable[SourceLine], session: _Session) -> Steps:
             continue
         session.first = session.first or line.raw
         value = line.value or {}
-        kind, payload, at = _kind(value), obj(value.get("payload", value)), text_member(value.get("timestamp"))
+        kind, payload, at = _kind(value), obj(value.get("payload", value)), first_text(value.get("timestamp"))
         session.learn(kind, payload, at)
         if kind == "event_msg" and (heard := _heard(payload)) is not None:
             session.is_heard = True
@@ -231,7 +230,7 @@ def _seconds_between(earlier: str, later: str | None) -> float:
 def _heard(payload: Json) -> Json | None:
     """The message of an event as an item; None if it has none. Since 0.147 an event has the item itself."""
     said = obj(payload.get("item")) if payload.get("type") == "item_completed" else payload
-    role = _SPEAKERS.get(text_member(said.get("type")) or "")
+    role = _SPEAKERS.get(first_text(said.get("type")) or "")
     texts = texts_in(said.get("content")) or texts_in(first_text(said.get("message"), said.get("text")))
     if role is None or not texts:
         return None
@@ -242,10 +241,10 @@ def _heard(payload: Json) -> Json | None:
 def _kind(value: Json) -> str | None:
     """The line's type. A line of early 2025 is the session or an item itself."""
     if "payload" in value:
-        return text_member(value.get("type"))
-    if text_member(value.get("type")) in _EARLY_ITEMS:
+        return first_text(value.get("type"))
+    if first_text(value.get("type")) in _EARLY_ITEMS:
         return "response_item"
-    return "session_meta" if text_member(value.get("id")) and "timestamp" in value and "instructions" in value else None
+    return "session_meta" if first_text(value.get("id")) and "timestamp" in value and "instructions" in value else None
 
 
 def _compacted(payload: Json, context: list[PlannedRecord], losses: Losses) -> list[PlannedRecord]:
@@ -253,7 +252,7 @@ def _compacted(payload: Json, context: list[PlannedRecord], losses: Losses) -> l
     history = payload.get("replacement_history")
     if not isinstance(history, list):
         said = [entry for entry in context if _begins_turn(entry)]
-        summary = text_member(payload.get("message"))
+        summary = first_text(payload.get("message"))
         return said + ([PlannedRecord({"role": "user", "content": summary}, marked_summary())] if summary else [])
     items = Items(losses)
     for item in objects(history):
@@ -350,7 +349,7 @@ def _item(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shown(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    said = "\n".join(part["text"] for part in objects(item.get("content")) if text_member(part.get("text")))
+    said = "\n".join(part["text"] for part in objects(item.get("content")) if first_text(part.get("text")))
     if said and item.get("role") == "user":
         yield {"type": "user_message", "message": said, "images": []}
     elif said and item.get("role") == "assistant":

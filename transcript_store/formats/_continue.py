@@ -14,13 +14,11 @@ from collections.abc import Iterable, Iterator
 
 from transcript_store.formats._blocks import Block, Call, Media, Result, Text
 from transcript_store.formats._dialogue import Dialogue, thinking
-from transcript_store.formats._document_lines import lines_of_document, objects_on
-from transcript_store.formats._facts import facts_of
-from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import Json, obj, objects, text_in, text_member
+from transcript_store.formats._lines import SourceLine, lines_of_document, objects_on
+from transcript_store.formats._members import Json, first_text, obj, objects, text_in
 from transcript_store.formats._neutral import arguments_of, media_at
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Draft, Replay
+from transcript_store.formats._replay import Draft, Replay, facts_of
 from transcript_store.formats._rows import object_beside, text_beside
 from transcript_store.formats._scaffolding import marked, marked_summary
 from transcript_store.formats._times import time_in_ms
@@ -38,18 +36,17 @@ class Continue:
     name = "continue"
 
     def recognizes(self, head: SourceHead) -> bool:
-        starts = head.start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{"
-        return starts and all(name in head.start for name in (b'"sessionId"', b'"history"', b'"workspaceDirectory"'))
+        return head.is_document_with("sessionId", "history", "workspaceDirectory")
 
     def plans(self, source: Source) -> Iterable[SessionPlan]:
         lines, findings = lines_of_document(source, "history")
         about = lines[0].value or {}
         dialogue = Dialogue()
-        known = _known(source)
+        known = objects_on(text_beside(source, "sessions.json"))  # the newest last
         entries = list(_entries(dialogue, lines, _began(known, about)))
         models = [entry.extra["model"] for entry in entries if "model" in entry.extra]
         facts = facts_of(
-            session=text_member(about.get("sessionId")) or f"{source.size} bytes",
+            session=first_text(about.get("sessionId")) or f"{source.size} bytes",
             model=models[-1] if models else None,
             title=None if about.get("title") == "Untitled Session" else about.get("title"),
             cwd=about.get("workspaceDirectory"),
@@ -57,11 +54,6 @@ class Continue:
         )
         said = Replay((entries.copy,), tuple(findings))
         yield facts.plan(self.name, lines, said, dialogue.provider, dialogue.losses, edition=("", ""))
-
-
-def _known(source: Source) -> list[Json]:
-    """The program's list of its sessions, the newest last."""
-    return objects_on(text_beside(source, "sessions.json"))
 
 
 def _parent(source: Source, known: list[Json], about: Json, history: list[Json | None]) -> str | None:
@@ -98,7 +90,7 @@ def _entries(dialogue: Dialogue, lines: list[SourceLine], began: str | None) -> 
 
 def _item(dialogue: Dialogue, line: SourceLine, value: Json, message: Json, at: str | None) -> None:
     role, blocks = message.get("role"), _blocks(message.get("content"))
-    if text_member(value.get("conversationSummary")):
+    if first_text(value.get("conversationSummary")):
         dialogue.user(blocks, line, at, marked_summary())
     elif role == "user":
         items = [Text(text_in(one, "content")) for one in objects(value.get("contextItems"))]
@@ -119,7 +111,7 @@ def _reply(dialogue: Dialogue, line: SourceLine, value: Json, message: Json, at:
     states = objects(value.get("toolCallStates"))
     calls = objects(message.get("toolCalls")) or [obj(state.get("toolCall")) for state in states]
     usage = obj(message.get("usage"))
-    extra = {"model": text_member(usage.get("model")), "usage": {k: v for k, v in usage.items() if k != "model"}}
+    extra = {"model": first_text(usage.get("model")), "usage": {k: v for k, v in usage.items() if k != "model"}}
     dialogue.reply(
         [
             *([thinking(said)] if (said := text_in(obj(value.get("reasoning")), "text")) else []),
@@ -148,7 +140,7 @@ def _blocks(content: object) -> list[Block]:
     found: list[Block] = [Text(content)] if isinstance(content, str) and content else []
     for part in objects(content):
         if part.get("type") == "imageUrl":
-            found.append(media_at(text_in(obj(part.get("imageUrl")), "url"), own={}, provider=""))
+            found.append(media_at(text_in(obj(part.get("imageUrl")), "url")))
         elif said := text_in(part, "text"):
             found.append(Text(said))
     return found

@@ -16,31 +16,24 @@ from the tests of others.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.formats._arranging import FORMS
-from transcript_store.formats._blocks import Block, Call, Media, Result, Text, Thinking
+from transcript_store.formats._blocks import Block, Call, Media, Other, Result, Text, Thinking
 from transcript_store.formats._document import parse_object
-from transcript_store.formats._document_lines import lines_of_document
-from transcript_store.formats._facts import SessionFacts, facts_of
-from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._members import (
-    Json,
-    count_member,
-    first_text,
-    obj,
-    objects,
-    present,
-    text_in,
-    text_member,
-)
-from transcript_store.formats._neutral import Form, Losses, NeutralMessage, arguments_of
+from transcript_store.formats._lines import SourceLine, SourceLines, lines_of_document
+from transcript_store.formats._members import Json, count_member, first_text, obj, objects, present, text_in
+from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Role, arguments_of
 from transcript_store.formats._neutral_lines import NeutralLine, drafts_of
-from transcript_store.formats._plan import ImportFinding, SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Draft, Replay, Restart, Steps, replayed
+from transcript_store.formats._outgoing import ProgramForm, arranged_records, json_line
+from transcript_store.formats._plan import ImportFinding, SessionPlan, Source, SourceHead, WrittenSession
+from transcript_store.formats._replay import Draft, Replay, Restart, SessionFacts, Steps, facts_of, replayed
 from transcript_store.formats._rows import text_beside
 from transcript_store.formats._scaffolding import marked, marked_summary, texts_in
 from transcript_store.messages import as_text, provider_family
@@ -59,11 +52,7 @@ class Copilot:
     name = "copilot"
 
     def recognizes(self, head: SourceHead) -> bool:
-        names = (b'"sessionId"', b'"startTime"', b'"chatMessages"')
-        is_document = head.start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{" and all(
-            name in head.start for name in names
-        )
-        return is_document or any(map(_is_ours, head.objects))
+        return head.is_document_with("sessionId", "startTime", "chatMessages") or any(map(_is_ours, head.objects))
 
     def plans(self, source: Source) -> Iterable[SessionPlan]:
         if (
@@ -99,7 +88,7 @@ def _is_ours(value: Json) -> bool:
 
 
 def _of_document(lines: list[SourceLine], findings: list[ImportFinding]) -> SessionPlan:
-    about, began = obj(lines[0].value), text_member(obj(lines[0].value).get("startTime"))
+    about, began = obj(lines[0].value), first_text(obj(lines[0].value).get("startTime"))
     prompts = [text_in(obj(line.value), "content") for line in lines[1:] if obj(line.value).get("role") == "system"]
     drafts = []
     for number, line in enumerate(lines):
@@ -158,12 +147,12 @@ def _scan(source: Source) -> _Scan:
             named = first_text(data.get("agentDisplayName"), data.get("agentName"))
             titles[agent or str(data.get("toolCallId"))] = named or ""
         elif kind == "system.message" and data.get("role") == "system":
-            about.prompt = text_member(data.get("content")) or about.prompt
+            about.prompt = first_text(data.get("content")) or about.prompt
         elif kind == "assistant.message" or (kind == "message" and data.get("role") == "assistant"):
-            about.model = text_member(data.get("model")) or about.model
+            about.model = first_text(data.get("model")) or about.model
             about.provider = _provider(data, usage if usage.get("apiCallId") == data.get("apiCallId") else {})
         elif kind == "user.message":
-            about.first = about.first or text_member(data.get("content")) or ""
+            about.first = about.first or first_text(data.get("content")) or ""
     scan.facts.first(session=first)
     scan.agents = {agent: titles.get(agent, "") for agent in scan.agents}
     return scan
@@ -209,7 +198,7 @@ class _AgentWalk:
             self.lines += len(line.numbers) if line.part == 0 else 0
             if line.raw:
                 kind = str(value.get("type")) if is_ours else ""
-                yield from self._step(line, kind, _data(value), text_member(value.get("timestamp")))
+                yield from self._step(line, kind, _data(value), first_text(value.get("timestamp")))
         yield from self._flush()
 
     def _step(self, line: SourceLine, kind: str, data: Json, at: str | None) -> Steps:
@@ -243,11 +232,11 @@ class _AgentWalk:
                 return
             one.said = [(NeutralMessage("user", (result,)), {})]
             self._results = one
-        elif kind == "session.compaction_complete" and (summary := text_member(data.get("summaryContent"))):
+        elif kind == "session.compaction_complete" and (summary := first_text(data.get("summaryContent"))):
             yield from self._flush()
             yield Restart()
             one.said = [(NeutralMessage("user", (Text(summary),)), marked_summary())]
-        elif kind == "session.binary_asset" and text_member(data.get("data")):
+        elif kind == "session.binary_asset" and first_text(data.get("data")):
             self._pictures[str(data.get("assetId"))] = data["data"]
         elif kind == "session.usage_record":
             self._usage = obj(data.get("usage"))
@@ -265,15 +254,15 @@ class _AgentWalk:
                 yield draft
 
     def _asked(self, data: Json) -> tuple[NeutralMessage, Json]:
-        typed, content = text_member(data.get("content")) or "", data.get("content")
-        sent = text_member(data.get("transformedContent")) or typed
+        typed, content = first_text(data.get("content")) or "", data.get("content")
+        sent = first_text(data.get("transformedContent")) or typed
         blocks: list[Block] = [Text(sent)] if sent else []
-        blocks += [Text(part["text"]) for part in objects(content) if text_member(part.get("text"))]
+        blocks += [Text(part["text"]) for part in objects(content) if first_text(part.get("text"))]
         attached = (part for part in objects(content) if part.get("type") == "attachment")
         for each in (*objects(data.get("attachments")), *attached):
             kind = first_text(each.get("mimeType"), each.get("mediaType")) or ""
             held = self._pictures.get(str(each.get("assetId")))
-            found = text_member(each.get("data")) or held
+            found = first_text(each.get("data")) or held
             if found or kind:
                 blocks.append(Media(kind or "image/*", found, own={"path": each.get("path")}, provider=Copilot.name))
         if self._agent is None and data.get("source") not in (None, "user"):
@@ -284,8 +273,8 @@ class _AgentWalk:
         thoughts, is_claude = obj(data.get("reasoningBlocks")), self._form.name == "claude"
         if is_claude and "anthropic" in str(thoughts.get("provider")):
             yield from FORMS["claude"].turn_of({"role": "assistant", "content": objects(thoughts.get("blocks"))}).blocks
-        elif said := text_member(data.get("reasoningText")):
-            signature = (text_member(data.get("reasoningOpaque")) or "") if is_claude else ""
+        elif said := first_text(data.get("reasoningText")):
+            signature = (first_text(data.get("reasoningOpaque")) or "") if is_claude else ""
             yield Thinking(said, signature, provider=self._form.name)
         yield from (Text(said) for said in texts_in(data.get("content")) if said)
         yield from (_call(request, "toolCallId") for request in objects(data.get("toolRequests")))
@@ -293,14 +282,14 @@ class _AgentWalk:
 
 def _call(request: Json, number: str) -> Call:
     given = request.get("arguments", request.get("args"))
-    return Call(text_member(request.get(number)) or "", text_member(request.get("name")) or "", arguments_of(given))
+    return Call(first_text(request.get(number)) or "", first_text(request.get("name")) or "", arguments_of(given))
 
 
 def _result(data: Json) -> Result:
     result, error = data.get("result", data.get("content")), data.get("error")
     said = first_text(result, obj(result).get("content"), error, obj(error).get("message"))
     shown = as_text(result or error) if said is None and (result or error) else said
-    number, failed = text_member(data.get("toolCallId")) or "", data.get("success") is False
+    number, failed = first_text(data.get("toolCallId")) or "", data.get("success") is False
     return Result(number, "", (Text(shown),) if shown else (), failed=failed)
 
 
@@ -312,9 +301,9 @@ def _about(data: Json, usage: Json) -> Json:
         prompt_tokens_details=present(cached_tokens=count_member(usage.get("cacheReadTokens")) or None),
     )
     return present(
-        model=text_member(data.get("model")),
-        response_id=text_member(data.get("apiCallId")),
-        stop_reason=text_member(usage.get("finishReason")),
+        model=first_text(data.get("model")),
+        response_id=first_text(data.get("apiCallId")),
+        stop_reason=first_text(usage.get("finishReason")),
         usage=tokens,
     )
 
@@ -328,3 +317,107 @@ def _title(source: Source, first: str) -> str | None:
     elif name.startswith('"'):
         name = str(obj(parse_object(b'{"name": %b}' % name.encode())).get("name"))
     return None if not name or " ".join(first.split()).startswith(name.rstrip("…. ")) else name
+
+
+# ---- copilot writer ----
+#
+# A conversation as the JSON lines of ``copilot sessions import``, which are not those that Copilot CLI keeps.
+#
+# A header, then messages of the user and the assistant; the calls of a reply follow it, and their results precede the next message.
+# It refuses thinking, an empty message, and a file of more than 10 MB. A picture is a file beside the lines.
+
+_LONGEST_FILE_BYTES, _LONGEST_FILES_BYTES, _MOST_FILES = 10_000_000, 24_000_000, 100
+_CALLS = "(calls a tool)"
+_NOTHING = "(nothing)"
+
+
+class InterchangeForm(ProgramForm):
+    """The form of the lines."""
+
+    name = "copilot"
+
+    def holds(self, block: Block, role: Role) -> bool:
+        if isinstance(block, Media):
+            return role == "user" and block.data is not None
+        return not isinstance(block, (Other, Thinking))
+
+
+class CopilotWriter:
+    """Writes sessions for GitHub Copilot CLI."""
+
+    name = "copilot"
+
+    def write(
+        self, records: Iterable[Record], metadata: ConversationMetadata, *, session: str, cwd: str, now: str
+    ) -> WrittenSession:
+        """See :class:`formats.Writer`."""
+        losses = Losses()
+        lines, at = _InterchangeLines(session, losses), now
+        for turn, extra, at in arranged_records(records, metadata, InterchangeForm(), losses, now):
+            lines.add(turn, at, text_in(extra, "model") or metadata.model)
+        header: Json = {"type": "session", "version": 1, "externalId": session, "createdAt": now}
+        header |= present(title=metadata.labels.get("title"))
+        header |= {"updatedAt": max(now, at), "workspace": {"workingDirectory": cwd}}
+        header["source"] = {"application": "transcript-store", "version": "1"}
+        data = b"".join(map(json_line, (header, *lines.lines)))
+        files = (*lines.files, (f"transcript-store/{session}.jsonl", data))
+        return WrittenSession(files, "copilot sessions import {file} && copilot --continue", losses.found())
+
+
+class _InterchangeLines:
+    def __init__(self, session: str, losses: Losses) -> None:
+        self._session, self._losses = session, losses
+        self.lines: list[Json] = []
+        self.files: list[tuple[str, bytes]] = []
+        self._turn = 0
+
+    def add(self, turn: NeutralMessage, at: str, model: str | None) -> None:
+        for block in turn.blocks:
+            if isinstance(block, Result):
+                self._result(block, at)
+        content = [part for block in turn.blocks if (part := self._content(block)) is not None]
+        calls = [block for block in turn.blocks if isinstance(block, Call)]
+        if turn.role == "user" and content:
+            self._turn += 1
+        if calls and not content:
+            self._losses.note("empty", "a reply that only calls a tool got a text, for Copilot refuses an empty one")
+            content = [{"type": "text", "text": _CALLS}]
+        if content:
+            about = {"model": model} if turn.role == "assistant" and model else {}
+            self._line("message", at, {"role": turn.role, **about, "content": content})
+        for call in calls:
+            self._line("tool-call", at, {"name": call.name, "arguments": call.arguments}, call.id)
+
+    def _line(self, kind: str, at: str, members: Json, number: str | None = None) -> None:
+        its_id = number or f"{kind}-{len(self.lines) + 1}"
+        self.lines.append({"type": kind, "id": its_id, "timestamp": at, **members, "turnId": f"turn-{self._turn}"})
+
+    def _result(self, result: Result, at: str) -> None:
+        if shown := len(result.media):
+            self._losses.note("media", "a picture in a result was left out: Copilot's results hold text", shown)
+        said = result.text or _NOTHING
+        if not result.text:
+            self._losses.note("empty", "a result without a text got one, for Copilot refuses an empty one")
+        outcome: Json = {"success": True, "content": said}
+        if result.failed:
+            outcome = {"success": False, "error": {"message": said, "code": "failure"}}
+        self._line("tool-result", at, {"toolCallId": result.id, **outcome})
+
+    def _content(self, block: Block) -> Json | None:
+        if isinstance(block, Text):
+            return {"type": "text", "text": block.text}
+        if not isinstance(block, Media):
+            return None
+        try:
+            data = base64.b64decode(block.data or "", validate=True)
+        except binascii.Error:
+            data = b""
+        in_all = sum(len(file) for _, file in self.files) + len(data)
+        fits = len(data) <= _LONGEST_FILE_BYTES and in_all <= _LONGEST_FILES_BYTES and len(self.files) < _MOST_FILES
+        if not data or not fits:
+            why = "a picture was left out: Copilot takes 100 files of 10 MB each, and 24 MB in all"
+            self._losses.note("media", why)
+            return None
+        name = f"{self._session}-{len(self.files) + 1}.{block.type.rpartition('/')[2].strip('*') or 'bin'}"
+        self.files.append((f"transcript-store/{name}", data))
+        return {"type": "attachment", "path": name, "mediaType": block.type, "name": name}

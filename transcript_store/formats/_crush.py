@@ -14,19 +14,17 @@ from collections.abc import Iterable, Iterator
 
 from transcript_store.formats._blocks import Block, Call, Media, Result, Text
 from transcript_store.formats._dialogue import Dialogue, thinking
-from transcript_store.formats._document_lines import objects_on
-from transcript_store.formats._facts import facts_of
-from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import Json, obj, text_in, text_member
+from transcript_store.formats._lines import SourceLine, objects_on
+from transcript_store.formats._members import Json, first_text, obj, text_in
 from transcript_store.formats._neutral import arguments_of, media_at
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead, Tables
-from transcript_store.formats._replay import Replay, Restart, Steps
-from transcript_store.formats._rows import column_names, row_line, rows_of
+from transcript_store.formats._replay import Replay, Restart, Steps, facts_of
+from transcript_store.formats._rows import row_line, rows_of
 from transcript_store.formats._scaffolding import marked_summary
 from transcript_store.formats._times import time_in_either
 
-_SESSION = column_names("id parent_session_id title created_at updated_at prompt_tokens completion_tokens cost")
-_MESSAGE = column_names("id session_id role parts model provider created_at finished_at is_summary_message")
+_SESSION = "id parent_session_id title created_at updated_at prompt_tokens completion_tokens cost"
+_MESSAGE = "id session_id role parts model provider created_at finished_at is_summary_message"
 
 
 class Crush:
@@ -35,15 +33,15 @@ class Crush:
     name = "crush"
 
     def recognizes(self, head: SourceHead) -> bool:
-        sessions = {"id", "parent_session_id", "message_count"} <= set(head.tables.get("sessions", ()))
-        return sessions and {"id", "session_id", "role", "parts"} <= set(head.tables.get("messages", ()))
+        sessions = head.has_table("sessions", "id parent_session_id message_count")
+        return sessions and head.has_table("messages", "id session_id role parts")
 
     def plans(self, source: Tables) -> Iterable[SessionPlan]:
-        for row in rows_of(source, "sessions", _SESSION, ("created_at", "id")):
-            session = text_member(row["id"])
+        for row in rows_of(source, "sessions", _SESSION, "created_at id"):
+            session = first_text(row["id"])
             if session is None:
                 continue
-            found = rows_of(source, "messages", _MESSAGE, ("created_at", "id"), {"session_id": session})
+            found = rows_of(source, "messages", _MESSAGE, "created_at id", {"session_id": session})
             lines = [row_line(number, one) for number, one in enumerate((row, *found), 1)]
             yield _plan(session, row, lines)
 
@@ -87,7 +85,7 @@ def _message(dialogue: Dialogue, line: SourceLine, row: Json, parts: list[Json],
     blocks = [block for part in parts for block in _blocks(part)]
     if row.get("role") == "assistant":
         ended = next((obj(part.get("data")) for part in parts if part.get("type") == "finish"), {})
-        about = {"model": text_member(row.get("model")), "stop_reason": text_member(ended.get("reason"))}
+        about = {"model": first_text(row.get("model")), "stop_reason": first_text(ended.get("reason"))}
         dialogue.reply(blocks, line, at, about, key=str(line.number))
         return
     drafts = [dialogue.result(block, None, at) for block in blocks if isinstance(block, Result)]
@@ -113,4 +111,4 @@ def _blocks(part: Json) -> Iterator[Block]:
         case "binary":
             yield Media(text_in(data, "mime_type", "MIMEType") or "image/*", text_in(data, "data", "Data"))
         case "image_url":
-            yield media_at(text_in(data, "url"), own={}, provider="")
+            yield media_at(text_in(data, "url"))

@@ -92,8 +92,8 @@ class Dialogue:
             draft.lines.append(line)
         return draft
 
-    def take(self) -> Iterator[Draft]:
-        """The messages so far, in order. Later pieces belong to other messages."""
+    def take(self, context: list[Draft] | None = None) -> Iterator[Draft]:
+        """The messages so far, in order. Later pieces belong to other messages. ``context`` gets those that a model is sent."""
         for draft, said in self._replies.values():
             made = self._messages("assistant", merged_texts(said))
             draft.message = made[0] if made else None
@@ -101,6 +101,8 @@ class Dialogue:
         for draft in drafts:
             if draft.message is None:
                 draft.extra = {}
+            elif context is not None:
+                context.append(draft)
             if draft.message is not None or draft.lines:
                 yield draft
 
@@ -126,13 +128,17 @@ class Dialogue:
 
 
 def merged_texts(blocks: Iterable[Block]) -> list[Block]:
-    """The blocks; texts that follow one another, as chunks of a stream do, are one."""
+    """The blocks; texts that follow one another, as chunks of a stream do, are one. Of thinking the last signature counts."""
     found: list[Block] = []
     for _, run in groupby(blocks, _kind):
         first, *rest = run
         if rest and isinstance(first, (Text, Thinking)):
-            said = "".join(block.text for block in (first, *rest) if isinstance(block, (Text, Thinking)))
-            found.append(replace(first, text=said))
+            pieces = [block for block in (first, *rest) if isinstance(block, (Text, Thinking))]
+            whole = replace(first, text="".join(piece.text for piece in pieces))
+            if isinstance(whole, Thinking):
+                signatures = (piece.signature for piece in reversed(pieces) if isinstance(piece, Thinking))
+                whole.signature = next(filter(None, signatures), "")
+            found.append(whole)
         else:
             found += [first, *rest]
     return found
@@ -140,4 +146,5 @@ def merged_texts(blocks: Iterable[Block]) -> list[Block]:
 
 def _kind(block: Block) -> object:
     """The same for pieces that are one text."""
-    return type(block) if isinstance(block, (Text, Thinking)) else id(block)
+    is_text = isinstance(block, Text) or (isinstance(block, Thinking) and not block.redacted)
+    return type(block) if is_text else id(block)

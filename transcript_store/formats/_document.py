@@ -179,6 +179,11 @@ def is_too_deep(raw: bytes) -> bool:
     return any(depth > DEEPEST for _, _, depth in _tokens(iter([raw])))
 
 
+def why_unread(raw: bytes, too_deep: str, otherwise: str) -> Oddity:
+    """Of a text that is no object: that it is nested too deep, as the end of the first sentence, or else the second sentence."""
+    return ("too-deep", f"{too_deep} {TOO_DEEP}") if is_too_deep(raw) else ("not-json", otherwise)
+
+
 def _pieces(source: Source) -> Iterator[bytes]:
     at = 0
     while at < source.size and (piece := source.read(at, min(_READ_BYTES, source.size - at))):

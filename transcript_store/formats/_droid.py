@@ -18,18 +18,16 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from transcript_store.formats._blocks import Result, Text
-from transcript_store.formats._chain import Chain, Link, chain_of
-from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import Json, first_text, obj, objects, text_in, text_member
-from transcript_store.formats._messages_api import named_provider, said_drafts, turn_in
+from transcript_store.formats._members import Json, first_text, obj, objects, text_in
 from transcript_store.formats._neutral import Losses
+from transcript_store.formats._neutral_lines import named_provider, said_drafts, turn_in
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Draft
+from transcript_store.formats._replay import Draft, SessionFacts
 from transcript_store.formats._rows import file_of, object_beside
 from transcript_store.formats._scaffolding import CLAUDE_CODE, marked, marked_summary
 from transcript_store.formats._times import time_in_ms
-from transcript_store.formats._trees import TreeMessage
+from transcript_store.formats._trees import Chain, Link, TreeMessage, chain_of
 
 
 class Droid:
@@ -53,7 +51,7 @@ class Droid:
             about.facts,
             first_text(*(one[1] for one in replies[-1:]), settings.get("model"), about.facts.model) or "",
         )
-        provider = named_provider(named or text_member(settings.get("providerLock")), model)
+        provider = named_provider(named or first_text(settings.get("providerLock")), model)
         losses = Losses()
         for link in chain.way:
             if link.says:
@@ -101,16 +99,16 @@ class _DroidAbout:
             self.facts.last(
                 part_of=value.get("callingSessionId"), version=str(version) if type(version) is int else None
             )
-            self.facts.model = text_member(value.get("model"))
+            self.facts.model = first_text(value.get("model"))
             return None
         link: Link | None = None
         if kind == "message" and isinstance(value.get("message"), dict):
-            parent = text_member(value.get("parentId")) or ""
+            parent = first_text(value.get("parentId")) or ""
             link = Link(place, text_in(value, "id"), self._compacted.get(parent, parent), _is_said(value["message"]))
             if value["message"].get("role") == "assistant":
-                self.replies[place] = (_thinker(value["message"]), text_member(value["message"].get("modelId")) or "")
-        elif kind == "compaction_state" and text_member(value.get("summaryText")):
-            anchor = text_member(obj(value.get("anchorMessage")).get("id")) or ""
+                self.replies[place] = (_thinker(value["message"]), first_text(value["message"].get("modelId")) or "")
+        elif kind == "compaction_state" and first_text(value.get("summaryText")):
+            anchor = first_text(obj(value.get("anchorMessage")).get("id")) or ""
             link = Link(place, f"compaction/{place}", self._last, begins=True, kept_behind=anchor)
             self._compacted[self._last] = link.id
         elif _is_printed(value):
@@ -171,4 +169,4 @@ def _printed(value: Json) -> Json:
         result |= {"is_error": True} if value.get("isError") is True else {}
         return {"role": "user", "content": [result]}
     role = "assistant" if kind == "completion" or value.get("role") == "assistant" else "user"
-    return {"role": role, "content": text_member(value.get("text")) or text_member(value.get("finalText")) or ""}
+    return {"role": role, "content": first_text(value.get("text")) or first_text(value.get("finalText")) or ""}

@@ -22,13 +22,11 @@ from itertools import pairwise
 from typing import Any
 
 from transcript_store.conversation import ConversationMetadata, Record
-from transcript_store.formats._document_lines import lines_of_document
-from transcript_store.formats._facts import SessionFacts
-from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._members import Json, counts_of, first_text, obj, objects, present, text_member
+from transcript_store.formats._lines import SourceLine, SourceLines, lines_of_document
+from transcript_store.formats._members import Json, counts_of, first_text, obj, objects, present
 from transcript_store.formats._outgoing import handed, id_within, json_line
 from transcript_store.formats._plan import ImportFinding, Loss, SessionPlan, Source, SourceHead, WrittenSession
-from transcript_store.formats._replay import Allowance, Draft, Restart, Steps, replayed
+from transcript_store.formats._replay import Allowance, Draft, Restart, SessionFacts, Steps, replayed
 from transcript_store.formats._rows import text_beside
 from transcript_store.formats._scaffolding import GEMINI_CLI, marked, texts_in
 
@@ -51,8 +49,7 @@ class GeminiCli:
     def recognizes(self, head: SourceHead) -> bool:
         if head.objects:
             return any(map(_is_ours, head.objects))
-        starts = head.start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{"
-        return starts and b'"sessionId"' in head.start and b'"projectHash"' in head.start
+        return head.is_document_with("sessionId", "projectHash")
 
     def plans(self, source: Source) -> Iterable[SessionPlan]:
         session = _Session()
@@ -105,7 +102,7 @@ class _Session:
     def learn(self, about: Json) -> None:
         self.facts.first(session=about.get("sessionId"))
         self.facts.last(title=about.get("summary"))
-        self._project = self._project or text_member(about.get("projectHash"))
+        self._project = self._project or first_text(about.get("projectHash"))
         directories = about.get("directories")
         if isinstance(directories, list) and directories:
             self.facts.last(cwd=directories[0])
@@ -168,7 +165,7 @@ class _Context:
         """Of the messages, about: how many bytes of lines have them."""
 
     def event(self, line: SourceLine) -> None:
-        self._slots.append((None, Draft(lines=[line], at=text_member(obj(line.value).get("timestamp")))))
+        self._slots.append((None, Draft(lines=[line], at=first_text(obj(line.value).get("timestamp")))))
 
     def message(self, name: str, value: Json, line: SourceLine | None) -> None:
         self.current[name] = value
@@ -230,7 +227,7 @@ def _entries(value: Json, lines: list[SourceLine], answered: set[str], given: se
     A message that only repeats results in ``given`` is an event: 0.61.0 writes them twice when it resumes, and the API refuses a
     result that occurs twice.
     """
-    at = text_member(value.get("timestamp"))
+    at = first_text(value.get("timestamp"))
     parts = _parts(value.get("content", value.get("parts")))
     extra: Json = {}
     if value.get("type") == "user":
@@ -242,7 +239,7 @@ def _entries(value: Json, lines: list[SourceLine], answered: set[str], given: se
         given.update(results)
     elif value.get("type") in _REPLIES:
         usage = counts_of(obj(value.get("tokens")), _USAGE)
-        extra = present(model=text_member(value.get("model")), usage=usage)
+        extra = present(model=first_text(value.get("model")), usage=usage)
         parts = _reply_parts(value, parts)
         message = {"role": "model", "parts": parts}
     else:
@@ -263,22 +260,22 @@ def _reply_parts(value: Json, content: list[Json]) -> list[Json]:
     if any("functionCall" in part or part.get("thought") for part in content):
         return content
     calls = [
-        {"functionCall": present(id=text_member(call.get("id"))) | {"name": call["name"], "args": call["args"]}}
+        {"functionCall": present(id=first_text(call.get("id"))) | {"name": call["name"], "args": call["args"]}}
         for call in objects(value.get("toolCalls"))
-        if text_member(call.get("name")) and isinstance(call.get("args"), dict)
+        if first_text(call.get("name")) and isinstance(call.get("args"), dict)
     ]
     return [*_thoughts(value), *content, *calls]
 
 
 def _thoughts(value: Json) -> Iterator[Json]:
     for thought in objects(value.get("thoughts")):
-        subject, said = text_member(thought.get("subject")), text_member(thought.get("description")) or ""
+        subject, said = first_text(thought.get("subject")), first_text(thought.get("description")) or ""
         if subject or said:
             yield {"text": f"**{subject}** {said}" if subject else said, "thought": True}
 
 
 def _result(call: Json, answered: set[str]) -> Iterator[Json]:
-    result, name, known_as = call.get("result"), text_member(call.get("name")), text_member(call.get("id"))
+    result, name, known_as = call.get("result"), first_text(call.get("name")), first_text(call.get("id"))
     if name is None or not isinstance(call.get("args"), dict) or known_as in answered or not result:
         return
     if isinstance(result, str):
@@ -291,7 +288,7 @@ def _result(call: Json, answered: set[str]) -> Iterator[Json]:
 def _answers(message: Json) -> Iterator[str]:
     """The ids of the calls that it answers."""
     for part in _parts(message.get("content")):
-        if known_as := text_member(obj(part.get("functionResponse")).get("id")):
+        if known_as := first_text(obj(part.get("functionResponse")).get("id")):
             yield known_as
 
 
@@ -375,13 +372,13 @@ def _messages(given: tuple[tuple[dict[str, Any], str], ...]) -> Iterator[tuple[d
 
 def _is_passed_over(message: dict[str, Any]) -> bool:
     """``isIgnoredUserContent`` of 0.61.0: what looks like a command to the program itself."""
-    said = "".join(text_member(part.get("text")) or "" for part in objects(message["content"]))
+    said = "".join(first_text(part.get("text")) or "" for part in objects(message["content"]))
     return message["type"] == "user" and said.strip().startswith(("/", "?"))
 
 
 def _call(call: dict[str, Any], result: list[dict[str, Any]], at: str) -> dict[str, Any]:
-    name = text_member(call.get("name")) or "tool"
+    name = first_text(call.get("name")) or "tool"
     failed = any("error" in obj(obj(part.get("functionResponse")).get("response")) for part in result)
-    known_as = text_member(call.get("id")) or hashlib.sha256(f"{at}/{name}".encode()).hexdigest()[:24]
+    known_as = first_text(call.get("id")) or hashlib.sha256(f"{at}/{name}".encode()).hexdigest()[:24]
     about = {"id": known_as, "name": name, "args": obj(call.get("args")), "result": result}
     return {**about, "status": "error" if failed else "success", "timestamp": at}

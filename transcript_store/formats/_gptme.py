@@ -15,10 +15,10 @@ from functools import partial
 
 from transcript_store.formats._blocks import Text
 from transcript_store.formats._dialogue import Dialogue
-from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLines
-from transcript_store.formats._members import Json, counts_of, obj, text_in, text_member
+from transcript_store.formats._members import Json, counts_of, first_text, obj, text_in
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
+from transcript_store.formats._replay import facts_of
 from transcript_store.formats._scaffolding import marked
 
 _FILE = "conversation.jsonl"
@@ -72,7 +72,7 @@ def _entries(source: Source, dialogue: Dialogue | None = None) -> Iterator[Plann
     speaks = False
     for line in SourceLines(source):
         value = line.value or {}
-        role, said, at = value.get("role"), text_in(value, "content"), text_member(value.get("timestamp"))
+        role, said, at = value.get("role"), text_in(value, "content"), first_text(value.get("timestamp"))
         if not line.raw:
             continue
         if role == "user":
@@ -90,4 +90,4 @@ def _entries(source: Source, dialogue: Dialogue | None = None) -> Iterator[Plann
 def _about(metadata: Json) -> Json:
     cost = metadata.get("cost")
     usage = counts_of(obj(metadata.get("usage")), _USAGE) | ({"cost": cost} if isinstance(cost, float) else {})
-    return {"model": text_member(metadata.get("model")), "usage": usage}
+    return {"model": first_text(metadata.get("model")), "usage": usage}

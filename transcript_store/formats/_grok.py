@@ -18,11 +18,11 @@ from collections.abc import Iterable, Iterator
 from transcript_store.formats._acp import facts_in_summary
 from transcript_store.formats._blocks import Block, Call, Result, Text
 from transcript_store.formats._dialogue import Dialogue, thinking
-from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._members import Json, obj, objects, text_in, text_member
+from transcript_store.formats._members import Json, first_text, obj, objects, text_in
 from transcript_store.formats._neutral import arguments_of, media_at
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
+from transcript_store.formats._replay import SessionFacts
 from transcript_store.formats._rows import object_beside
 from transcript_store.formats._scaffolding import marked
 
@@ -45,7 +45,7 @@ class GrokHistory:
         entries = list(history.entries(lines))
         if not lines.count:
             return
-        known = text_member(obj(about.get("info")).get("id"))
+        known = first_text(obj(about.get("info")).get("id"))
         begun = history.beginning.hexdigest() if history.is_begun or not history.former else history.former
         facts, dialogue = history.facts, history.dialogue
         facts.first(session=known or begun, **facts_in_summary(about))
@@ -60,7 +60,7 @@ class _History:
         self.dialogue = Dialogue()
         self.beginning = hashlib.sha256()
         self.facts = SessionFacts()
-        self._at = text_member(about.get("created_at"))
+        self._at = first_text(about.get("created_at"))
         self.former = ""
         """The hash of its lines through the first message. It is the id while the user has said nothing."""
         self.is_begun = False
@@ -92,7 +92,7 @@ class _History:
             self.facts.last(model=value.get("model_id"))
             given = ((text_in(one, "id"), text_in(one, "name"), one) for one in objects(value.get("tool_calls")))
             calls = [Call(number, name, arguments_of(one.get("arguments"))) for number, name, one in given]
-            extra = {"model": text_member(value.get("model_id"))}
+            extra = {"model": first_text(value.get("model_id"))}
             thoughts, self._thoughts = self._thoughts, []
             blocks = [*(block for block, _ in thoughts if getattr(block, "text", "")), Text(said), *calls]
             draft = self.dialogue.reply(blocks, None, at, extra, key=f"{line.number} {line.part}")
@@ -120,7 +120,7 @@ def _blocks(content: object) -> list[Block]:
     found: list[Block] = [Text(content)] if isinstance(content, str) else []
     for one in objects(content):
         if one.get("type") == "image" and text_in(one, "url"):
-            found.append(media_at(one["url"], own={}, provider=""))
+            found.append(media_at(one["url"]))
         elif said := text_in(one, "text"):
             found.append(Text(said))
     return found

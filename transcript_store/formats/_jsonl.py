@@ -16,15 +16,14 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from transcript_store.formats._facts import facts_of
 from transcript_store.formats._forms import is_item
 from transcript_store.formats._gptme import is_gptme
 from transcript_store.formats._lines import SourceLines
 from transcript_store.formats._members import objects, text_in
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Draft
+from transcript_store.formats._replay import Draft, facts_of
 from transcript_store.formats._responses_items import Items
-from transcript_store.formats._times import time_member
+from transcript_store.formats._times import time_in_either
 from transcript_store.formats._vibe import is_of_vibe
 from transcript_store.messages import PROMPT_ROLES
 
@@ -35,8 +34,8 @@ _MOST_PROMPTS = 20
 """Lines before the first message that is not a system prompt, in a file of an unknown format."""
 _CALLS = frozenset({"tool_calls", "function_call", "refusal"})
 _ITEM_MEMBERS = frozenset({"call_id", "content", "summary", "encrypted_content", "action", "output", "id"})
-_SECONDS_FROM, _MILLISECONDS_FROM = 10**8, 10**11
-"""A number of seconds since 1970 is between these from 1973 on, for three thousand years. A smaller number is no time."""
+_SECONDS_FROM = 10**8
+"""As seconds since 1970 this is 1973. A smaller number is no time."""
 
 
 class JsonLines:
@@ -124,10 +123,7 @@ def _about(value: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, An
 
 
 def _time(value: object) -> str | None:
-    if isinstance(value, (int, float)) and value < _SECONDS_FROM:
-        return None
-    is_milliseconds = isinstance(value, (int, float)) and value >= _MILLISECONDS_FROM
-    return time_member(value, per_second=1000 if is_milliseconds else 1)
+    return None if isinstance(value, (int, float)) and value < _SECONDS_FROM else time_in_either(value)
 
 
 def _message(value: dict[str, Any]) -> dict[str, Any] | None:

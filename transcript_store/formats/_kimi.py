@@ -20,21 +20,11 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._members import (
-    Json,
-    count_member,
-    first_text,
-    obj,
-    objects,
-    present,
-    text_in,
-    text_member,
-)
+from transcript_store.formats._members import Json, count_member, first_text, obj, objects, present, text_in
 from transcript_store.formats._neutral import Losses
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Draft, Restart, Steps, replayed
+from transcript_store.formats._replay import Draft, Restart, SessionFacts, Steps, replayed
 from transcript_store.formats._rows import object_beside
 from transcript_store.formats._scaffolding import KIMI, marked, marked_summary, texts_in
 from transcript_store.formats._times import time_in_ms, time_member
@@ -52,7 +42,7 @@ from transcript_store.messages import as_text
 def record_of(value: Json) -> Json:
     """The record, with its time in seconds under ``timestamp``. One of another type has no type."""
     message = obj(value.get("message"))
-    kind, payload = text_member(message.get("type")), obj(message.get("payload"))
+    kind, payload = first_text(message.get("type")), obj(message.get("payload"))
     event: Json | None = None
     if kind in ("TurnBegin", "SteerInput"):
         said = payload.get("user_input")
@@ -167,7 +157,7 @@ class _Session:
 
     def append(self, message: Json, line: SourceLine, at: str | None) -> None:
         origin = obj(message.get("origin"))
-        kind = text_member(origin.get("kind"))
+        kind = first_text(origin.get("kind"))
         extra: Json = {"origin": kind} if kind not in (None, "user") else {}
         if message.get("role") == "user":
             extra |= _injected(message, origin)
@@ -181,7 +171,7 @@ class _Session:
             self.settle()
             self._step = Draft({"role": "assistant", "content": ""}, {}, at, [line])
             self._drafts.append((self._step, {}))
-        elif kind == "tool.result" and text_member(event.get("toolCallId")) in self._missing:
+        elif kind == "tool.result" and first_text(event.get("toolCallId")) in self._missing:
             self._missing.discard(event["toolCallId"])
             output = obj(event.get("result")).get("output")
             self._count_lost(output)
@@ -235,8 +225,8 @@ class _Session:
         step.extra |= present(
             model=self.facts.model,
             usage=_usage(obj(event.get("usage"))),
-            stop_reason=text_member(event.get("finishReason")),
-            response_id=text_member(event.get("messageId")),
+            stop_reason=first_text(event.get("finishReason")),
+            response_id=first_text(event.get("messageId")),
         )
         if not (message["content"] or message.get("tool_calls")):
             step.message = None
@@ -263,7 +253,7 @@ def _walk(lines: Iterable[SourceLine], session: _Session) -> Steps:
             at, value = time_member(value.get("timestamp")), record_of(value)
         else:
             at = time_in_ms(value.get("time", value.get("created_at")))
-        kind = text_member(value.get("type"))
+        kind = first_text(value.get("type"))
         session.begin(line, at)
         session.learn(value)
         if kind == "context.append_message":
@@ -348,7 +338,7 @@ def _message(given: Json) -> Json | None:
     if isinstance(given.get("content"), str):
         message["content"] = given["content"]
     if role == "tool":
-        return {**message, "tool_call_id": given["toolCallId"]} if text_member(given.get("toolCallId")) else None
+        return {**message, "tool_call_id": given["toolCallId"]} if first_text(given.get("toolCallId")) else None
     calls = [
         _function_call(call["id"], call["name"], text_in(call, "arguments"))
         for call in objects(given.get("toolCalls"))
@@ -362,9 +352,9 @@ def _message(given: Json) -> Json | None:
 def _add_part(message: Json, part: Json) -> None:
     kind = part.get("type")
     content = message["content"]
-    if kind == "think" and text_member(part.get("think")):
+    if kind == "think" and first_text(part.get("think")):
         message["reasoning_content"] = message.get("reasoning_content", "") + part["think"]
-    elif kind == "text" and text_member(part.get("text")):
+    elif kind == "text" and first_text(part.get("text")):
         if isinstance(content, str):
             message["content"] = content + part["text"] if content else part["text"]
         else:
@@ -380,7 +370,7 @@ def _picture(part: Json) -> Json | None:
 
 
 def _call(event: Json) -> Json | None:
-    known_as, name, given = text_member(event.get("toolCallId")), text_member(event.get("name")), event.get("args")
+    known_as, name, given = first_text(event.get("toolCallId")), first_text(event.get("name")), event.get("args")
     if known_as is None or name is None:
         return None
     arguments = given if isinstance(given, str) else "{}" if given is None else json.dumps(given, ensure_ascii=False)
@@ -396,9 +386,9 @@ def _result(event: Json) -> Json:
     output: Any = result.get("output")
     if isinstance(output, list):
         texts = (part for part in objects(output) if _picture(part) is None and part.get("type") not in _NOT_SENT)
-        output = "\n".join(text_member(part.get("text")) or as_text(part) for part in texts)
+        output = "\n".join(first_text(part.get("text")) or as_text(part) for part in texts)
     said = output if isinstance(output, str) else "" if output is None else as_text(output)
-    note = text_member(result.get("note"))
+    note = first_text(result.get("note"))
     said = f"{said}\n{note}" if note else said
     said = f"Error: {said}" if result.get("isError") is True else said
     return {"role": "tool", "tool_call_id": event["toolCallId"], "content": said}

@@ -1,4 +1,4 @@
-r"""Bytes → lines with their place: what a program, a crash or a hand left in a file of JSON lines.
+"""Bytes → lines with their place: what a program, a crash or a hand left in a file of JSON lines.
 
 A line ends only at LF: a text may hold U+2028 or a form feed. The content of a line is split as far as possible without guessing:
 
@@ -18,12 +18,24 @@ import json
 import re
 from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
 import orjson
 
-from transcript_store.formats._document import TOO_DEEP, is_too_deep, parse_object, read_object
+from transcript_store.formats._document import (
+    LONGEST_BYTES,
+    TOO_DEEP,
+    Span,
+    is_too_deep,
+    parse_object,
+    pieces_within,
+    read_all,
+    read_object,
+    why_unread,
+)
+from transcript_store.formats._members import Json, objects
 from transcript_store.formats._packing import pack_line
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, Source, SourceHead
 
@@ -70,6 +82,21 @@ class SourceLine(NamedTuple):
     def last(self) -> int:
         """The number of the last of them."""
         return self.number + self.lines - 1
+
+
+@dataclass(frozen=True, slots=True)
+class BytesSource:
+    """Bytes as a :class:`Source`: a row of a database, or a part of a file, that has lines or a document of its own."""
+
+    name: str
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self.data[offset : offset + size]
 
 
 class SourceLines:
@@ -280,19 +307,18 @@ _WITH_VALUES_BYTES = 256 << 10
 """Up to this size the decoded objects are kept too: there are few for the collector, and most sessions are small."""
 
 
-class KeptLines:
+class KeptLines(SourceLines):
     """All pieces of all lines, by their place from 0. Nothing is known before :meth:`read` was gone through."""
 
     def __init__(self, source: Source) -> None:
-        self._source = source
-        self._lines = SourceLines(source)
+        super().__init__(source)
         self._whole: list[SourceLine] | None = [] if source.size <= _WITH_VALUES_BYTES else None
         self._held: list[bytes] | None = [] if source.size <= _IN_MEMORY_BYTES else None
         self._places = array("q")  # number, part, offset, length of each: four of them take less than one object
 
     def read(self) -> Iterator[SourceLine]:
         """Every piece, in order. Once only."""
-        for line in self._lines:
+        for line in self:
             if self._whole is not None:
                 self._whole.append(line)
             else:
@@ -320,21 +346,6 @@ class KeptLines:
     def offset(self, place: int) -> int:
         """Of its first byte."""
         return self._places[4 * place + 2] if self._whole is None else self._whole[place].offset
-
-    @property
-    def count(self) -> int:
-        """How many lines there are."""
-        return self._lines.count
-
-    @property
-    def tail(self) -> bytes:
-        """The bytes after the last whole line."""
-        return self._lines.tail
-
-    @property
-    def findings(self) -> list[ImportFinding]:
-        """The faults of the lines themselves."""
-        return self._lines.findings
 
     def finding(self, kind: str, message: str, place: int) -> ImportFinding:
         return ImportFinding(kind, message, self.number(place), self.offset(place))
@@ -395,3 +406,55 @@ def nearly_json_lines(head: SourceHead) -> str | None:
     if text[:1] == b"{" and is_whole and (why := why_no_json(first)) is not None:
         return f"has no readable object on its first lines; the error of the first one: {why}"
     return None
+
+
+# ---- document lines ----
+#
+# One JSON document as lines: everything before its messages is the first line, and each message is a line.
+#
+# The document is an object with its messages in a member, or an array of messages. The lines joined are its bytes.
+
+_TWICE = "the document has its messages twice: the last of the two were read, as JSON's readers do; its bytes are kept"
+
+
+def objects_on(said: object) -> list[Json]:
+    """The objects of an array, or of its JSON text; none if it cannot be read."""
+    if isinstance(said, (str, bytes)):
+        raw = said.encode(errors="surrogatepass") if isinstance(said, str) else said
+        said = (parse_object(b'{"":%s}' % raw) or {}).get("")
+    return objects(said)
+
+
+def lines_of_document(source: Source, member: str = "messages") -> tuple[list[SourceLine], list[ImportFinding]]:
+    """The document's lines and its faults: first a line with everything but the messages, then one for each message.
+
+    A document that cannot be read is one line without a value; one that is too long is a line without bytes. One that has the
+    member twice is one line, whose value includes the messages.
+    """
+    if source.size > LONGEST_BYTES:
+        message = f"a document longer than {LONGEST_BYTES:,} bytes was left out"
+        return [SourceLine(1, 0, b"", None)], [ImportFinding("too-long", message, 1, 0)]
+    raw = read_all(source, Span(0, source.size))
+    text = raw.removeprefix(_MARK)
+    around = b'{"%s":' % member.encode() if text.lstrip()[:1] == b"[" else b""
+    text = around + text + b"}" if around else text
+    value, odd = read_object(text)
+    if value is None:
+        why = why_unread(raw, "the document is", "the document is not a JSON object, or is cut off")
+        return [SourceLine(1, 0, raw, None)], [ImportFinding(*why, 1, 0)]
+    findings = [ImportFinding(kind, message, 1, 0) for kind, message in odd]
+    messages = objects(value.get(member))
+    about = {name: found for name, found in value.items() if name != member}
+    pieces = pieces_within(text, member)
+    # The pieces come from the text and the messages from the parser, which drops the first of two equal members.
+    if len(pieces) != 1 + len(messages):
+        return [SourceLine(1, 0, raw, value)], [*findings, ImportFinding("twice", _TWICE, 1, 0)]
+    if around:  # what was put around an array is taken off again
+        pieces[0] = (0, pieces[0][1].removeprefix(around))
+        pieces[-1] = (pieces[-1][0], pieces[-1][1].removesuffix(b"}"))
+    pieces[0] = (0, raw[: len(raw) - len(raw.removeprefix(_MARK))] + pieces[0][1])
+    lines, at = [], 0
+    for number, ((_, piece), found) in enumerate(zip(pieces, [about, *messages], strict=True), 1):
+        lines.append(SourceLine(number, at, piece, found))
+        at += len(piece)
+    return lines, findings

@@ -21,24 +21,22 @@ from typing import Any
 
 from transcript_store.formats._arranging import FORMS
 from transcript_store.formats._blocks import Block, Call, Media, Result, Text, Thinking
-from transcript_store.formats._document import TOO_DEEP, is_too_deep, parse_object
-from transcript_store.formats._facts import facts_of
+from transcript_store.formats._document import parse_object, why_unread
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import Json, counts_of, first_text, obj, objects, present, text_in, text_member
+from transcript_store.formats._members import Json, counts_of, first_text, obj, objects, present, text_in
 from transcript_store.formats._neutral import Losses, NeutralMessage, Role, arguments_of
 from transcript_store.formats._neutral_lines import NeutralLine, neutral_records
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead, Tables
-from transcript_store.formats._rows import column_names, row_line, rows_of, sql_time, sql_value
+from transcript_store.formats._replay import facts_of
+from transcript_store.formats._rows import row_line, rows_of, sql_time, sql_value
 
 _COST = "input_tokens output_tokens token_details datetime_utc"
-_RESPONSE = column_names(
-    f"id conversation_id model resolved_model system prompt response reasoning options_json {_COST}"
-)
-_TURN = column_names(f"id thread_id tip_message_hash model resolved_model {_COST}")
-_THREAD = column_names("id name tip_message_hash forked_from datetime_utc")
-_PART = column_names("message_hash position type tool_name text payload")
-_CALL = column_names("response_id id name arguments tool_call_id")
-_RESULT = column_names("response_id id name output tool_call_id exception")
+_RESPONSE = f"id conversation_id model resolved_model system prompt response reasoning options_json {_COST}"
+_TURN = f"id thread_id tip_message_hash model resolved_model {_COST}"
+_THREAD = "id name tip_message_hash forked_from datetime_utc"
+_PART = "message_hash position type tool_name text payload"
+_CALL = "response_id id name arguments tool_call_id"
+_RESULT = "response_id id name output tool_call_id exception"
 
 
 class LlmLogs:
@@ -48,20 +46,21 @@ class LlmLogs:
     revision = 2
 
     def recognizes(self, head: SourceHead) -> bool:
-        threads = {"id", "tip_message_hash"} <= set(head.tables.get("threads", ()))
-        return threads or {"prompt", "response", "conversation_id"} <= set(head.tables.get("responses", ()))
+        threads = head.has_table("threads", "id tip_message_hash")
+        return threads or head.has_table("responses", "prompt response conversation_id")
 
     def plans(self, source: Tables) -> Iterable[SessionPlan]:
         stored = _Stored(source)
-        yield from (_thread(stored, row) for row in rows_of(source, "threads", _THREAD, ("id",)))
+        yield from (_thread(stored, row) for row in rows_of(source, "threads", _THREAD, "id"))
         # The conversation of each response first; their content, a conversation at a time.
         sessions: dict[str, list[Any]] = defaultdict(list)
-        for row in rows_of(source, "responses", ("id", "conversation_id"), ("datetime_utc", "id")):
+        for row in rows_of(source, "responses", "id conversation_id", "datetime_utc id"):
             sessions[str(row["id"] if row["conversation_id"] is None else row["conversation_id"])].append(row["id"])
         for session, numbers in sessions.items():
             rows = [row for number in numbers for row in stored.having("responses", _RESPONSE, id=number)]
-            names = stored.having("conversations", ("name",), id=session)
-            yield _conversation(stored, session, text_member(names[-1]["name"]) if names else None, rows)
+            names = stored.having("conversations", "name", id=session)
+            steps = [_response_step(stored, number, row) for number, row in enumerate(rows, 1)]
+            yield _plan(session, first_text(names[-1]["name"]) if names else None, None, rows, steps, [])
 
 
 class _Stored:
@@ -79,16 +78,16 @@ class _Stored:
     def _ids(self, table: str, key: str, order: str) -> dict[Any, list[Any]]:
         """The ids of the rows by another column."""
         found: dict[Any, list[Any]] = defaultdict(list)
-        for row in rows_of(self._tables, table, (key, "id"), (order, "id")):
+        for row in rows_of(self._tables, table, f"{key} id", f"{order} id"):
             found[row[key]].append(row["id"])
         return found
 
-    def having(self, table: str, columns: tuple[str, ...], order: str = "id", **where: object) -> list[Json]:
+    def having(self, table: str, columns: str, order: str = "id", **where: object) -> list[Json]:
         """The rows that have these values."""
-        return list(rows_of(self._tables, table, columns, (order,), where))
+        return list(rows_of(self._tables, table, columns, order, where))
 
     def message(self, number: Any) -> Json | None:
-        found = self.having("messages", ("hash", "parent_hash", "role"), hash=number)
+        found = self.having("messages", "hash parent_hash role", hash=number)
         return found[-1] if found else None
 
     def turn(self, tip: Any) -> Json | None:
@@ -104,22 +103,22 @@ class _Stored:
 
     def fragments(self, table: str, response: Any) -> list[Json]:
         """Of ``prompt_fragments`` or ``system_fragments``: which ones."""
-        return self.having(table, ("response_id", "fragment_id", "order"), "order", response_id=response)
+        return self.having(table, "response_id fragment_id order", "order", response_id=response)
 
     def fragment(self, number: object) -> str:
-        found = self.having("fragments", ("content",), id=number) if isinstance(number, (int, str)) else ()
-        return next((text_member(row["content"]) or "" for row in found), "")
+        found = self.having("fragments", "content", id=number) if isinstance(number, (int, str)) else ()
+        return next((first_text(row["content"]) or "" for row in found), "")
 
     def media(self, name: object) -> Media | None:
-        known = column_names("type path url content")
+        known = "type path url content"
         found = self.having("attachments", known, id=name) if isinstance(name, (int, str)) else []
         if not found:
             return None
         row = found[-1]
         data = base64.b64encode(row["content"]).decode() if isinstance(row["content"], bytes) else None
         # The path is on the user's machine, so it is not an address that could be sent.
-        own, kind = {"path": row["path"]}, text_member(row["type"]) or "image/*"
-        return Media(kind, data, text_member(row["url"]), own=own, provider=LlmLogs.name)
+        own, kind = {"path": row["path"]}, first_text(row["type"]) or "image/*"
+        return Media(kind, data, first_text(row["url"]), own=own, provider=LlmLogs.name)
 
 
 def _thread(stored: _Stored, thread: Json) -> SessionPlan:
@@ -128,7 +127,7 @@ def _thread(stored: _Stored, thread: Json) -> SessionPlan:
     times = [sql_time(turn["datetime_utc"]) for turn in _next(stored, chain)]
     timed = enumerate(zip(chain, times, strict=True), 1)
     steps = [_message_step(stored, number, row, at, findings) for number, (row, at) in timed]
-    name, parent = text_member(thread["name"]), text_member(thread["forked_from"])
+    name, parent = first_text(thread["name"]), first_text(thread["forked_from"])
     return _plan(str(thread["id"]), name, parent, turns, steps, findings)
 
 
@@ -178,21 +177,18 @@ def _unreadable(parts: list[Json], number: int) -> Iterator[ImportFinding]:
             where = f"the payload of the part {part['position']} of the message {part['message_hash']}"
             given = part["payload"]
             raw = given.encode(errors="surrogatepass") if isinstance(given, str) else given
-            yield (
-                ImportFinding("too-deep", f"{where} is {TOO_DEEP}", number)
-                if isinstance(raw, bytes) and is_too_deep(raw)
-                else ImportFinding("not-json", f"{where} holds no JSON object: it is kept, and not sent", number)
-            )
+            otherwise = f"{where} holds no JSON object: it is kept, and not sent"
+            yield ImportFinding(*why_unread(raw if isinstance(raw, bytes) else b"", f"{where} is", otherwise), number)
 
 
 def _part(stored: _Stored, part: Json) -> Iterator[Block]:
     payload = _json(part["payload"])
     if payload is None:
-        if said := text_member(part["text"]):
+        if said := first_text(part["text"]):
             yield Thinking(said) if part["type"] == "reasoning" else Text(said)
         return
     name, number = first_text(payload.get("name"), part["tool_name"]) or "", text_in(payload, "tool_call_id")
-    said = text_member(part["text"]) or _joined(stored, payload)
+    said = first_text(part["text"]) or _joined(stored, payload)
     if part["type"] == "text":
         yield Text(said)
     elif part["type"] == "reasoning":
@@ -209,17 +205,12 @@ def _part(stored: _Stored, part: Json) -> Iterator[Block]:
 def _joined(stored: _Stored, payload: Json) -> str:
     """A text whose pieces are in fragments."""
     pieces = objects(payload.get("text_ref"))
-    return "".join(text_member(piece.get("literal")) or stored.fragment(piece.get("fragment")) for piece in pieces)
+    return "".join(first_text(piece.get("literal")) or stored.fragment(piece.get("fragment")) for piece in pieces)
 
 
 def _result(number: str, name: str, row: Json, media: list[Media]) -> Result:
-    said = [Text(row["output"])] if text_member(row.get("output")) else []
-    return Result(number, name, (*said, *media), failed=text_member(row.get("exception")) is not None)
-
-
-def _conversation(stored: _Stored, session: str, name: str | None, rows: list[Json]) -> SessionPlan:
-    steps = [_response_step(stored, number, row) for number, row in enumerate(rows, 1)]
-    return _plan(session, name, None, rows, steps, [])
+    said = [Text(row["output"])] if first_text(row.get("output")) else []
+    return Result(number, name, (*said, *media), failed=first_text(row.get("exception")) is not None)
 
 
 def _response_step(stored: _Stored, number: int, row: Json) -> NeutralLine:
@@ -230,7 +221,7 @@ def _response_step(stored: _Stored, number: int, row: Json) -> NeutralLine:
     asked: list[Block] = [_result(text_in(one, "tool_call_id"), text_in(one, "name"), one, []) for one in results]
     pieces = [stored.fragment(each["fragment_id"]) for each in fragments]
     asked.append(Text("\n".join(piece for piece in (*pieces, text_in(row, "prompt")) if piece)))
-    named = column_names("response_id attachment_id order")
+    named = "response_id attachment_id order"
     for each in stored.having("prompt_attachments", named, "order", response_id=key):
         asked += [media] if (media := stored.media(each["attachment_id"])) is not None else []
     said: list[Block] = [Thinking(text_in(row, "reasoning")), Text(text_in(row, "response"))]

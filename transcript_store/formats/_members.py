@@ -18,14 +18,12 @@ def objects(value: object) -> list[Json]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def text_member(value: object) -> str | None:
-    """The text, unless it is empty."""
-    return value if isinstance(value, str) and value else None
-
-
 def first_text(*values: object) -> str | None:
-    """The first value that is a text and not empty."""
-    return next((value for value in values if isinstance(value, str) and value), None)
+    """The value, or the first of several, that is a text and not empty."""
+    for value in values:
+        if isinstance(value, str) and value:
+            return value
+    return None
 
 
 def text_in(members: Mapping[str, Any], *names: str) -> str:

@@ -90,7 +90,9 @@ def arguments_of(given: object) -> dict[str, Any]:
         return {"": given}
 
 
-def media_at(url: str, kind: str = "image/*", *, own: dict[str, Any], provider: str) -> Media:
+def media_at(
+    url: str, kind: str = "image/*", *, own: dict[str, Any] | None = None, provider: str | None = None
+) -> Media:
     """What an address holds: its data, if it is a ``data:`` URL in base64."""
     head, comma, data = url.partition(";base64,")
     if comma and head.startswith("data:"):

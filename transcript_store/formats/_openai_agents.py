@@ -12,13 +12,13 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from transcript_store.formats._document import TOO_DEEP, is_too_deep, read_object
-from transcript_store.formats._facts import SessionFacts
+from transcript_store.formats._document import read_object, why_unread
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead, Tables
+from transcript_store.formats._replay import SessionFacts
 from transcript_store.formats._responses_items import Items
 from transcript_store.formats._rows import rows_of, sql_time, text_line
 
-_COLUMNS = ("session_id", "id", "message_data", "created_at")
+_COLUMNS = "session_id id message_data created_at"
 
 Row = dict[str, Any]
 
@@ -30,10 +30,10 @@ class OpenAIAgents:
     revision = 2
 
     def recognizes(self, head: SourceHead) -> bool:
-        return {"session_id", "message_data"} <= set(head.tables.get("agent_messages", ()))
+        return head.has_table("agent_messages", "session_id message_data")
 
     def plans(self, source: Tables) -> Iterable[SessionPlan]:
-        rows = rows_of(source, "agent_messages", _COLUMNS, ("session_id", "id"))
+        rows = rows_of(source, "agent_messages", _COLUMNS, "session_id id")
         for session, found in groupby(rows, key=lambda row: str(row["session_id"])):
             yield self._plan(session, list(found))
 
@@ -64,9 +64,7 @@ def _findings(rows: list[Row]) -> Iterator[ImportFinding]:
         value, odd = read_object(kept)
         yield from (ImportFinding(kind, f"{where} has {message}", number) for kind, message in odd)
         if value is None:
-            deep = is_too_deep(kept)
-            message = f"{where} is {TOO_DEEP}" if deep else f"{where} holds no JSON object"
-            yield ImportFinding("too-deep" if deep else "not-json", message, number)
+            yield ImportFinding(*why_unread(kept, f"{where} is", f"{where} holds no JSON object"), number)
         elif "__enc__" in value:
             message = f"{where} is encrypted with a key of its application: it cannot be read"
             yield ImportFinding("encrypted", message, number)

@@ -19,12 +19,11 @@ from typing import Any
 
 from transcript_store.formats._blocks import Block, Call, Media, Result, Text
 from transcript_store.formats._dialogue import Dialogue, thinking
-from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._members import Json, count_member, counts_of, obj, objects, text_in, text_member
+from transcript_store.formats._members import Json, count_member, counts_of, first_text, obj, objects, text_in
 from transcript_store.formats._neutral import arguments_of, media_at
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Draft, Restart, Steps, replayed
+from transcript_store.formats._replay import Draft, Restart, Steps, facts_of, replayed
 from transcript_store.formats._rows import object_beside
 from transcript_store.formats._scaffolding import marked, marked_summary
 
@@ -49,7 +48,7 @@ class OpenHands:
         if not lines.count:
             return
         facts = facts_of(
-            session=text_member(state.get("id")) or session.first,
+            session=first_text(state.get("id")) or session.first,
             model=obj(obj(state.get("agent")).get("llm")).get("model"),
             system_prompt=session.prompt,
             cwd=obj(state.get("workspace")).get("working_dir"),
@@ -74,22 +73,16 @@ class _Events:
             self.first = self.first or text_in(line.value or {}, "id") or f"line {line.number}"
             if line.raw:
                 yield from self._event(line, line.value or {})
-        yield from self._said()
-
-    def _said(self) -> Iterator[Draft]:
-        for draft in self.dialogue.take():
-            if draft.message is not None:
-                self._context.append(draft)
-            yield draft
+        yield from self.dialogue.take(self._context)
 
     def _event(self, line: SourceLine, value: Json) -> Steps:
-        at, kind = text_member(value.get("timestamp")), value.get("kind")
+        at, kind = first_text(value.get("timestamp")), value.get("kind")
         if kind == "MessageEvent":
             message = obj(value.get("llm_message"))
             if value.get("source") == "agent":
                 self._reply(line, value, [*_thoughts(message), *_blocks(message.get("content"))], at)
                 return
-            yield from self._said()
+            yield from self.dialogue.take(self._context)
             blocks, added = _blocks(message.get("content")), _blocks(value.get("extended_content"))
             typed = "\n\n".join(block.text for block in blocks if isinstance(block, Text)) if added else None
             self.dialogue.user([*blocks, *added], line, at, marked(typed, is_said=True))
@@ -108,12 +101,12 @@ class _Events:
             self.dialogue.event(line, at=at)
 
     def _reply(self, line: SourceLine, value: Json, blocks: list[Block], at: str | None) -> None:
-        response = text_member(value.get("llm_response_id"))
+        response = first_text(value.get("llm_response_id"))
         about = {"response_id": response, "usage": self._usage.get(response or "")}
         self.dialogue.reply(blocks, line, at, about, key=response)
 
     def _condense(self, line: SourceLine, value: Json, at: str | None) -> Steps:
-        yield from self._said()
+        yield from self.dialogue.take(self._context)
         forgotten = {one for one in value["forgotten_event_ids"] if isinstance(one, str)}
         stays = [_ids(draft).isdisjoint(forgotten) for draft in self._context]
         first = next((place for place, one in enumerate(stays) if not one), len(stays))
@@ -121,9 +114,9 @@ class _Events:
         after = [draft for draft, stay in zip(self._context[first:], stays[first:], strict=True) if stay]
         yield Restart(carried=lambda: [draft.carried() for draft in before])
         self._context = before
-        summary = text_member(value.get("summary"))
+        summary = first_text(value.get("summary"))
         self.dialogue.user([Text(summary)] if summary else [], line, at, marked_summary())
-        yield from self._said()
+        yield from self.dialogue.take(self._context)
         yield from (Draft(draft.message, draft.extra, draft.at) for draft in after)
         self._context += after
 
@@ -151,7 +144,7 @@ def _blocks(content: Any) -> list[Block]:
             found.append(Text(one["text"]))
         urls = one.get("image_urls")
         urls = urls if isinstance(urls, list) else ()
-        found += [media_at(url, own={}, provider="") for url in urls if isinstance(url, str)]
+        found += [media_at(url) for url in urls if isinstance(url, str)]
     return found
 
 

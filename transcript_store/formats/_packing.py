@@ -319,12 +319,7 @@ def redaction_of(redactor: SecretRedactor) -> dict[str, Any]:
 
 def _entries(entries: Callable[[], Iterable[PlannedRecord]], redactor: SecretRedactor) -> Iterator[PlannedRecord]:
     for entry in entries():
-        yield _entry(entry, redactor)
-
-
-def _entry(entry: PlannedRecord, redactor: SecretRedactor) -> PlannedRecord:
-    message, extra, in_record = redacted_record(entry.message, entry.extra, redactor)
-    at, in_at = redactor.redact(entry.at)
-    if not (in_record or in_at):
-        return entry
-    return entry._replace(message=message, extra={**(extra or {}), "redacted": _most(in_record, in_at)}, at=at)
+        message, extra, in_record = redacted_record(entry.message, entry.extra, redactor)
+        at, in_at = redactor.redact(entry.at)
+        redacted = {**(extra or {}), "redacted": _most(in_record, in_at)}
+        yield entry._replace(message=message, extra=redacted, at=at) if in_record or in_at else entry

@@ -12,33 +12,88 @@ A session may have replies of several providers. It has the form of the last one
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import orjson
 
 from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.errors import InvalidMessageError
 from transcript_store.formats._arranging import FORMS, LOST_THINKING, as_said, form_family
 from transcript_store.formats._blocks import Block, Call, Media, Other, Result, Text, Thinking
-from transcript_store.formats._facts import SessionFacts
-from transcript_store.formats._lines import KeptLines
-from transcript_store.formats._members import labels, obj, objects, text_in, text_member
+from transcript_store.formats._lines import BytesSource, KeptLines
+from transcript_store.formats._members import Json, first_text, labels, obj, objects, text_in
 from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Role, arguments_of
 from transcript_store.formats._neutral_lines import form_by_name
-from transcript_store.formats._openclaw import is_openclaw, sessions_of
 from transcript_store.formats._outgoing import ProgramForm, arranged_records, json_line
 from transcript_store.formats._packing import pack_line
-from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, Source, SourceHead, WrittenSession
-from transcript_store.formats._replay import Replay
+from transcript_store.formats._plan import (
+    ImportFinding,
+    PlannedRecord,
+    SessionPlan,
+    Source,
+    SourceHead,
+    Tables,
+    WrittenSession,
+)
+from transcript_store.formats._replay import SessionFacts
+from transcript_store.formats._rows import rows_of, sql_value, unpacked_zstd
 from transcript_store.formats._scaffolding import PI, marked
-from transcript_store.formats._trees import Segment, TreeMessage, left_finding, planned_records, way_through
+from transcript_store.formats._trees import Chain, Link, TreeMessage, chain_of
 from transcript_store.messages import cost_in, parse_message, provider_family, tokens_in
+
+# ---- openclaw ----
+#
+# OpenClaw's database since 2026.8: the lines of pi's sessions as rows of ``transcript_events``, in the order of ``seq``.
+#
+# A row has the line in ``event_json``. Since 2026.9.6 ``event_zstd`` has a line of 1 KiB or more, packed with zstandard.
+# The columns are those of schema 23, from OpenClaw's tests and from programs of others that read it; no file that the program wrote was
+# at hand. What it moved to ``session_transcript_archives`` is not read.
+
+_TABLE = "transcript_events"
+_COLUMNS = "session_id seq event_json event_zstd"
+_LONGEST_BYTES = 16 << 20
+"""The limit of an unpacked row. OpenClaw packs nothing above 4 MiB."""
+
+
+def is_openclaw(head: SourceHead) -> bool:
+    """True if a database has OpenClaw's sessions."""
+    return head.has_table(_TABLE, "session_id seq event_json")
+
+
+def sessions_of(tables: Tables) -> Iterator[tuple[BytesSource, list[ImportFinding]]]:
+    """The lines of each session of a database, and the findings about rows that are no line: each is an entry that pi does not know."""
+    rows = rows_of(tables, _TABLE, _COLUMNS, "session_id seq")
+    for session, found in groupby(rows, key=lambda row: str(row["session_id"])):
+        lines, findings = [], []
+        for number, row in enumerate(found, 1):
+            line, why_not = _line(row)
+            lines.append(line + b"\n")
+            if why_not is not None:
+                why = f"the row {row['seq']} of {_TABLE} {why_not}"
+                findings.append(ImportFinding("unreadable-row", why, number))
+        yield BytesSource(f"{tables.name}: {session}", b"".join(lines)), findings
+
+
+def _line(row: dict[str, Any]) -> tuple[bytes, str | None]:
+    """The line of a row; for an unreadable row a line that keeps its value, and the reason: nothing is dropped (F6)."""
+    said, packed, why_not = row["event_json"], row["event_zstd"], "holds no line"
+    if said is None and isinstance(packed, bytes):
+        said, why_not = unpacked_zstd(packed, _LONGEST_BYTES)
+        why_not = why_not or "holds no line"
+    raw = said.encode(errors="surrogatepass") if isinstance(said, str) else said
+    if isinstance(raw, bytes) and raw.strip() and b"\n" not in raw:
+        return raw, None
+    kept = sql_value(raw if isinstance(raw, bytes) or said is not None else packed)
+    return orjson.dumps({"type": "unreadable_row", "seq": str(sql_value(row["seq"])), "row": kept}), why_not
+
 
 # ---- pi blocks ----
 #
@@ -172,50 +227,11 @@ _OF_OMP = ("title_change", "session_init", "model_usage")
 
 
 @dataclass(slots=True)
-class _Node:
-    """An entry."""
-
-    place: int
-    id: str
-    parent: str
-    says: bool
-    """True if a model is sent it."""
-    provider: str
-    """Of a reply."""
-    model: str
-    thinks: bool
-    """True if a reply has thinking."""
-    compacts: bool
-    kept: str
-    """The id of the first entry that a compaction kept."""
-    kept_number: int
-    """Its number in the file, in version 1; else -1."""
-
-
-@dataclass(slots=True)
 class PiFacts(SessionFacts):
     """Facts that other lines than the header have."""
 
     chosen_title: str | None = None
     """Overrides the title of any other line."""
-
-
-@dataclass(slots=True)
-class _FirstPass:
-    """The result of the first pass over the lines."""
-
-    lines: KeptLines
-    header: dict[str, Any] = field(default_factory=dict)
-    nodes: list[_Node] = field(default_factory=list)
-    by_id: dict[str, _Node] = field(default_factory=dict)
-    numbers: array[int] = field(default_factory=lambda: array("q"))
-    """The places of the entries, by their number."""
-    models: dict[str, str] = field(default_factory=dict)
-    first: str = ""
-    facts: PiFacts = field(default_factory=PiFacts)
-    chosen: dict[str, Any] = field(default_factory=dict)
-    """The last model that the user chose: before the first reply it decides the form."""
-    findings: list[ImportFinding] = field(default_factory=list)
 
 
 class Pi:
@@ -229,41 +245,88 @@ class Pi:
 
     def plans(self, source: Any) -> Iterable[SessionPlan]:
         yield from self._of_lines(source)
-        for session in sessions_of(source) if hasattr(source, "columns") else ():
+        for session, findings in sessions_of(source) if hasattr(source, "columns") else ():
             for plan in self._of_lines(session):
-                yield replace(plan, findings=(*session.findings, *plan.findings))
+                yield replace(plan, findings=(*findings, *plan.findings))
 
     def _of_lines(self, source: Source) -> Iterable[SessionPlan]:
-        look = _look_at(KeptLines(source), self.learn)
-        if not look.lines.count:
+        about = _PiAbout(self.learn)
+        chain = chain_of(source, about.link_of, last_counts=True)
+        if not chain.lines.count:
             return
-        findings = [*look.lines.findings, *look.findings]
-        way = way_through(look.nodes, look.by_id, look.nodes[-1], look.lines, findings) if look.nodes else []
-        generations = _generations_of(look, way, findings)
-        on_the_way = {node.place for node in way}
-        left = {node.place: node for node in look.nodes if node.says and node.place not in on_the_way}
-        findings += left_finding(len(left))
-        last = next((node for node in reversed(way) if node.says and node.provider), None)
-        provider = last.provider if last is not None else provider_of_replies(look.chosen or look.header)
-        facts, form, version = look.facts, FORMS[provider_family(provider)], look.header.get("version")
+        replies = [about.replies[link.place] for link in chain.way if link.says and link.place in about.replies]
+        provider = replies[-1].provider if replies else provider_of_replies(about.chosen or about.header)
+        facts, form, version = about.facts, FORMS[provider_family(provider)], about.header.get("version")
         facts.last(title=facts.chosen_title)
-        facts.first(session=text_in(look.header, "id") or look.first, **self.labels_of(look.header))
-        facts.first(
-            version=str(version) if isinstance(version, int) else None, model=None if last is None else last.model
+        facts.first(session=text_in(about.header, "id") or chain.first, **self.labels_of(about.header))
+        facts.first(version=str(version) if isinstance(version, int) else None)
+        facts.first(model=replies[-1].model if replies else None)
+        said = chain.generations(partial(_made, chain.lines, about.replies, form))
+        speaks = any(link.says for link in chain.way)
+        yield facts.plan(
+            self.name, chain.lines, said, provider if speaks else None, _losses(chain, about.replies, form)
         )
-        made = planned_records(look.lines, generations, range(len(look.lines)), partial(_made, look, form), left)
-        speaks = any(generation.said for generation in generations)
-        said, its, losses = Replay(made, tuple(findings)), provider if speaks else None, _losses(look, way, form)
-        yield facts.plan(self.name, look.lines.count, said, its, losses, tail=look.lines.tail)
 
-    def learn(self, facts: PiFacts, value: dict[str, Any]) -> None:
+    def learn(self, facts: PiFacts, value: Json) -> None:
         """Note a line's facts of the session."""
         if value.get("type") == "session_info":
-            facts.title = text_member(value.get("name"))
+            facts.title = first_text(value.get("name"))
 
-    def labels_of(self, header: dict[str, Any]) -> dict[str, str]:
+    def labels_of(self, header: Json) -> dict[str, str]:
         """The header's labels: the directory, and the session's origin or parent."""
         return labels(cwd=header.get("cwd"), forked_from=_parent_session(header))
+
+
+class _Reply(NamedTuple):
+    """What decides on the form of a conversation with this reply."""
+
+    provider: str
+    model: str
+    thinks: bool
+    """True if it has thinking."""
+
+
+class _PiAbout:
+    """Facts of the session, complete after the last line."""
+
+    def __init__(self, learn: Callable[[PiFacts, Json], None]) -> None:
+        self._learn = learn
+        self.facts = PiFacts()
+        self.header: Json = {}
+        self.chosen: Json = {}
+        """The last model that the user chose: before the first reply it decides the form."""
+        self.replies: dict[int, _Reply] = {}
+        """By their places."""
+        self._numbers = array("q")
+        """The places of the entries, by their number: version 1 names an entry by it."""
+        self._known: dict[_Reply, _Reply] = {}
+
+    def link_of(self, place: int, value: Json) -> Link | None:
+        self._numbers.append(place)
+        self._learn(self.facts, value)
+        if value.get("type") == "session":
+            self.header = self.header or value
+            return None
+        if value.get("type") == "model_change":
+            self.chosen = value
+        message = value.get("message")
+        if isinstance(message, dict) and message.get("role") == "assistant":
+            thinks = any(block.get("type") == "thinking" for block in objects(message.get("content")))
+            reply = _Reply(provider_of_replies(message), text_in(message, "model"), thinks)
+            self.replies[place] = self._known.setdefault(reply, reply)  # there may be millions of lines
+        link = Link(place, text_in(value, "id"), text_in(value, "parentId"), _is_said(value))
+        if value.get("type") == "compaction":
+            link.begins, link.kept_from = True, self._kept(value)
+        return link
+
+    def _kept(self, value: Json) -> str | int:
+        """The id of the first entry that a compaction kept; in version 1 its place, or -1 if there is no such entry."""
+        number = value.get("firstKeptEntryIndex")
+        if (named := text_in(value, "firstKeptEntryId")) or type(number) is not int or number < 0:
+            return named
+        if number == 0 and self.header:
+            return ""  # the number of the header: no entry was kept
+        return self._numbers[number] if number < len(self._numbers) else -1
 
 
 def _is_ours(value: dict[str, Any]) -> bool:
@@ -294,53 +357,6 @@ def is_omp(value: dict[str, Any]) -> bool:
     return kind in _OF_OMP and value.keys() >= {"id", "parentId", "timestamp"}
 
 
-def _look_at(lines: KeptLines, learn: Callable[[PiFacts, dict[str, Any]], None]) -> _FirstPass:
-    look = _FirstPass(lines)
-    for place, line in enumerate(lines.read()):
-        look.first = look.first or hashlib.sha256(line.raw).hexdigest()
-        if line.value is None:
-            continue
-        look.numbers.append(place)
-        learn(look.facts, line.value)
-        if line.value.get("type") == "session":
-            look.header = look.header or line.value
-            continue
-        if line.value.get("type") == "model_change":
-            look.chosen = line.value
-        node = _node(place, line.value)
-        # One object for each id and name, however many lines have it: there may be millions of lines.
-        if (parent := look.by_id.get(node.parent)) is not None:
-            node.parent = parent.id
-        node.model = look.models.setdefault(node.model, node.model)
-        if node.id in look.by_id:
-            why = "the id of an earlier entry: the last one counts"
-            look.findings.append(lines.finding("duplicate-id", why, place))
-        look.nodes.append(node)
-        if node.id:
-            look.by_id[node.id] = node
-    if look.by_id:  # in a tree, a line without an id is never a parent or the leaf
-        look.nodes = [node for node in look.nodes if look.by_id.get(node.id) is node]
-    return look
-
-
-def _node(place: int, value: dict[str, Any]) -> _Node:
-    message = value.get("message")
-    reply = message if isinstance(message, dict) and message.get("role") == "assistant" else {}
-    number = value.get("firstKeptEntryIndex")
-    return _Node(
-        place=place,
-        id=text_in(value, "id"),
-        parent=text_in(value, "parentId"),
-        says=_is_said(value),
-        provider=provider_of_replies(reply) if reply else "",
-        model=text_in(reply, "model"),
-        thinks=any(block.get("type") == "thinking" for block in objects(reply.get("content"))),
-        compacts=value.get("type") == "compaction",
-        kept=text_in(value, "firstKeptEntryId"),
-        kept_number=number if type(number) is int else -1,
-    )
-
-
 def _is_said(value: dict[str, Any]) -> bool:
     """True if a model receives the entry. Its content is checked later."""
     kind, message = value.get("type"), value.get("message")
@@ -363,52 +379,22 @@ def _turn(value: dict[str, Any]) -> NeutralMessage | None:
     return None
 
 
-def _generations_of(look: _FirstPass, way: list[_Node], findings: list[ImportFinding]) -> list[Segment[_Node]]:
-    """The path split at its compactions: the summary, the kept messages, then the rest."""
-    found: list[Segment[_Node]] = [Segment(begins=0)]
-    positions: dict[str | int, int] = {}  # on the way: by an entry's id, and by its place
-    for at, node in enumerate(way):
-        if node.compacts:
-            first = _first_kept(look, positions, node, findings)
-            kept = [TreeMessage([one]) for one in way[first:at] if one.says and not one.compacts]
-            found.append(Segment(max(node.place, found[-1].begins), taken_over=kept, taken_at=1))
-        if node.says:
-            found[-1].said.append(TreeMessage([node]))
-        positions[node.place] = at
-        if node.id:
-            positions[node.id] = at
-    return found
-
-
-def _first_kept(
-    look: _FirstPass, positions: dict[str | int, int], compaction: _Node, findings: list[ImportFinding]
-) -> int:
-    """The index on the path of the first kept entry; past the end if nothing was kept."""
-    number = compaction.kept_number
-    place = look.numbers[number] if 0 <= number < len(look.numbers) else -1
-    if (first := positions.get(compaction.kept or place)) is not None:
-        return first
-    if compaction.kept or number > 0:
-        lost = "the lines that this compaction kept are not before it: nothing was taken over"
-        findings.append(look.lines.finding("kept-missing", lost, compaction.place))
-    return len(look.nodes)
-
-
-def _made(look: _FirstPass, form: Form, said: TreeMessage[_Node], taken_over: bool) -> Iterator[PlannedRecord]:
+def _made(
+    lines: KeptLines, replies: dict[int, _Reply], form: Form, said: TreeMessage[Link], taken_over: bool
+) -> Iterator[PlannedRecord]:
     """The messages of an entry; an event if this provider has no place for anything in it."""
-    (node,) = said.nodes
-    line = look.lines[node.place]
-    turn = _turn(line.value) if line.value is not None and node.says else None
+    (link,) = said.nodes
+    line = lines[link.place]
+    value = line.value or {}
+    turn = _turn(value) if link.says else None
     messages = [] if turn is None else as_said(turn, form)
     if not messages:
-        yield from () if taken_over else look.lines.event(node.place)
+        yield from () if taken_over else lines.event(link.place)
         return
-    assert line.value is not None
-    given = line.value.get("message")
-    about = _about(given) if node.provider and isinstance(given, dict) else _injected(line.value, turn)
+    about = _about(value["message"]) if link.place in replies else _injected(value, turn)
     if turn is not None and not form.marks_failures and any(isinstance(b, Result) and b.failed for b in turn.blocks):
         about["failed"] = True
-    at = text_in(line.value, "timestamp") or None
+    at = text_in(value, "timestamp") or None
     packed = [] if taken_over else [pack_line(line.number, line.raw, line.value, messages[0], part=line.part)]
     yield PlannedRecord(messages[0], {**about, "source": {"lines": packed}}, at, () if taken_over else (line.number,))
     for message in messages[1:]:  # what a result shows, where the provider's results hold text alone
@@ -442,11 +428,11 @@ def _about(reply: dict[str, Any]) -> dict[str, Any]:
     return about
 
 
-def _losses(look: _FirstPass, way: list[_Node], form: Form) -> Losses:
+def _losses(chain: Chain, replies: dict[int, _Reply], form: Form) -> Losses:
     losses = Losses()
-    for node in way:
-        value = look.lines[node.place].value if node.thinks and node.says else None
-        turn = None if value is None else _turn(value)
+    for link in chain.way:
+        thinks = link.says and link.place in replies and replies[link.place].thinks
+        turn = _turn(chain.lines[link.place].value or {}) if thinks else None
         for block in turn.blocks if turn is not None else ():
             if isinstance(block, Thinking) and not form.holds(block, "assistant"):
                 losses.note("thinking", LOST_THINKING)
@@ -569,3 +555,41 @@ def _signed(thinking: Thinking) -> dict[str, Any]:
         return {"thinkingSignature": json.dumps(thinking.own, ensure_ascii=False, separators=(",", ":"))}
     signed: dict[str, Any] = {"thinkingSignature": thinking.signature} if thinking.signature else {}
     return {**signed, "redacted": True} if thinking.redacted else signed
+
+
+# ---- omp ----
+#
+# omp (Oh My Pi), a fork of pi: pi's entries after a first line ``title`` of a fixed length, which is rewritten in place.
+#
+# Differences from pi, in files of 18.2.3:
+#
+# * the title: the first line's, or the last ``title_change``; the header keeps the first one;
+# * a session's ``parentSession`` is an id in a fork, and the path of the parent's file in a sub-agent's file;
+# * ``session_init`` has the system prompt, ``model_change`` one name for provider and model; ``developer`` is the program in the
+#   user's name;
+# * a sentence replaces the result of a file that was read again later. So the file does not only grow: an earlier import becomes an
+#   earlier generation.
+
+
+class Omp(Pi):
+    """Reads a session file of omp."""
+
+    name = "omp"
+    revision = 1
+
+    def recognizes(self, head: SourceHead) -> bool:
+        return any(map(is_omp, head.objects))
+
+    def learn(self, facts: PiFacts, value: Json) -> None:
+        match value.get("type"):
+            case "title":
+                facts.chosen_title = text_in(value, "title")
+            case "title_change" | "session":
+                facts.last(title=value.get("title"))
+            case "session_init":
+                facts.last(system_prompt=value.get("systemPrompt"))
+
+    def labels_of(self, header: Json) -> dict[str, str]:
+        parent = text_in(header, "parentSession").replace("\\", "/")
+        name = parent.rpartition("/")[2].removesuffix(".jsonl").rpartition("_")[2]
+        return labels(cwd=header.get("cwd"), **({"part_of": name} if "/" in parent else {"forked_from": parent}))

@@ -189,6 +189,15 @@ class SourceHead:
     tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Of a SQLite database: each table's columns."""
 
+    def has_table(self, table: str, columns: str) -> bool:
+        """True if it is a database with this table, which has these columns: names with blanks between them."""
+        return set(columns.split()) <= set(self.tables.get(table, ()))
+
+    def is_document_with(self, *members: str, opening: bytes | tuple[bytes, ...] = b"{") -> bool:
+        """True if it begins as a JSON object, or with ``opening``, and its first bytes name all these members."""
+        text = self.start.removeprefix(b"\xef\xbb\xbf").lstrip()
+        return text.startswith(opening) and all(f'"{name}"'.encode() in self.start for name in members)
+
 
 @dataclass(frozen=True, slots=True)
 class WrittenSession:

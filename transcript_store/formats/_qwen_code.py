@@ -18,15 +18,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from transcript_store.formats._chain import Link, chain_of
-from transcript_store.formats._facts import SessionFacts
 from transcript_store.formats._lines import KeptLines
-from transcript_store.formats._members import Json, count_member, obj, objects, text_member
+from transcript_store.formats._members import Json, count_member, first_text, obj, objects
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Draft
+from transcript_store.formats._replay import Draft, SessionFacts
 from transcript_store.formats._rows import file_of, object_beside
 from transcript_store.formats._scaffolding import GEMINI_CLI, marked, texts_in
-from transcript_store.formats._trees import TreeMessage
+from transcript_store.formats._trees import Link, TreeMessage, chain_of
 
 _JOINED = frozenset({("thoughts", "thoughts"), ("thoughts", "assistant"), ("tool_result", "tool_result")})
 _SPEAKERS = ("user", "assistant", "tool_result")
@@ -88,12 +86,12 @@ class _QwenAbout:
         self.facts.first(session=value.get("sessionId"), cwd=value.get("cwd"), forked_from=copied)
         self.facts.last(git_branch=value.get("gitBranch"), version=value.get("version"))
         if value.get("isSidechain") is True:
-            self.agent = self.agent or text_member(value.get("agentId"))
+            self.agent = self.agent or first_text(value.get("agentId"))
         known_as = value["uuid"]
         payload = obj(value.get("systemPayload"))
-        if value.get("subtype") == "custom_title" and (title := text_member(payload.get("customTitle"))):
+        if value.get("subtype") == "custom_title" and (title := first_text(payload.get("customTitle"))):
             self.titles[known_as] = title
-        if value["type"] == "assistant" and (model := text_member(value.get("model"))):
+        if value["type"] == "assistant" and (model := first_text(value.get("model"))):
             self.models[known_as] = model
         said = _said(value)
         if value["type"] == "user" and said:
@@ -101,7 +99,7 @@ class _QwenAbout:
         return Link(
             place,
             known_as,
-            text_member(value.get("parentUuid")) or "",
+            first_text(value.get("parentUuid")) or "",
             says=bool(said),
             begins=value.get("subtype") == "chat_compression" and bool(said),
             kind="thoughts" if _is_thoughts_alone(value, said) else value["type"],
@@ -135,7 +133,7 @@ def _entries(
     given = [lines[link.place] for link in said.nodes]
     values = [line.value for line in given if line.value is not None]
     contents = [_said(value) for value in values]
-    at = text_member(values[0].get("timestamp"))
+    at = first_text(values[0].get("timestamp"))
     first, *others = contents[0]
     parts = [part for found in contents for part in objects(found[0]["parts"])]
     is_whole = len(contents) == 1 and len(parts) == len(first["parts"]) and first.keys() == {"role", "parts"}
@@ -155,11 +153,11 @@ def _about(values: list[Json], message: Json) -> Iterator[tuple[str, Any]]:
         yield "compaction", True
         yield "scaffolding", {"typed": ""}
     elif message["role"] == "model":
-        yield "model", next((found for value in values if (found := text_member(value.get("model")))), None)
+        yield "model", next((found for value in values if (found := first_text(value.get("model")))), None)
         yield "usage", next((counts for value in values if (counts := _usage(obj(value.get("usageMetadata"))))), None)
     elif first.get("type") == "user":
         is_news = first.get("subtype") == "notification"
-        shown = text_member(obj(first.get("systemPayload")).get("displayText"))
+        shown = first_text(obj(first.get("systemPayload")).get("displayText"))
         yield from (marked("", is_said=True) if is_news else _typed(message, shown)).items()
 
 

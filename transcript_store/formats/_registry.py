@@ -4,13 +4,11 @@ from transcript_store.formats._acp import AcpUpdates
 from transcript_store.formats._aider import Aider
 from transcript_store.formats._antigravity import Antigravity
 from transcript_store.formats._chat_exports import ChatGpt, ClaudeAi
-from transcript_store.formats._claude_code import ClaudeCode
-from transcript_store.formats._claude_code_lines import ClaudeCodeWriter
+from transcript_store.formats._claude_code import ClaudeCode, ClaudeCodeWriter
 from transcript_store.formats._cline import Cline
 from transcript_store.formats._codex import Codex, CodexWriter
 from transcript_store.formats._continue import Continue
-from transcript_store.formats._copilot import Copilot
-from transcript_store.formats._copilot_writer import CopilotWriter
+from transcript_store.formats._copilot import Copilot, CopilotWriter
 from transcript_store.formats._crush import Crush
 from transcript_store.formats._cursor import Cursor
 from transcript_store.formats._droid import Droid
@@ -23,12 +21,10 @@ from transcript_store.formats._jsonl import JsonLines, generic_sessions
 from transcript_store.formats._kimi import Kimi
 from transcript_store.formats._kiro import Kiro
 from transcript_store.formats._llm_logs import LlmLogs
-from transcript_store.formats._omp import Omp
 from transcript_store.formats._openai_agents import OpenAIAgents
-from transcript_store.formats._opencode import Kilo, MiMoCode, OpenCode
-from transcript_store.formats._opencode_writer import KiloWriter, OpenCodeWriter
+from transcript_store.formats._opencode import Kilo, KiloWriter, MiMoCode, OpenCode, OpenCodeWriter
 from transcript_store.formats._openhands import OpenHands
-from transcript_store.formats._pi import Pi, PiWriter
+from transcript_store.formats._pi import Omp, Pi, PiWriter
 from transcript_store.formats._plan import SessionReader, SessionWriter
 from transcript_store.formats._qwen_code import QwenCode
 from transcript_store.formats._vibe import MistralVibe

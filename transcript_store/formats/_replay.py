@@ -7,16 +7,18 @@ start: only the live context is kept in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import orjson
 
-from transcript_store.formats._lines import SourceLine
+from transcript_store.formats._lines import SourceLine, SourceLines
+from transcript_store.formats._members import labels
+from transcript_store.formats._neutral import Losses
 from transcript_store.formats._packing import pack_line, places_in
-from transcript_store.formats._plan import ImportFinding, PlannedRecord, Source
+from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, Source
 
 
 @dataclass(slots=True)
@@ -123,6 +125,14 @@ def taken_back_finding(count: int) -> tuple[ImportFinding, ...]:
     return (ImportFinding("left-branch", why),) if count else ()
 
 
+def left_finding(count: int) -> list[ImportFinding]:
+    """The finding about messages on branches that the conversation left."""
+    if not count:
+        return []
+    said = "1 message is on a branch" if count == 1 else f"{count:,} messages are on branches"
+    return [ImportFinding("left-branch", f"{said} that the conversation left: kept beside it, and shown by --branches")]
+
+
 def _size(entry: PlannedRecord) -> int:
     try:
         return len(orjson.dumps(entry.message))
@@ -156,3 +166,73 @@ class _Walk:
                     yield from step.carried()
             elif at in places:
                 yield step.entry()
+
+
+# ---- facts ----
+#
+# What a reader learns of a session while it reads the lines or rows, and the plan that is made of it.
+
+
+@dataclass(slots=True)
+class SessionFacts:
+    """Facts of a session. A value that is not a text, or is empty, is not a fact."""
+
+    session: str | None = None
+    version: str | None = None
+    model: str | None = None
+    system_prompt: str | None = None
+    title: str | None = None
+    cwd: str | None = None
+    git_branch: str | None = None
+    part_of: str | None = None
+    forked_from: str | None = None
+    archived: str | None = None
+
+    def first(self, **found: object) -> None:
+        """Note facts that are unknown so far."""
+        for name, value in found.items():
+            if value.__class__ is str and value and getattr(self, name) is None:
+                setattr(self, name, value)
+
+    def last(self, **found: object) -> None:
+        """Note facts; the last value of each counts."""
+        for name, value in found.items():
+            if value.__class__ is str and value:
+                setattr(self, name, value)
+
+    def plan(
+        self,
+        format: str,
+        lines: SourceLines | Sequence[SourceLine] | int,
+        said: Replay | Callable[[], Iterable[PlannedRecord]],
+        provider: str | None,
+        losses: Losses | None = None,
+        *,
+        findings: Iterable[ImportFinding] = (),
+        left: int = 0,
+        **more: Any,
+    ) -> SessionPlan:
+        """The plan. ``lines`` may be their number alone; ``left`` counts messages on branches; ``more`` are other members of a plan."""
+        replay = said if isinstance(said, Replay) else Replay((said,), ())
+        count = lines if isinstance(lines, int) else len(lines) if isinstance(lines, Sequence) else lines.count
+        of_lines = () if isinstance(lines, int | Sequence) else lines.findings
+        named = {each.name: getattr(self, each.name) for each in fields(SessionFacts) if each.name != "session"}
+        known = {name: named.pop(name) for name in ("version", "model", "system_prompt")}
+        return SessionPlan(
+            format=format,
+            session=self.session or "",
+            lines=count,
+            generations=replay.generations,
+            provider=provider,
+            labels=labels(**named),
+            findings=(*of_lines, *findings, *replay.findings, *left_finding(left)),
+            losses=() if losses is None else losses.found(),
+            **{"tail": b"" if isinstance(lines, int | Sequence) else lines.tail, **known, **more},
+        )
+
+
+def facts_of(**found: object) -> SessionFacts:
+    """The facts among these values."""
+    facts = SessionFacts()
+    facts.first(**found)
+    return facts

@@ -14,15 +14,10 @@ from typing import Any
 
 import orjson
 
-from transcript_store.formats._document import TOO_DEEP, is_too_deep, parse_object, read_object
+from transcript_store.formats._document import parse_object, read_object, why_unread
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import Json
+from transcript_store.formats._members import Json, obj
 from transcript_store.formats._plan import Tables
-
-
-def column_names(names: str) -> tuple[str, ...]:
-    """The names of columns, from a text that has blanks between them."""
-    return tuple(names.split())
 
 
 def is_file_source(source: Any) -> bool:
@@ -34,39 +29,38 @@ NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 def rows_of(
-    tables: Tables, table: str, columns: tuple[str, ...], order: tuple[str, ...], where: Mapping[str, object] = NOTHING
+    tables: Tables, table: str, columns: str, order: str = "", where: Mapping[str, object] = NOTHING
 ) -> Iterator[dict[str, Any]]:
-    """The rows of a table as objects. A column that this version of its program does not have is None; no table has no rows."""
+    """The rows of a table as objects. A column that this version of its program does not have is None; no table has no rows.
+
+    ``columns`` and ``order`` are names with blanks between them.
+    """
     there = tables.columns(table)
-    known = tuple(name for name in columns if name in there)
+    known = tuple(name for name in columns.split() if name in there)
     if known and all(name in there for name in where):
-        missing = dict.fromkeys(columns)
-        for row in tables.rows(table, known, tuple(name for name in order if name in there), where):
+        missing = dict.fromkeys(columns.split())
+        for row in tables.rows(table, known, tuple(name for name in order.split() if name in there), where):
             yield {**missing, **dict(zip(known, row, strict=True))}
 
 
-def sessions_in(
-    tables: Tables, columns: tuple[str, ...], order: tuple[str, ...], skip: Container[str]
-) -> Iterator[dict[str, Any]]:
+def sessions_in(tables: Tables, columns: str, order: str, skip: Container[str]) -> Iterator[dict[str, Any]]:
     """The rows of ``sessions``, and one for each deleted session whose ``messages`` remain.
 
     Holds one row at a time, and all ids: a row may include a prompt.
     """
-    ids = dict.fromkeys(row["id"] for row in rows_of(tables, "sessions", ("id",), order))
-    ids.update(
-        dict.fromkeys(row["session_id"] for row in rows_of(tables, "messages", ("session_id",), ("session_id",)))
-    )
+    ids = dict.fromkeys(row["id"] for row in rows_of(tables, "sessions", "id", order))
+    ids.update(dict.fromkeys(row["session_id"] for row in rows_of(tables, "messages", "session_id", "session_id")))
     for session in ids:
         if str(session) not in skip:
-            found = rows_of(tables, "sessions", columns, (), {"id": session})
-            yield next(found, {**dict.fromkeys(columns), "id": session})
+            found = rows_of(tables, "sessions", columns, "", {"id": session})
+            yield next(found, {**dict.fromkeys(columns.split()), "id": session})
 
 
-def stamps_in(tables: Tables, about: tuple[str, ...], of_messages: tuple[str, ...]) -> dict[str, str]:
+def stamps_in(tables: Tables, about: str, of_messages: str) -> dict[str, str]:
     """For each session of :func:`sessions_in` a hash of these columns of ``sessions``, and of each of its rows in ``messages``."""
     found: dict[str, Any] = defaultdict(hashlib.sha256)
     for table, session, columns in (("sessions", "id", about), ("messages", "session_id", of_messages)):
-        for row in rows_of(tables, table, (session, *columns), (session, *columns[:1])):
+        for row in rows_of(tables, table, f"{session} {columns}", f"{session} {columns.split()[0]}"):
             found[str(row[session])].update(repr([*row.values()]).encode(errors="replace"))
     return {session: digest.hexdigest() for session, digest in found.items()}
 
@@ -81,10 +75,13 @@ def seconds_of(value: object) -> float | None:
         return None
 
 
-def spans_of(times: Iterable[tuple[object, object]]) -> list[tuple[float, float]]:
+def spans_of(times: Iterable[tuple[object, object]], *, per_second: int = 1) -> list[tuple[float, float]]:
     """From when to when, in seconds since 1970: of the times that are some. The second is the first where it is none."""
     found = ((seconds_of(began), seconds_of(changed)) for began, changed in times)
-    return [(began, began if changed is None else max(began, changed)) for began, changed in found if began is not None]
+    spans = (
+        (began, began if changed is None else max(began, changed)) for began, changed in found if began is not None
+    )
+    return [(began / per_second, changed / per_second) for began, changed in spans]
 
 
 def row_line(number: int, row: dict[str, Any]) -> SourceLine:
@@ -110,9 +107,13 @@ def json_column(value: object) -> tuple[dict[str, Any] | None, tuple[str, str] |
     found, odd = read_object(raw)
     if found is not None or value is None:
         return found, next(iter(odd), None)
-    if is_too_deep(raw):
-        return None, ("too-deep", f"a row that is {TOO_DEEP}")
-    return None, ("not-json", "a row holds no JSON object: it is kept, and not read")
+    return None, why_unread(raw, "a row that is", "a row holds no JSON object: it is kept, and not read")
+
+
+def object_in(value: object) -> Json:
+    """The object that a value is, or that its JSON text has; empty if there is none."""
+    raw = value.encode(errors="surrogatepass") if isinstance(value, str) else value
+    return parse_object(raw) or {} if isinstance(raw, bytes) else obj(value)
 
 
 def sql_value(value: Any) -> Any:

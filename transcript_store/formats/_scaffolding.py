@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from transcript_store.formats._members import Json, obj, text_member
+from transcript_store.formats._members import Json, first_text, obj
 
 _TAG = r"([A-Za-z][\w-]*(?: [a-z]+)?)"
 _OPENED = re.compile(rf"<{_TAG}(?:\s[^<>]*)?>")
@@ -142,7 +142,7 @@ def texts_in(content: Any) -> list[str]:
     """The texts of a message's content: a text, or parts that have one."""
     members = content if isinstance(content, list) else [content]
     return [
-        said for one in members if (said := one if isinstance(one, str) else text_member(obj(one).get("text")) or "")
+        said for one in members if (said := one if isinstance(one, str) else first_text(obj(one).get("text")) or "")
     ]
 
 

@@ -1,7 +1,5 @@
 """What readers, writers and imports share: public names of ``formats`` that a command which only shows a conversation does not load."""
 
-from transcript_store.formats._document import objects_of
-from transcript_store.formats._folders import LAYOUTS, FolderLayout
 from transcript_store.formats._lines import SourceLine, SourceLines, head_of, in_another_encoding, nearly_json_lines
 from transcript_store.formats._outgoing import OutgoingConversation, handed
 from transcript_store.formats._packing import (
@@ -31,9 +29,8 @@ from transcript_store.formats._plan import (
 from transcript_store.formats._trees import with_branches
 
 __all__ = [
-    "LAYOUTS", "FolderLayout", "Format", "ImportFinding", "Loss", "OutgoingConversation", "PlannedRecord",
-    "SessionFolder", "SessionPlan", "SessionReader", "SessionWriter", "Source", "SourceHead", "SourceLine",
-    "SourceLines", "StampingReader", "Tables", "WrittenSession", "handed", "head_of", "in_another_encoding",
-    "nearly_json_lines", "objects_of", "original_lines", "pack_line", "redacted_extra", "redacted_plan",
-    "redacted_record", "redaction_of", "unpack_line", "with_branches",
+    "Format", "ImportFinding", "Loss", "OutgoingConversation", "PlannedRecord", "SessionFolder", "SessionPlan",
+    "SessionReader", "SessionWriter", "Source", "SourceHead", "SourceLine", "SourceLines", "StampingReader", "Tables",
+    "WrittenSession", "handed", "head_of", "in_another_encoding", "nearly_json_lines", "original_lines", "pack_line",
+    "redacted_extra", "redacted_plan", "redacted_record", "redaction_of", "unpack_line", "with_branches",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from transcript_store.formats._members import text_member
+from transcript_store.formats._members import first_text
 
 _MILLISECONDS_FROM = 10**11
 """As seconds this is the year 5138; as milliseconds it is 1973."""
@@ -19,7 +19,7 @@ def time_member(value: object, *, per_second: int = 1) -> str | None:
             return datetime.fromtimestamp(value / per_second, UTC).isoformat().replace("+00:00", "Z")
         except (ValueError, OverflowError, OSError):  # NaN, the year 60,000
             return str(value)
-    return text_member(value)
+    return first_text(value)
 
 
 def time_in_ms(value: object) -> str | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -13,9 +15,10 @@ from typing import Generic, Protocol, TypeVar
 
 from transcript_store.conversation import Record
 from transcript_store.formats._lines import KeptLines, object_on
+from transcript_store.formats._members import Json
 from transcript_store.formats._packing import pack_line, unpack_line
-from transcript_store.formats._plan import ImportFinding, PlannedRecord
-from transcript_store.formats._replay import Draft
+from transcript_store.formats._plan import ImportFinding, PlannedRecord, Source
+from transcript_store.formats._replay import Draft, Replay, left_finding
 from transcript_store.messages import left_of
 
 # ---- left ----
@@ -24,14 +27,6 @@ from transcript_store.messages import left_of
 #
 # Such an event has ``extra.left_branch``: the ``message`` in its provider's form, and what belongs to it beside (model, usage,
 # scaffolding).
-
-
-def left_finding(count: int) -> list[ImportFinding]:
-    """The finding about messages on branches that the conversation left."""
-    if not count:
-        return []
-    said = "1 message is on a branch" if count == 1 else f"{count:,} messages are on branches"
-    return [ImportFinding("left-branch", f"{said} that the conversation left: kept beside it, and shown by --branches")]
 
 
 def left_entry(entry: PlannedRecord) -> PlannedRecord:
@@ -194,3 +189,122 @@ def _entries(
             yield from made(kept, True)
     for number in range(next_event, own.stop):
         yield from event(events[number])
+
+
+# ---- chain ----
+#
+# Lines that name the line before them: the conversation is the way from the last line to its root, cut where it was compacted.
+#
+# A reader interprets the lines; this module links them.
+
+
+@dataclass(slots=True)
+class Link:
+    """A line of the chain."""
+
+    place: int
+    id: str
+    parent: str
+    """Empty at a root."""
+    says: bool = True
+    """True if a model is sent it."""
+    begins: bool = False
+    """True if a compaction starts here: a model receives only what follows."""
+    kept_behind: str = ""
+    """In a compaction: the id of the last line that it dropped; empty if it kept no earlier line."""
+    kept_from: str | int = ""
+    """In a compaction: the id, or the place, of the first line that it kept; empty if no line is named."""
+    kind: str = ""
+    """By which :meth:`Chain.generations` joins a line to the message before it."""
+
+
+@dataclass(slots=True)
+class Chain:
+    """The links of a file, and the way from its last one to the root."""
+
+    lines: KeptLines
+    links: list[Link] = field(default_factory=list)
+    more: dict[str, list[Link]] = field(default_factory=lambda: defaultdict(list))
+    """Further lines of an id: they are one message."""
+    findings: list[ImportFinding] = field(default_factory=list)
+    first: str = ""
+    """The SHA-256 of the first line."""
+    way: list[Link] = field(default_factory=list)
+
+    def places(self) -> set[int]:
+        """The places of the lines on the path."""
+        return {one.place for link in self.way for one in (link, *self.more.get(link.id, ()))}
+
+    def generations(
+        self,
+        made: Callable[[TreeMessage[Link], bool], Iterable[PlannedRecord]],
+        joined: Container[tuple[str, str]] = (),
+    ) -> Replay:
+        """The records of each generation. ``made`` takes the lines of a message, and True if they were taken over.
+
+        ``joined`` are pairs of kinds: a line of the second kind joins the message of a line of the first kind before it. A message
+        beside the path becomes an event that keeps it, and a finding counts these.
+        """
+        found: list[Segment[Link]] = [Segment(begins=0)]
+        positions: dict[str | int, int] = {}  # on the way: by a line's id, and by its place
+        for at, link in enumerate(self.way):
+            if link.begins:
+                kept = self.way[self._first_kept(link, positions) : at]
+                taken = [TreeMessage([one]) for one in kept if one.says and not one.begins]
+                found.append(Segment(max(link.place, found[-1].begins), taken_over=taken, taken_at=1))
+            said = found[-1].said
+            lines = [one for one in (link, *self.more.get(link.id, ())) if one.says]
+            if lines and said and (said[-1].nodes[-1].kind, link.kind) in joined:
+                said[-1].nodes += lines
+            elif lines:
+                said.append(TreeMessage(lines))
+            positions[link.place] = at
+            if link.id:
+                positions[link.id] = at
+        there = self.places()
+        beside = (one for link in self.links for one in (link, *self.more.get(link.id, ())))
+        left = {one.place: one for one in beside if one.says and one.place not in there}
+        generations = planned_records(self.lines, found, range(len(self.lines)), made, left)
+        return Replay(generations, (*self.findings, *left_finding(len(left))))
+
+    def _first_kept(self, compaction: Link, positions: Mapping[str | int, int]) -> int:
+        """The index on the way of the first line that a compaction kept; past the end if it kept none."""
+        if compaction.kept_behind in positions:
+            return positions[compaction.kept_behind] + 1
+        if compaction.kept_from in positions:
+            return positions[compaction.kept_from]
+        if compaction.kept_from != "":
+            lost = "the lines that this compaction kept are not before it: nothing was taken over"
+            self.findings.append(self.lines.finding("kept-missing", lost, compaction.place))
+        return len(self.way)
+
+
+def chain_of(source: Source, link_of: Callable[[int, Json], Link | None], *, last_counts: bool = False) -> Chain:
+    """Read every line once. ``link_of`` returns a line's link; None for a line outside the chain.
+
+    With ``last_counts`` a later line of the same id replaces the earlier one, and where lines have ids one without is never a parent
+    or the last line. Else all lines of an id are one message.
+    """
+    chain = Chain(KeptLines(source))
+    by_id: dict[str, Link] = {}
+    for place, line in enumerate(chain.lines.read()):
+        chain.first = chain.first or hashlib.sha256(line.raw).hexdigest()
+        link = None if line.value is None else link_of(place, line.value)
+        if link is None:
+            continue
+        if (parent := by_id.get(link.parent)) is not None:
+            link.parent = parent.id  # one object for each id, however many lines have it
+        if link.id in by_id and last_counts:
+            why = "the id of an earlier entry: the last one counts"
+            chain.findings.append(chain.lines.finding("duplicate-id", why, place))
+        elif link.id in by_id:
+            chain.more[link.id].append(link)
+            continue
+        chain.links.append(link)
+        if link.id:
+            by_id[link.id] = link
+    if last_counts and by_id:
+        chain.links = [link for link in chain.links if by_id.get(link.id) is link]
+    if chain.links:
+        chain.way = way_through(chain.links, by_id, chain.links[-1], chain.lines, chain.findings)
+    return chain

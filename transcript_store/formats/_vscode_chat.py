@@ -14,33 +14,157 @@ from itertools import repeat
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from transcript_store.formats._blocks import Result, Text
-from transcript_store.formats._dialogue import Dialogue
+from transcript_store.formats._blocks import Block, Call, Media, Result, Text
+from transcript_store.formats._dialogue import Dialogue, thinking
 from transcript_store.formats._document import parse_object
-from transcript_store.formats._document_lines import lines_of_document
-from transcript_store.formats._facts import facts_of
-from transcript_store.formats._lines import SourceLine, SourceLines
-from transcript_store.formats._members import (
-    Json,
-    count_member,
-    counts_of,
-    first_text,
-    obj,
-    objects,
-    present,
-    text_in,
-    text_member,
-)
-from transcript_store.formats._operations import PUSH, WHOLE, applied, is_operation, operation_path
+from transcript_store.formats._lines import SourceLine, SourceLines, lines_of_document
+from transcript_store.formats._members import Json, count_member, counts_of, first_text, obj, objects, present, text_in
+from transcript_store.formats._neutral import arguments_of, media_at
 from transcript_store.formats._plan import ImportFinding, SessionPlan, Source, SourceHead
-from transcript_store.formats._replay import Allowance, Draft, Restart, Steps, replayed
+from transcript_store.formats._replay import Allowance, Draft, Restart, Steps, facts_of, replayed
 from transcript_store.formats._rows import object_beside
 from transcript_store.formats._times import time_in_ms
-from transcript_store.formats._vscode_parts import images_in, reply_blocks
+
+# ---- operations ----
+#
+# A log of operations on one JSON object, as Visual Studio Code writes it: ``{"kind", "k", "v", "i"}``, each on a line.
+#
+# Kind 0 is the whole object, 1 sets a member (``k`` is the path), 2 adds to an array, of which ``i`` are kept, and 3 deletes a member.
+#
+# Source: ``objectMutationLog.ts`` of microsoft/vscode.
+
+WHOLE, SET, PUSH, DELETE = range(4)
+_DEEPEST = 64
+
+
+def is_operation(value: Json) -> bool:
+    """True if it is one of the four, by its members."""
+    kind, path = value.get("kind"), value.get("k")
+    if type(kind) is not int or not WHOLE <= kind <= DELETE:
+        return False
+    return isinstance(value.get("v"), dict) if kind == WHOLE else isinstance(path, list) and bool(path)
+
+
+def operation_path(value: Json) -> list[Any]:
+    """Where an operation works; empty for the whole."""
+    path = value.get("k")
+    return path if isinstance(path, list) else []
+
+
+def applied(state: Json, value: Json) -> Json | None:
+    """The object after an operation, which may be the same one, changed; None if it does not fit the object."""
+    if not is_operation(value):
+        return None
+    if value["kind"] == WHOLE:
+        whole: Json = value["v"]
+        return whole
+    *way, last = operation_path(value)
+    at: Any = state
+    for name in way[:_DEEPEST]:
+        at = at.get(name) if isinstance(at, dict) and isinstance(name, str) else _item(at, name)
+    if isinstance(at, dict) and isinstance(last, str):
+        return state if _in_object(at, last, value) else None
+    if isinstance(at, list) and type(last) is int and 0 <= last <= len(at) and value["kind"] == SET:
+        at[last : last + 1] = [value.get("v")]
+        return state
+    if isinstance(_item(at, last), list) and value["kind"] == PUSH:
+        return state if _pushed(at[last], value) else None
+    return None
+
+
+def _in_object(at: Json, last: str, value: Json) -> bool:
+    if value["kind"] == DELETE:
+        at.pop(last, None)
+    elif value["kind"] == SET:
+        at[last] = value.get("v")
+    else:
+        if not isinstance(at.get(last), list):
+            at[last] = []
+        return _pushed(at[last], value)
+    return True
+
+
+def _pushed(array: list[Any], value: Json) -> bool:
+    kept, added = value.get("i"), value.get("v")
+    if kept is not None:
+        if type(kept) is not int or kept < 0:
+            return False
+        del array[kept:]
+    array += added if isinstance(added, list) else []
+    return True
+
+
+def _item(at: Any, name: Any) -> Any:
+    return at[name] if isinstance(at, list) and type(name) is int and 0 <= name < len(at) else None
+
+
+# ---- vscode parts ----
+#
+# The requests of Copilot chat as blocks: text, thinking, calls with their arguments and results, pictures.
+
+
+def reply_blocks(request: Json) -> Iterator[Block]:
+    """The blocks of a reply as it was shown, with the arguments and results that the model received."""
+    metadata = obj(obj(request.get("result")).get("metadata"))
+    rounds = objects(metadata.get("toolCallRounds"))
+    calls = {text_in(call, "id"): call for one in rounds for call in objects(one.get("toolCalls"))}
+    results = obj(metadata.get("toolCallResults"))
+    for part in objects(request.get("response")):
+        kind = part.get("kind")
+        if kind == "thinking":
+            value = part.get("value")
+            said = "".join(one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str))
+            yield from [thinking(said)] if said else []
+        elif kind == "toolInvocationSerialized":
+            yield from _invocation(part, calls.get(text_in(part, "toolCallId"), {}), results)
+        elif kind == "inlineReference":
+            yield Text(f"`{_reference(part)}`")
+        elif kind in (None, "markdownContent", "markdownVuln"):
+            yield Text(_markdown(part if kind is None else part.get("content")))
+
+
+def _invocation(part: Json, call: Json, results: Json) -> Iterator[Block]:
+    number, name = text_in(part, "toolCallId"), text_in(call, "name") or text_in(part, "toolId")
+    about = obj(part.get("toolSpecificData"))
+    given = call.get("arguments", about or {"": _markdown(part.get("invocationMessage"))})
+    yield Call(number, name, arguments_of(given))
+    confirmed = part.get("isConfirmed")
+    denied = confirmed is False or obj(confirmed).get("type") == 0
+    said = [text_in(one, "value") for one in objects(obj(results.get(number)).get("content"))]
+    shown = "\n".join(filter(None, said)) or _markdown(part.get("pastTenseMessage"))
+    if shown or part.get("isComplete") is True:
+        failed = denied or obj(part.get("resultDetails")).get("isError") is True
+        yield Result(number, name, (Text(shown),), failed=failed)
+
+
+def _markdown(value: object) -> str:
+    return value if isinstance(value, str) else text_in(obj(value), "value")
+
+
+def _reference(part: Json) -> str:
+    of = obj(part.get("inlineReference"))
+    places = of, obj(of.get("uri")), obj(obj(of.get("location")).get("uri"))
+    path = first_text(*(place.get("path") for place in places)) or ""
+    return first_text(part.get("name"), of.get("name"), path.rpartition("/")[2]) or "reference"
+
+
+def images_in(variables: list[Json]) -> Iterator[Media | Text]:
+    """The pictures of a prompt; the name of one without bytes."""
+    for one in variables:
+        if one.get("kind") == "image":
+            value, kind = one.get("value"), text_in(one, "mimeType") or "image/png"
+            data = value if isinstance(value, str) else text_in(obj(value), "$base64", "data")
+            if data.startswith("data:"):
+                yield media_at(data)
+            else:
+                yield Media(kind, data) if data else Text(f"[image: {text_in(one, 'name')}]")
+
+
+# ---- vscode chat ----
 
 _USUAL_BYTES = 2000
 _STOPPED = {2: "cancelled", 3: "error"}
-_STARTS = (b'"requesterUsername"', b'"responderUsername"', b'"initialLocation"')
+_STARTS = ("requesterUsername", "responderUsername", "initialLocation")
 
 
 class VsCodeChat:
@@ -52,8 +176,7 @@ class VsCodeChat:
         if head.objects and is_operation(head.objects[0]):
             state = head.objects[0].get("v")
             return head.objects[0]["kind"] == WHOLE and isinstance(state, dict) and "requests" in state
-        starts = head.start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{"
-        return starts and b'"requests"' in head.start and any(name in head.start for name in _STARTS)
+        return any(head.is_document_with("requests", name) for name in _STARTS)
 
     def plans(self, source: Source) -> Iterable[SessionPlan]:
         is_log = source.read(0, 64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b'{"kind"')
@@ -64,7 +187,7 @@ class VsCodeChat:
         if not chat.lines:
             return
         state = chat.state
-        facts = facts_of(session=text_member(state.get("sessionId")) or chat.first, model=chat.model)
+        facts = facts_of(session=first_text(state.get("sessionId")) or chat.first, model=chat.model)
         facts.first(title=state.get("customTitle"), cwd=_folder(source, state))
         facts.first(version=str(state["version"]) if count_member(state.get("version")) is not None else None)
         more: Json = {
@@ -160,7 +283,7 @@ class _Chat:
         shown = objects(obj(request.get("variableData")).get("variables"))
         draft = self.dialogue.user([Text(said), *images_in(shown)], None, at)
         draft.lines += lines
-        model, state = text_member(request.get("modelId")), obj(request.get("modelState"))
+        model, state = first_text(request.get("modelId")), obj(request.get("modelState"))
         self.model = model or self.model
         ended = _time(state.get("completedAt")) or at
         reply: Draft | None = None
@@ -177,10 +300,10 @@ def _about(request: Json, state: Json) -> Json:
     value = state.get("value")
     stopped = "cancelled" if request.get("isCanceled") is True else _STOPPED.get(value) if type(value) is int else None
     return present(
-        response_id=text_member(request.get("responseId")),
+        response_id=first_text(request.get("responseId")),
         usage=counts_of(request, {"promptTokens": "prompt_tokens", "completionTokens": "completion_tokens"}),
         stop_reason=stopped,
-        error=text_member(obj(obj(request.get("result")).get("errorDetails")).get("message")),
+        error=first_text(obj(obj(request.get("result")).get("errorDetails")).get("message")),
     )
 
 

@@ -18,21 +18,17 @@ from typing import Any
 from transcript_store.formats._blocks import Block, Call, Media, Result, Text
 from transcript_store.formats._dialogue import Dialogue, thinking
 from transcript_store.formats._document import parse_object
-from transcript_store.formats._facts import facts_of
 from transcript_store.formats._lines import SourceLine
-from transcript_store.formats._members import Json, counts_of, first_text, obj, objects, text_in, text_member
+from transcript_store.formats._members import Json, counts_of, first_text, obj, objects, text_in
 from transcript_store.formats._neutral import arguments_of
 from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead, Tables
-from transcript_store.formats._replay import Draft, Replay
-from transcript_store.formats._rows import column_names, row_line, rows_of, unpacked_zstd
+from transcript_store.formats._replay import Draft, Replay, facts_of
+from transcript_store.formats._rows import row_line, rows_of, unpacked_zstd
 from transcript_store.formats._scaffolding import marked
 
-_COLUMNS = column_names("id parent_id summary created_at updated_at folder_paths data_type data")
+_COLUMNS = "id parent_id summary created_at updated_at folder_paths data_type data"
 _LONGEST_BYTES = 256 << 20
-_COUNTS = {
-    name: name
-    for name in column_names("input_tokens output_tokens cache_creation_input_tokens cache_read_input_tokens")
-}
+_COUNTED = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
 class Zed:
@@ -41,11 +37,11 @@ class Zed:
     name = "zed"
 
     def recognizes(self, head: SourceHead) -> bool:
-        return {"id", "summary", "data_type", "data"} <= set(head.tables.get("threads", ()))
+        return head.has_table("threads", "id summary data_type data")
 
     def plans(self, source: Tables) -> Iterable[SessionPlan]:
-        for row in rows_of(source, "threads", _COLUMNS, ("created_at", "updated_at", "id")):
-            if (session := text_member(row["id"])) is not None:
+        for row in rows_of(source, "threads", _COLUMNS, "created_at updated_at id"):
+            if (session := first_text(row["id"])) is not None:
                 yield _plan(session, row)
 
 
@@ -60,8 +56,8 @@ def _plan(session: str, row: Json) -> SessionPlan:
     lines = [row_line(1, {**head, "thread": about})]
     lines += [row_line(number, {"message": one}) for number, one in enumerate(messages, 2)]
     dialogue, usage = Dialogue(), obj(thread.get("request_token_usage"))
-    drafts = list(_drafts(dialogue, lines, usage, text_member(row["created_at"]), text_member(row["updated_at"])))
-    model, folders = obj(thread.get("model")), text_member(row["folder_paths"]) or ""
+    drafts = list(_drafts(dialogue, lines, usage, first_text(row["created_at"]), first_text(row["updated_at"])))
+    model, folders = obj(thread.get("model")), first_text(row["folder_paths"]) or ""
     facts = facts_of(
         session=session,
         version=thread.get("version"),
@@ -96,7 +92,11 @@ def _drafts(
             asked = text_in(user, "id")
             _prompt(dialogue, line, user or obj(message), at)
         elif agent or role == "assistant":
-            counts = {name: count for name, count in counts_of(obj(usage.get(asked)), _COUNTS).items() if count}
+            counts = {
+                name: count
+                for name, count in counts_of(obj(usage.get(asked)), dict(zip(_COUNTED, _COUNTED, strict=True))).items()
+                if count
+            }
             _reply(dialogue, line, agent or obj(message), at, {"usage": counts})
             asked = ""
         else:
@@ -136,7 +136,7 @@ def _blocks(message: Json) -> list[Block]:
         elif used := obj(one.get("ToolUse")):
             found.append(_call(used))
         elif image := obj(one.get("Image")):
-            found.append(Media("image/png", text_member(image.get("source"))))
+            found.append(Media("image/png", first_text(image.get("source"))))
     return [*found, *(_call(one) for one in objects(message.get("tool_uses")))]
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from transcript_store.formats import SessionFolder
-from transcript_store.formats._claude_code_lines import project_folder
+from transcript_store.formats._claude_code import project_folder
 from transcript_store.sources import folder_of, session_folders
 
 

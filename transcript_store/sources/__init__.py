@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 
 from transcript_store.descriptors import DATABASE
 from transcript_store.formats import SessionFolder, SourceHead, head_of
-from transcript_store.sources import _files, _folders, _json_rows
+from transcript_store.sources import _files, _folders
 from transcript_store.sources._files import FileSource, Rows, Stamp, UnreadableSourceError, how_it_looks, open_source
 from transcript_store.sources._program_table import PROGRAMS, KnownProgram, Retention, program_table
 from transcript_store.sources._programs import (
@@ -61,8 +61,8 @@ def _parts(path: str, handle: int) -> Generator[_Part, None, None]:
         if start.startswith(DATABASE):
             with _files.database(path, handle, source.stamp) as rows:
                 yield SourceHead(path, start, (), rows.tables()), rows
-        elif start[:1] == b"{" and _json_rows.is_stored_apart(path):
-            apart = _json_rows.JsonRows(path, source.stamp)
+        elif start[:1] == b"{" and _folders.is_stored_apart(path):
+            apart = _folders.JsonRows(path, source.stamp)
             yield SourceHead(path, start, (), apart.tables()), apart
         elif start.startswith(_files.ZIP):
             yield from _members(path, handle, source.stamp)

@@ -62,7 +62,7 @@ def test_a_line_that_a_person_appended_is_refused_and_can_be_taken(chat: Path, l
         b"\0" * 100 + b"\n",
     ],
 )
-def test_what_a_crash_may_leave_is_cut_and_kept(chat: Path, tail: bytes) -> None:
+def test_a_torn_tail_is_cut_and_quarantined(chat: Path, tail: bytes) -> None:
     """P8: what begins as a record of ours, is no object, or ends anywhere (a block that was never written) is a torn tail."""
     append(chat, tail)
     with ConversationStore(chat) as store:

@@ -136,7 +136,7 @@ def test_a_lock_file_that_goes_before_it_is_opened_is_made_anew():
         store.append_message({"role": "assistant", "content": "alone"})
 
 
-def test_who_forgot_to_close_a_store_is_told():
+def test_a_locked_error_says_that_this_process_holds_the_lock():
     """P11: the error that names the holder says that it is this very process."""
     disk = a_conversation()
     with opened(disk):
@@ -193,7 +193,7 @@ def test_a_repair_leaves_a_folder_alone_that_was_moved_away():
     assert messages(disk.another_process()) == SAID
 
 
-def test_whoever_changes_from_look_to_look_is_looked_at_until_it_is_quiet():
+def test_a_changing_conversation_is_read_until_two_reads_agree():
     """P12: a writer that is at work for several looks in a row is no damage; the mutant looked twice and believed the second."""
     disk = SimulatedFileSystem()
     found = iter(["torn at 10", "torn at 20", "torn at 30", "fine", "never asked"])
@@ -494,7 +494,7 @@ def test_parents_that_an_earlier_attempt_made_are_synced_too():
         assert store.get_messages() == SAID
 
 
-def test_what_cannot_be_removed_keeps_nobody_from_creating():
+def test_leftovers_that_cannot_be_removed_do_not_block_a_create():
     """P7: the disk refuses to remove what an earlier delete left. A group of conversations is created all the same.
 
     The mutant let that error out, and the import of a whole library failed over a folder in the trash.

@@ -244,7 +244,7 @@ def test_a_lock_ends_with_its_writer_though_a_child_has_the_descriptor(tmp_path:
             os.waitpid(child, 0)
 
 
-def test_who_is_refused_a_lock_has_nothing_open():
+def test_a_refused_lock_leaves_no_open_file():
     """P11: a library that is polled for a conversation somebody writes to does not run out of descriptors."""
     disk = SimulatedFileSystem()
     library = ConversationLibrary("/chats", file_system=disk)

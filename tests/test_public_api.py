@@ -74,7 +74,7 @@ def test_an_append_says_behind_what_it_stands(tmp_path):
         assert hashes[0] == before
 
 
-def test_whoever_appends_between_is_noticed_by_the_append_alone():
+def test_an_append_detects_another_threads_append():
     """Eight threads append; each append knows whether it stands directly behind the position that its thread saw."""
     with begun() as store:
         barrier = threading.Barrier(8)

@@ -113,7 +113,7 @@ def test_what_a_killed_create_left_is_swept_by_the_next_change(make: Callable[[C
 @pytest.mark.sampled(every=4)
 @CREATES
 @pytest.mark.parametrize("other", [sweep, create, fork])
-def test_nobody_sweeps_what_is_being_made(
+def test_a_sweep_leaves_unfinished_creates_alone(
     make: Callable[[ConversationLibrary], object], other: Callable[[ConversationLibrary], object]
 ) -> None:
     """P11, P13: whatever another process changes between any two calls of a create, it neither disturbs it nor fails."""

@@ -130,7 +130,7 @@ def steps(random: Random) -> Iterator[Callable[[ConversationStore], Any]]:
 @pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("options", [{}, {"cache_bytes": 0}, {"hold_lock": False}])
-def test_what_is_done_comes_to_the_same(backend: SimulatedBackend, seed: int, options: dict[str, Any]):
+def test_every_call_has_the_same_result_as_in_a_folder(backend: SimulatedBackend, seed: int, options: dict[str, Any]):
     """R2, R7, and what ``ConversationStore`` says of each call: on a place as in a folder."""
     random = Random(seed)
     twins = Twins(backend, **options)

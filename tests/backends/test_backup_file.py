@@ -92,7 +92,7 @@ def test_sealed_conversations_come_back_with_their_keys() -> None:
     assert report.key_is_missing
 
 
-def test_what_continued_otherwise_is_in_it_beside_what_was() -> None:
+def test_two_continuations_are_both_in_the_backup() -> None:
     """The library was brought back to an earlier moment, and went on: both histories are in the file, and come back as two."""
     disk = Disk()
     with library_on(disk).create(id=ID, messages=[user_message("a")]):

@@ -237,7 +237,7 @@ def has_what_was_said(disk: Disk) -> bool:
     return any(b"said here alone" in data for data in files_in(disk, FOLDER, quarantine=True).values())
 
 
-def test_what_is_written_between_the_look_and_the_lock_stays() -> None:
+def test_records_written_before_the_lock_are_kept() -> None:
     """S5: it is asked again with the lock."""
     assert has_what_was_said(writer_between_the_look_and_the_lock())
 

@@ -72,7 +72,7 @@ def begun(cli: Cli, place: str) -> str:
         ("postgresql://host/db/last", "postgresql://host/db", "last"),
     ],
 )
-def test_what_an_address_names(name: str, library: str, what: str | None) -> None:
+def test_addresses_name_a_library_or_a_conversation(name: str, library: str, what: str | None) -> None:
     """An id or `last` behind an address is a conversation there; what else stands there belongs to the place."""
     assert taken_apart(name) == (library, what)
 
@@ -164,7 +164,7 @@ def test_a_list_has_pages(cli: Cli, begun: str, a_cache_of_its_own: None) -> Non
     assert ONE in cli("list", begun, "--title", "house").out
 
 
-def test_what_is_written_there(cli: Cli, begun: str, tmp_path: Path) -> None:
+def test_each_writing_command_works_on_a_backend(cli: Cli, begun: str, tmp_path: Path) -> None:
     """Record goes on, rename, fork to a folder and back, delete, prune: each as in a folder."""
     assert cli("record", f"{begun}/last", stdin=HELLO).out == "3\n4\n"
     assert cli("rename", begun, "last", "Moving house").code == 0
@@ -350,7 +350,7 @@ def test_a_whole_one_is_shown_by_what_shows_what_is_left(cli: Cli, begun: str) -
     assert left.out == cli("show", f"{begun}/{ONE}").out
 
 
-def test_what_is_left_of_a_damaged_one(cli: Cli, place: str, tmp_path: Path) -> None:
+def test_repair_exports_a_damaged_conversation(cli: Cli, place: str, tmp_path: Path) -> None:
     """repair: what could be kept is said; what is left goes into a folder, is repaired there, and comes back."""
     assert cli("record", f"{place}/{ONE}", stdin=HELLO).code == 0
     assert "intact: nothing to repair" in cli("repair", f"{place}/{ONE}").out

@@ -173,7 +173,7 @@ def test_there_is_one_or_there_is_none(begun: Begun):
 
 
 @BOTH
-def test_what_was_expunged_was_deleted(begun: Begun, make_place: MakePlace):
+def test_an_expunged_conversation_is_deleted(begun: Begun, make_place: MakePlace):
     """Retention: only the slot ``deleted`` is left. Who loads, creates, reads on or writes is told; so too if it was cut off in the middle."""
     place = make_place()
     world, writer = begun(place, "one", "two")
@@ -247,7 +247,7 @@ def test_a_deposed_writer_is_told_by_whom(begun: Begun, make_place: MakePlace):
     assert log.append_message(message("three")).seq == 3
 
 
-def test_whoever_works_is_not_taken_over_by_chance(begun: Begun):
+def test_an_active_writer_is_not_taken_over_by_default(begun: Begun):
     """Without ``take_over`` a writer that neither released nor was idle for a minute keeps the conversation."""
     world, log = begun(SimulatedBackend(), "one")
     with pytest.raises(ConversationLockedError) as told:
@@ -393,7 +393,7 @@ def test_a_later_refusal_says_nothing_of_the_first_attempt(begun: Begun):
     assert log.outcome(told.value) is True
 
 
-def test_nobody_answers_a_load(begun: Begun):
+def test_a_load_without_an_answer_stores_nothing(begun: Begun):
     """Nothing was stored, so the error says that; it names no more than the place."""
     place = SimulatedBackend(name="db")
     world, _ = begun(place)

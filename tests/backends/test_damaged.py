@@ -104,7 +104,9 @@ def test_an_envelope_that_was_changed(backend: SimulatedBackend, library: Conver
         assert store.get_metadata().labels == {"title": "Eight"}
 
 
-def test_bytes_of_nobody(backend: SimulatedBackend, library: ConversationLibrary, tmp_path: Path) -> None:
+def test_foreign_bytes_in_a_slot_are_a_gap(
+    backend: SimulatedBackend, library: ConversationLibrary, tmp_path: Path
+) -> None:
     """A slot that is no slot at all is a gap, and so is the record that is chained to what stood there."""
     backend.set_object(ID, "s/4", b"\x00\xff not ours\n")
     folder = left(library, tmp_path)

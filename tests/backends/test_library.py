@@ -103,7 +103,7 @@ def test_two_that_take_turns_see_each_other(library: ConversationLibrary):
 
 
 @pytest.mark.parametrize("is_bound", [False, True])
-def test_in_turns_whoever_was_faster_goes_first(
+def test_two_shared_appends_are_stored_one_after_the_other(
     backend: SimulatedBackend, library: ConversationLibrary, is_bound: bool
 ):
     """R5: between the look and the put of one, the other one claims and appends. With ``if_head`` that is told, else it goes behind it."""
@@ -137,7 +137,7 @@ def test_there_is_one_or_it_is_begun(backend: SimulatedBackend):
                 store.initialize()
 
 
-def test_who_waits_gets_it_when_it_is_released(backend: SimulatedBackend, library: ConversationLibrary):
+def test_open_waits_until_the_claim_is_released(backend: SimulatedBackend, library: ConversationLibrary):
     """``lock_timeout_seconds``: as long as the other one writes, and not a minute more."""
     first = library.create(id=ID)
     with pytest.raises(ConversationLockedError, match="take_over=True"):

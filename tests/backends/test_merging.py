@@ -183,7 +183,7 @@ def apart() -> tuple[Disk, Disk]:
     return here.copy(), there.copy()
 
 
-def test_what_parted_names_where() -> None:
+def test_a_diverged_copy_names_where_it_diverged() -> None:
     """The copy says of which conversation it is one, up to which record and head; the other is to the byte as it was."""
     here, there = apart()
     before = files_in(here, FOLDER)

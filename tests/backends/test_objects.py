@@ -75,9 +75,7 @@ def test_each_object_has_its_name(tmp_path: Path):
     assert place.conversations() == [log.id]
 
 
-def test_whoever_is_killed_before_the_first_summary_leaves_a_conversation_that_is_listed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_a_conversation_without_a_summary_is_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """R11: a list shows it, without facts, until the next writer opens it; and never one whose first slot was not put, or was expunged."""
 
     def killed(*_: object) -> None:
@@ -251,7 +249,7 @@ def test_ids_are_listed_over_pages():
     assert [len(place.read(ids[1], after)) for after in (0, 2499, 2500)] == [2500, 1, 0]
 
 
-def test_what_one_pack_holds_is_not_read_from_another():
+def test_packed_slots_are_read_once():
     """A pack within another is not fetched, nor a slot that a pack holds."""
     place = ObjectStoreBackend("memory:///agents")
     one = str(uuid4())
@@ -317,7 +315,7 @@ def test_what_the_store_refuses_is_not_stored(fate: Answer, says: str):
 
 
 @for_each("fate, says", SILENT)
-def test_what_may_have_been_done_is_unknown(fate: Answer | Fate, says: str):
+def test_a_put_without_an_answer_is_unknown(fate: Answer | Fate, says: str):
     """B1, B3, R6: the place does not know, and the log finds no answer either."""
     with Loopback(on_request=lambda ask: fate) as server:
         place = backend_at(server)

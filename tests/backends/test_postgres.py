@@ -68,7 +68,7 @@ def sql(postgres: PostgresServer, url: str) -> Iterator[psycopg.Connection[Any]]
 # ---- without a server --------------------------------------------------------------------------------------------------
 
 
-def test_nobody_who_does_not_ask_for_it_imports_a_client():
+def test_backends_import_their_clients_on_first_use():
     """``PostgresBackend`` is a name of ``transcript_store.backends``; psycopg is imported when one is made."""
     asks = (
         "import sys; from transcript_store.backends import PostgresBackend; print('psycopg' in sys.modules, end=' '); "
@@ -331,7 +331,7 @@ def test_sql_sees_the_lines(url: str, sql: psycopg.Connection[Any]):
 
 
 @SERVER
-def test_whoever_is_killed_before_the_first_summary_leaves_a_conversation_that_is_listed(url: str):
+def test_a_conversation_without_a_summary_is_listed(url: str):
     """R11: the incident: an import that was killed there and run again found all on record, and no list ever showed the conversation."""
 
     class KilledBefore(PostgresBackend):

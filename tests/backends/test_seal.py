@@ -70,7 +70,7 @@ def test_it_is_sealed_from_here_on(backend: SimulatedBackend) -> None:
         assert len(store.get_records(generation=0)) == 3
 
 
-def test_what_is_plain_before_is_said_to_stay(backend: SimulatedBackend) -> None:
+def test_seal_reports_that_plaintext_stays(backend: SimulatedBackend) -> None:
     """Nobody is made to believe that it is gone: without ``keep_plain`` nothing is changed, and a shred names what can be read."""
     plain(backend)
     with library_on(backend).store(ID) as store, pytest.raises(UnsupportedByBackendError, match="remove the plaintext"):

@@ -102,7 +102,7 @@ def test_nothing_of_the_content_reaches_the_backend():
         assert OTHER_KEY not in data
 
 
-def test_what_a_list_shows(backend: SimulatedBackend):
+def test_a_list_needs_no_key_and_shows_no_title(backend: SimulatedBackend):
     """A list needs no key, says ``sealed``, and has neither a title nor a label; counts, times, provider and model are in sight."""
     library = library_on(backend)
     lived(library)
@@ -356,7 +356,7 @@ ATTACKS: dict[Callable[[Any], None], str | type[Exception]] = {
 
 
 @for_each("attack", ATTACKS)
-def test_what_is_done_without_the_key_is_an_error(attack: Callable[[Any], None]):
+def test_every_attack_without_the_key_is_an_error(attack: Callable[[Any], None]):
     """P17: changed, moved, swapped, replayed, cut out or downgraded: an error of ours, without a word of the content."""
     backend = SimulatedBackend()
     lived(library_on(backend))
@@ -372,7 +372,7 @@ def test_what_is_done_without_the_key_is_an_error(attack: Callable[[Any], None])
     assert CANARY not in str(told.value)
 
 
-def test_what_it_is_without_an_attack():
+def test_rewriting_slots_unchanged_is_accepted():
     """The tests above change what they say and nothing else: slots that are written anew as they were are taken."""
     backend = SimulatedBackend()
     lived(library_on(backend))

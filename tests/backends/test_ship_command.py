@@ -228,7 +228,7 @@ def test_a_copy_keeps_up_until_ctrl_c(
         assert copy.get_metadata().labels == {"title": "of later"}
 
 
-def test_what_is_wrong_is_said_once_and_then_that_it_continues(
+def test_follow_reports_a_problem_once_and_its_end(
     cli: Cli, library: ConversationLibrary, place: str, at_each_pause: Callable[..., None]
 ) -> None:
     """A conversation is damaged while its library is followed, for three looks; then it is put right."""

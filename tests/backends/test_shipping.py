@@ -118,7 +118,7 @@ def test_a_run_with_nothing_to_send_writes_nothing(new_place: NewPlace, key: byt
 
 @BACKENDS
 @KEYS
-def test_what_is_new_goes_behind_what_is_there(new_place: NewPlace, key: bytes | None) -> None:
+def test_each_run_ships_the_new_records(new_place: NewPlace, key: bytes | None) -> None:
     """Beside a writer at work: each run sends what came, also of generations that ended since; a dry run says it and sends nothing."""
     disk, place = SimulatedFileSystem(), new_place()
     with begun(disk, key) as conversation:

@@ -161,7 +161,7 @@ def test_an_answer_that_is_lost_before_the_server_refuses(key: bytes | None) -> 
     assert made(place, encryption_key=key).load(one.id) == one
 
 
-def test_nobody_answers_before_anything_was_asked_for() -> None:
+def test_no_answer_before_the_first_request_means_not_stored() -> None:
     """R6: then it is known that nothing is stored."""
     store = made(ObjectStoreBackend("memory:///x"), encryption_key=KEY)
 

@@ -120,7 +120,7 @@ def test_a_prompt_of_white_space(dialect: Dialect, server: Server, prompt: str) 
         ("gemini", answer({"candidates": [{"content": {"role": "model"}, "finishReason": "MAX_TOKENS"}]})),
     ],
 )
-def test_what_was_blocked_is_no_answer(server: Server, tmp_path: Path, name: str, refused: Answer) -> None:
+def test_a_blocked_reply_raises(server: Server, tmp_path: Path, name: str, refused: Answer) -> None:
     """``IncompleteResponseError``, no tool of it runs, and the next turn works."""
     dialect, ran = DIALECTS[name], list[str]()
     server.answers += [refused, dialect.reply("Yes.")]

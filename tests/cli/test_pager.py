@@ -92,7 +92,7 @@ def test_to_a_file_nothing_is_paged(long, tmp_path):
     assert not (tmp_path / "noted").exists()
 
 
-def test_who_leaves_the_pager_early_has_seen_enough(tmp_path):
+def test_leaving_the_pager_early_exits_with_0(tmp_path):
     """The command ends, with 0 and without a word, though most of it was not read."""
     messages = [{"role": "user", "content": "x" * 100_000} for _ in range(20)]
     path = conversation(tmp_path / "long", messages)

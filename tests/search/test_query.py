@@ -132,7 +132,7 @@ def test_operators_are_words(index):
         "…": Query(ignored=("…",)),
     }.items(),
 )
-def test_what_a_query_means(text, query):
+def test_queries_are_parsed(text, query):
     assert parse_query(text) == query
 
 

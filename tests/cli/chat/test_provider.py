@@ -240,7 +240,7 @@ def test_a_server_that_nothing_installed_can_speak_to(without: Callable[..., Non
         ((), "xllamacpp", "local"),
     ],
 )
-def test_what_is_named_and_not_installed_is_said_before_anything_else(
+def test_a_missing_sdk_is_reported_first(
     cli: Cli,
     home: Path,
     without: Callable[..., None],

@@ -1,4 +1,4 @@
-"""The benchmark measures what it says: each driver does the work, failures are told as such, and nothing is left behind."""
+"""The benchmark measures what it claims: each driver does the work, failures are reported, and nothing is left."""
 
 from __future__ import annotations
 

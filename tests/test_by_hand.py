@@ -1,4 +1,4 @@
-"""A line that somebody appended by hand, and one that was damaged: what is told, and what can be done.
+"""A line appended by hand, and a damaged line: the error, and what can be done.
 
 The incident: `echo '{"role": …}' >> transcript.jsonl` was cut as a torn tail by the next load, and `verify` stated that a crash had left
 "the beginning of a message that was never acknowledged". The same was said of one flipped bit in the last record that was synced.

@@ -1,4 +1,4 @@
-"""What another process does at one moment of ours, and the second look that notices it.
+"""Changes by another process at any point of a call, and the second read that notices them.
 
 The incident: somebody outside made mutants of the store by hand, a line removed here and a condition there, and twelve of
 46 survived every test of the plain suite. Nine of them are named here, each by what it would cost. Most are looks that

@@ -1,4 +1,4 @@
-"""A copy holds what the disk holds.  P12.
+"""A copy holds what is on the disk.  P12.
 
 A reader takes no lock and may be shown what its writer has written and not synced, or was told is not stored. That is its
 right: but a fork of such a message, or a snapshot, would keep for good what the original loses. So whatever copies syncs

@@ -1,4 +1,4 @@
-"""What is opened is closed: whatever number it got, whatever else fails, and whoever else has it.
+"""Every descriptor is closed, whatever its number and whatever else fails.
 
 The incident is what a run of mutants asked (tests/mutants): nothing noticed a descriptor 0 that was taken for none, a close that
 hid the error before it, or a lock that ended only with the last process that had inherited it.

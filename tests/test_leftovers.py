@@ -1,4 +1,4 @@
-"""What killed processes and other programs leave in a conversation's folder: swept, told or left out, but never mistaken.
+"""Leftovers of killed processes and other programs in a conversation's folder: removed or reported, never misread.
 
 The incident: mutants that swept nothing, kept too much or said too little of it passed every plain test.
 """

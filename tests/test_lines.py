@@ -1,4 +1,4 @@
-"""What is read of a transcript was verified before. So what does not verify now is told as what it is.
+"""Lines in memory were verified before. So a line that no longer verifies is reported as damage since then.
 
 LevelDB's log reader would have these branches reviewed one by one; each has a story here: a disk that lies once, a program that
 knows the format and writes something else, a record that stands where no append put it.

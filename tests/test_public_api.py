@@ -1,4 +1,4 @@
-"""What a friend of the store needs, anybody has: the position, the state of one moment, a restore, the end.
+"""Users can do what our own clients do: position, state at one time, restore, close callbacks.
 
 The incident: version 0.1 had four back doors (``_state``, ``_restore``, ``_before_close``, ``_max_line_bytes``). The chat
 clients and the snapshots used them, and nobody outside could write a client or an adapter as good as ours, although

@@ -1,4 +1,4 @@
-"""Taking back: a record says that the last messages do not count. Whoever reads messages leaves them out; nothing is removed."""
+"""Retractions: a record says that the last messages do not count. Readers skip them; nothing is removed."""
 
 from __future__ import annotations
 

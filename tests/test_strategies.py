@@ -1,4 +1,4 @@
-"""The public strategies: what they draw is what they say, and a failing test ends with the smallest of it.
+"""The public strategies draw what they say, and a failing test ends with the smallest example.
 
 A user's test is as good as its counterexamples. So this says how far each of them shrinks.
 """

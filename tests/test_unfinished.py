@@ -1,4 +1,4 @@
-"""What a create or a fork leaves that is killed before its commit, and who sweeps it.
+"""Leftovers of a create or a fork that was killed before its commit, and who removes them.
 
 The incident: a fork of a long conversation was killed, its folder was no conversation yet, so no list showed it, no delete took it, and
 its temporary kept its size for ever. Now a create in a library holds a note, ``.new-<id>``, locked; a note whose lock is free

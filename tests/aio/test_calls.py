@@ -1,4 +1,4 @@
-"""The calls, their arguments, results and errors are those of the doors that are not awaited; and nobody pays who does not ask for them."""
+"""The async calls have the arguments, results and errors of the sync ones, and the package imports them only on use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What writers of one conversation were told, and whether it is true: the judge of storms on real servers.
+"""The judge of storms on real servers: were the answers that the writers of one conversation got true?
 
 A writer says in one line each what it was told, after it was told. Run as a module, this is such a writer:
 ``python -m tests.backends.judging URL ID NAME`` takes the conversation over again and again, and appends, until it is killed.

@@ -1,4 +1,4 @@
-"""Sessions on one place, and who of them goes on when: each is a greenlet that stops before each request of the place.
+"""Sessions on one backend in a given order: each is a greenlet that stops before each of its requests.
 
 A schedule is a list of choices: who goes on, and what becomes of its request; or which late request lands now. ``every`` goes through all
 schedules that there are, ``at_random`` draws some. ``World.judge`` says what must hold at the end of each.

@@ -1,4 +1,4 @@
-"""`transcript-store backup` and `restore`: each night's copy, the disk that is made anew from it, and two machines that become one.
+"""`transcript-store backup` and `restore`: each night's copy, the restored disk, and two machines merged into one.
 
 First an engineer's way: a cron job, a pipe over ssh, a laptop whose projects stand in other folders than those of the server.
 """

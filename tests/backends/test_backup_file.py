@@ -1,4 +1,4 @@
-"""One file with many conversations: what a run wrote is there or is made again, and what is not whole is told.
+"""One file with many conversations: an interrupted run is repeated, and damage is reported.
 
 The night's copy was a tar file, written anew each night, and the night in which the power went there was half of one.
 """

@@ -1,4 +1,4 @@
-"""A folder that is behind what stands on a place goes on from there, and one that went on by itself is left alone.
+"""A folder that is behind its backend continues from there; a folder with its own continuation is not touched.
 
 A laptop was shut for a week, and its conversation went on elsewhere. The copy that was fetched on Monday could not be fetched again on Friday:
 the folder was there. So it was moved away by hand, and once it was the one with the answer that nobody had shipped.

@@ -1,4 +1,4 @@
-"""The command line on a place: an address stands where a directory stands, and nothing else changes.
+"""The command line on a backend: an address replaces a directory, and nothing else changes.
 
 An agent ran in a container. Its conversations were on a database, its tools on the machine of whoever looked after it: each look was a
 program of ten lines. Now `transcript-store show postgresql://host/agents/last` is what it is in a folder.

@@ -1,4 +1,4 @@
-"""What is left of a damaged conversation on a place becomes a folder, and there it is judged and repaired as any damaged folder is.
+"""A damaged conversation on a backend is exported into a folder, and judged and repaired there as any other.
 
 One slot that does not verify, and a conversation of a thousand messages cannot be loaded: right, and of no use to whoever wants the other 999. A
 slot is written once, so nothing is repaired where it is; what is kept comes back under another id.

@@ -1,4 +1,4 @@
-"""A library on a place, where it is not as a folder: who writes in turn, who waits, what nobody answered, and what the local disk sees.
+"""A library on a backend, where it differs from a folder: shared writers, waiting, lost answers, and the local disk.
 
 The incident behind most of it: an agent that lives in a pod has no disk to speak of. What it fetched must not be found there, and a full disk must
 not make it forget what the engine has.

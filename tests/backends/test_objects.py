@@ -1,4 +1,4 @@
-"""Conversations on an object store: what is asked of it, under which names, and what is told if it does not do that.
+"""Conversations on an object store: its requests, its names, and the errors if the store does not keep its contract.
 
 The incident: servers that speak S3, ignore ``If-None-Match``, and answer 200 to both of two writers (rclone, JuiceFS's gateway). And the client
 library, which hangs in a forked child, and whose errors repeat the address, the key, and what the server said. Here the objects are in memory, in a folder, or

@@ -1,4 +1,4 @@
-"""PostgreSQL as a place: the contract, what goes wrong with a server and what is said of it, and what no error may tell.
+"""PostgreSQL as a backend: the contract, the errors of a server, and what no error may contain.
 
 The incident: a queue of 150 seconds behind a row lock, a lock that stayed in a pooler's session, and a server with ``synchronous_commit=off``
 that forgot 221 acknowledged messages. Here the fence is the primary key, nothing stays in a session, and such a server is refused.

@@ -1,4 +1,4 @@
-"""What reads a whole library on a place: an agent that asks for its own past (`mcp`), and a person with a browser (`serve`).
+"""Readers of a library on a backend: an agent that searches its past (`mcp`), and a browser (`serve`).
 
 Both were for folders alone: whoever kept conversations on a database had to fork each into a folder to look at it. Nothing of them may claim a
 conversation: an agent that only looks would depose the one that works.

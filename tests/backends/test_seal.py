@@ -1,4 +1,4 @@
-"""What is plain on a place becomes sealed: one slot more, and a key beside it that is there before.
+"""A plaintext conversation on a backend is sealed: one more slot, and a wrapped key that is stored first.
 
 In a folder ``seal()`` removes what is plain. Slots are chained and written once, so nothing of them can go: whoever seals says so, by
 ``keep_plain=True``, or makes a sealed fork and deletes the original. The danger is a conversation that is sealed and has no key: then its owner

@@ -1,4 +1,4 @@
-"""`transcript-store ship`: each night's copy, a copy that keeps up, and the disk that is made anew from it.
+"""`transcript-store ship`: each night's copy, a copy that keeps up, and the restored disk.
 
 Two notebooks shared a bucket for their copies. One evening the server answered nothing; a program that stopped at the first error had copied the
 three conversations whose names came first, and said so nowhere. So each conversation is told of, by itself, and what is left is a number.

@@ -1,4 +1,4 @@
-"""A folder as a copy elsewhere, and back: to the byte, wherever it is cut off, and nobody's messages are written over.
+"""A copy of a folder on a backend, and back: equal to the byte after any interruption, and no message is overwritten.
 
 A disk that died had a copy of each night, made by a program that copied files while they grew: the copy of the archive was of before a replace,
 the transcript of after it, and nothing fitted. Another one had been continued by somebody who took the copy for the original, and the next night

@@ -1,4 +1,4 @@
-"""Each rule of a store of snapshots on a place is left out once, and the schedules see what comes of it."""
+"""Each rule of a snapshot store on a backend is left out once, and the schedules catch it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots on a place: what a directory promises of them, without its lock.
+"""Snapshots on a backend keep the promises of a directory, without its lock.
 
 The incident is the one of the design: whoever reads, judges and then overwrites loses what another one saved in between. So a write
 names the version that it replaces, and the schedules here put the other one exactly there.

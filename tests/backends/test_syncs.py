@@ -1,4 +1,4 @@
-"""P5 for what comes from a place onto a disk: every sync there is needed, because a power cut behind the call shows when it is not made."""
+"""P5 for folders that come from a backend: every sync is needed, because a power cut shows a missing one."""
 
 from __future__ import annotations
 

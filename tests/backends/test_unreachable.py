@@ -1,4 +1,4 @@
-"""A server to which no connection can be made: what is told, and how long it takes.
+"""A server that cannot be reached: the error, and how long it takes.
 
 The incident: a create on a server that refuses connections took half a minute and said "unknown", though nothing had been sent. What is not
 sent is not stored. A server that has never answered is waited for as long as it may take to start, and no longer.

@@ -1,4 +1,4 @@
-"""What servers and models do that no documentation says: none of it may lose what was shown, or end a conversation for good.
+"""Undocumented behaviour of servers and models: nothing that was shown is lost, and the conversation continues.
 
 Each of these was seen in the issue tracker of some agent: replies of thinking alone, calls without arguments or ids, nulls,
 results too long for a message, a server's own way to number things.

@@ -1,4 +1,4 @@
-"""No request is sent in which a call stands without its result, whatever history it is made of.
+"""Every request has a result for each call, whatever the history.
 
 Incident, in many agents: an imported, trimmed or interrupted history made every later request fail with 400. The histories here
 are made up: results in any order and place, missing, doubled, without a call, with and without ids.

@@ -1,4 +1,4 @@
-"""What does not come back with the next import: what was deleted, and what an export wrote."""
+"""The next import skips deleted sessions and files that an export wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`export` at a terminal: what stays behind in plain sentences, where the session is resumed, and errors before anything is printed."""
+"""`export` at a terminal: losses as sentences, the command that resumes the session, and errors before any output."""
 
 from __future__ import annotations
 

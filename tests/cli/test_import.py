@@ -1,4 +1,4 @@
-"""`transcript-store import` and `export`: what is shown, what is asked, and what became of every line."""
+"""`transcript-store import` and `export`: what they print, what they ask, and what becomes of every line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The border of the command line: help, misuse, errors, Ctrl-C, and an output that nobody reads.
+"""The border of the command line: help, misuse, errors, Ctrl-C, and a closed output.
 
 A script needs to tell well from failed from misused, and a person needs one clear line and never a traceback.
 """

@@ -1,4 +1,4 @@
-"""``show`` on a terminal: what is longer than the screen goes through a pager, which is given nothing that it would obey."""
+"""``show`` on a terminal sends long output through a pager, without control sequences."""
 
 from __future__ import annotations
 

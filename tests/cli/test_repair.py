@@ -1,4 +1,4 @@
-"""`repair`: it says first, and does it when told to."""
+"""`repair` shows its plan first, and carries it out on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes in between: another process, a signal, a file that appears, a disk that refuses.
+"""Changes in the middle of a call: another process, a signal, a new file, a failing disk.
 
 The incident: each of these looks and releases could be left out, and no quick test noticed.
 """

@@ -1,4 +1,4 @@
-"""A store in a forked child, and one that nobody closed.
+"""A store in a forked child, and a store that was never closed.
 
 The incident: what a fork begins anew could be left out, and no quick test noticed.
 """

@@ -1,4 +1,4 @@
-"""An append that fits only behind what was read: whoever decides on what is there does not decide on something else."""
+"""An append with ``if_head`` is stored only directly after the records that the caller has read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversation read one record after the other, while it goes on: what is read, and what a change in between does."""
+"""Reading a conversation record by record while it changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversation handed on to Codex and to Gemini CLI: what is written is read again, and says the same (F8).
+"""A conversation exported to Codex and to Gemini CLI is read back with the same content (F8).
 
 The real programs resumed such files, against a server on loopback (Codex 0.169.0, Gemini CLI 0.61.0).
 """

@@ -1,4 +1,4 @@
-"""A keeper takes what programs write, once and whole, whatever fails meanwhile (N1 to N3).
+"""A keeper imports what programs write, once and completely, whatever fails meanwhile (N1 to N3).
 
 The reports: sessions that retention deleted before anybody imported them, and services that ended at the first full disk.
 """

@@ -1,4 +1,4 @@
-"""A deleted conversation is gone with all it had, and nothing that is somebody else's goes with it."""
+"""A delete removes everything of a conversation, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention: what is due is said first, and only what was asked for goes; nothing goes that anybody is still at work on."""
+"""Retention: expired items are listed first, only the requested ones are removed, and none that is in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who reads conversations without a key: the search, pages, snapshots, exports. None of them shows what is sealed, or says that it is not there.
+"""Readers without a key (search, pages, snapshots, exports) show no sealed content, but say that it exists.
 
 P17, P18.
 """

@@ -1,4 +1,4 @@
-"""What a person types is a query, whatever it is."""
+"""Any text is a query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every byte counts: what is damaged, cut, swapped or too large is an error by its own name."""
+"""Every byte counts: each kind of damage is an error with its own name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sealed data: which keys open a store, and that nothing is ever saved in the clear beside what is sealed."""
+"""Sealed data: which keys open a store, and that plaintext is never saved beside sealed files."""
 
 from __future__ import annotations
 

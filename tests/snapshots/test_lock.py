@@ -1,4 +1,4 @@
-"""Who writes waits for the lock, who reads does not, and nothing is held between calls."""
+"""Writers wait for the lock, readers do not, and nothing is held between calls."""
 
 from __future__ import annotations
 

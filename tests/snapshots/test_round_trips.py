@@ -1,4 +1,4 @@
-"""What is saved is what is loaded, whatever it holds; and which texts are moved out as media."""
+"""A loaded snapshot equals the saved one; and which texts are moved to media."""
 
 from __future__ import annotations
 

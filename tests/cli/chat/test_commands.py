@@ -1,4 +1,4 @@
-"""What is typed to the program, what failed and is asked again, and what ends the program in the middle of an answer.
+"""Commands inside the chat, retries of a failed turn, and the end of the program during an answer.
 
 A person who typed ``exit`` had it sent to the model and answered; one whose question met a busy server had to type it again, and the
 model was told it twice; one whose terminal was closed lost what had been shown of the answer.

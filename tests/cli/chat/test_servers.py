@@ -1,4 +1,4 @@
-"""Model servers that run on this machine: which are found, which of their models answers, and what they are not told.
+"""Model servers on this machine: which are found, which model answers, and what is not sent to them.
 
 The forms are those that the servers' documentation prints; the models are those that people have.
 """

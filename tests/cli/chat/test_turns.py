@@ -1,4 +1,4 @@
-"""`transcript-store chat` where nobody sits at a terminal: which conversation, what fails and how.
+"""`transcript-store chat` without a terminal: which conversation, and how errors end it.
 
 The model's side is a server of the tests that speaks the providers' wire formats, reached through their real SDKs. Against
 servers that nobody here wrote, and the model on this machine: the tests that are `long`, here and in test_at_a_terminal.py.

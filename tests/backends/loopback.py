@@ -30,7 +30,7 @@ class Fate(Enum):
 
 
 class Answer(NamedTuple):
-    """What a server says in the place of the true answer."""
+    """A server's answer that replaces the true one."""
 
     status: int
     body: str = ""

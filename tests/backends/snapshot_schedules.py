@@ -62,7 +62,7 @@ class Call:
 
 
 class SnapshotWorld:
-    """One place, stores on it, and what they were told."""
+    """One backend, the stores on it, and the answers that they got."""
 
     def __init__(self, place: SimulatedBackend, *, faults: int = 0) -> None:
         self.place = place

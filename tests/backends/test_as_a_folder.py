@@ -28,7 +28,7 @@ class StillMachine(SimulatedFileSystem):
 
 
 class Twins:
-    """One conversation in a folder, and one on a place."""
+    """One conversation in a folder, and the same on a backend."""
 
     def __init__(self, backend: SimulatedBackend, **options: Any) -> None:
         self.machines = StillMachine(), StillMachine()
@@ -131,7 +131,7 @@ def steps(random: Random) -> Iterator[Callable[[ConversationStore], Any]]:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("options", [{}, {"cache_bytes": 0}, {"hold_lock": False}])
 def test_every_call_has_the_same_result_as_in_a_folder(backend: SimulatedBackend, seed: int, options: dict[str, Any]):
-    """R2, R7, and what ``ConversationStore`` says of each call: on a place as in a folder."""
+    """R2, R7, and the documentation of each ``ConversationStore`` call: on a backend as in a folder."""
     random = Random(seed)
     twins = Twins(backend, **options)
     twins.create(provider="claude", features=["retract"], messages=[said(random) for _ in range(seed)])
@@ -151,7 +151,7 @@ def test_every_call_has_the_same_result_as_in_a_folder(backend: SimulatedBackend
 
 @pytest.mark.parametrize("through_seq", [None, 0, 3, 99])
 def test_a_fork_is_the_same_wherever_it_is_made(backend: SimulatedBackend, through_seq: int | None):
-    """From a folder and from a place, into a folder and into a place: the records are the same bytes, and the origin is told."""
+    """Between folders and backends in all directions: the records are the same bytes, and the fork names its origin."""
     twins = Twins(backend)
     twins.create(messages=[{"n": n} for n in range(5)], labels={"title": "t"})
     twins.close()

@@ -53,7 +53,7 @@ class OrdersByText(SimulatedBackend):
 
 
 class Mixes(SimulatedBackend):
-    """What was put last under a number is read, whoever's it is."""
+    """Returns the last value put under a number, whichever conversation's it is."""
 
     def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
         is_put = super()._put(id, slot, data, previous)
@@ -132,7 +132,7 @@ class SearchesLabelsAsText(SimulatedBackend):
 
 
 class HasNoLabels(SimulatedBackend):
-    """It says so, which a place may."""
+    """It reports that it has no labels, which a backend may."""
 
     def summaries(
         self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
@@ -148,7 +148,7 @@ class ExpungesNothing(SimulatedBackend):
 
 
 class ExpungesAll(SimulatedBackend):
-    """So that nobody is told, and the conversation may begin anew."""
+    """Nothing is left that reports the delete, so the conversation may start again."""
 
     def _expunge(self, id: str, keep: int) -> None:
         super()._expunge(id, keep + 1)
@@ -166,7 +166,7 @@ class ForgetsThatItWasExpunged(SimulatedBackend):
 
 
 class ExpungesOnlyASummaryThatIsThere(SimulatedObjectStore):
-    """As it does with the key, which nobody puts but before slot 1."""
+    """As it does with the key, which is put only before slot 1."""
 
     def _expunge_summary(self, id: str) -> None:
         if id in self._summaries:
@@ -189,7 +189,7 @@ class FreesNames(SimulatedObjectStore):
 
 
 class FreesAllNamesButTheFirst(SimulatedObjectStore):
-    """So that whoever creates or loads is told, and a writer that has stalled is not."""
+    """A create or load is refused, but a stalled writer is not."""
 
     def expunge(self, id: str, keep: int) -> None:
         freed = [name for name in self._below(id, keep) if name != "s/1"]
@@ -288,7 +288,7 @@ def test_a_backend_need_not_know_labels():
     ],
 )
 def test_the_contract_objects(wrong: type[SimulatedBackend], rule: str):
-    """A place that breaks a rule is named by it. (Which races a place loses, E4 and E8, only a place with threads can show.)"""
+    """A backend that breaks a rule is named by it. (Lost races, E4 and E8, show only on a backend with threads.)"""
     place = wrong()
     with pytest.raises(AssertionError) as told:
         check_backend(lambda: place)

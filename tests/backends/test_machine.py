@@ -84,7 +84,7 @@ class ListsOnePage(SimulatedBackend):
     ],
 )
 def test_the_machine_objects(wrong: type[SimulatedBackend], steps: int):
-    """A place that breaks a rule is found within 300 lives, with a story of a few steps."""
+    """A backend that breaks a rule is found within 300 lives, with a story of a few steps."""
     with pytest.raises((AssertionError, KeyError)) as told:
         live(wrong, 300)
     story = "\n".join(getattr(told.value, "__notes__", []))

@@ -22,7 +22,9 @@ LONG = pytest.mark.long
 
 
 def test_the_judge_sees_what_must_not_be():
-    """What was acknowledged and is not there, stands twice, is out of order, was refused and stored, or was not read by a claim."""
+    """An acknowledged message that is lost, duplicated or out of order, a refused one that is stored, or one that a
+    claim did not read.
+    """
     place = SimulatedBackend()
     log = placed(place)
     log.initialize(messages=[{"text": text} for text in ("a1", "a2", "b1", "b1")])
@@ -52,7 +54,7 @@ def begun(url: str) -> str:
 @LONG
 @pytest.mark.parametrize("seed", range(2))
 def test_writers_and_the_server_are_killed(postgres: PostgresServer, record_property, seed: int):
-    """R1, R3, R4, R5: four processes; a writer is killed after each dozen of what is told, and the server three times."""
+    """R1, R3, R4, R5: four processes; a writer is killed after each dozen of answers, and the server three times."""
     url = postgres.schema()
     one, random = begun(url), Random(seed)
     said: list[tuple[str, str]] = []
@@ -70,7 +72,7 @@ def test_writers_and_the_server_are_killed(postgres: PostgresServer, record_prop
         readers.register(process.stdout, selectors.EVENT_READ, (name, process))
 
     def end(key: selectors.SelectorKey) -> None:
-        """Kill it, and hear what it had still said: what is cut off in the middle of a line was told to nobody."""
+        """Kill it, and read the rest of its output: a line that is cut off was reported to no one."""
         name, process = key.data
         readers.unregister(key.fileobj)
         process.kill()

@@ -32,7 +32,7 @@ BACKENDS = {"database": SimulatedBackend, "objects": SimulatedObjectStore}
 
 
 def each_of(stories: Iterable[Story]) -> pytest.MarkDecorator:
-    """Each story on both places, except that no media is removed from an object store."""
+    """Each story on both backends, except that no media is removed from an object store."""
     pairs = [
         pytest.param(story, place, id=f"{story.__name__}-{name}")
         for story in stories

@@ -29,7 +29,7 @@ Work = Callable[[SimulatedFileSystem], object]
 
 
 def restored() -> Work:
-    """A folder of a place's conversation: earlier generations, a key, and all."""
+    """A restored conversation: earlier generations, a key, and all."""
     place = SimulatedBackend()
     shipped(with_a_history(KEY), place, with_key=True)
     return lambda disk: restore(place, ID, BACK, file_system=disk, with_key=True)

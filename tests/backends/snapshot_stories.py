@@ -1,4 +1,4 @@
-"""Stories of two stores of snapshots on one place, and of three: who does what. The schedules decide who goes on when."""
+"""Stories of two snapshot stores on one backend, and of three: who does what. The schedules decide who goes on when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same library: whatever is done to conversations in a folder and to conversations on a place comes to the same, to the byte.
+"""The same library: every operation has the same result, to the byte, on a conversation in a folder and on a backend.
 
 Two libraries get the same calls, under one clock that stands still between two calls. Each call returns the same, or raises the same error; and
 after each of them all that can be read is the same: messages, records of every generation, metadata, position. The hashes are among it, so

@@ -401,7 +401,7 @@ def test_random_histories_continue_from_any_copy(steps: list[str], is_sealed: bo
         if refused is None:
             after = files_in(behind, FOLDER)
             assert {**after, "metadata.json": b""} == {**whole, "metadata.json": b""}
-        else:  # metadata that was changed again before it was shipped never stood on the place
+        else:  # metadata that was changed again before it was shipped never stood on the backend
             assert "its metadata was changed here" in str(refused)
             assert "metadata" in steps or is_sealed
 

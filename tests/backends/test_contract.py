@@ -1,4 +1,4 @@
-"""The places of the kit keep the contract of ``check_backend``, and the contract objects to places that do not."""
+"""The backends of the kit keep the contract of ``check_backend``, and the contract objects to backends that do not."""
 
 from __future__ import annotations
 

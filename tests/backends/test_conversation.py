@@ -1,4 +1,4 @@
-"""A conversation on a place: stored, taken over, found out about, read back verified.
+"""A conversation on a backend: stored, taken over, found out about, read back verified.
 
 The incident: two writers on one conversation. Of the stores that others have for S3 and PostgreSQL, one lost 100 of 200 messages, and none
 told anybody. Here the second writer claims, and the first one is told by whom.

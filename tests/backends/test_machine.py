@@ -1,4 +1,4 @@
-"""``BackendMachine`` on the places of the kit, and on places that break the contract: it finds each of them, with a short story."""
+"""``BackendMachine`` on the backends of the kit, and on backends that break the contract: it finds each of them, with a short story."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sealed conversations on a place: what the engine, and whoever runs it, sees of them; what can be done to them unseen; and their keys.
+"""Sealed conversations on a backend: what the engine, and whoever runs it, sees of them; what can be done to them unseen; and their keys.
 
 The engine is somebody else's machine more often than a disk is. So everything that reaches it is looked through here, everything that can be done to
 slots without the key is done, and each request of each operation is lost, late, repeated, or the last thing that its process did.

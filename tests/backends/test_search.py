@@ -1,7 +1,7 @@
-"""The index of a library on a place: a file in the cache directory, brought up to date from the slots.
+"""The index of a library on a backend: a file in the cache directory, brought up to date from the slots.
 
-A place that can tell the last slots is asked at each call, and F9 holds as in a folder. Of an object store what writers left for lists is
-taken; F9 holds behind a refresh, and every answer says as of when. Hits are read from the place when the answer is made, in any case.
+A backend that can tell the last slots is asked at each call, and F9 holds as in a folder. Of an object store what writers left for lists is
+taken; F9 holds behind a refresh, and every answer says as of when. Hits are read from the backend when the answer is made, in any case.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A disk that died had a copy of each night, made by a program that copied files while they grew: the copy of the archive was of before a replace,
 the transcript of after it, and nothing fitted. Another one had been continued by somebody who took the copy for the original, and the next night
-was written over. So a copy is a log of slots, as all conversations on a place are: it is either a beginning of ours, or it is left alone.
+was written over. So a copy is a log of slots, as all conversations on a backend are: it is either a beginning of ours, or it is left alone.
 """
 
 from __future__ import annotations
@@ -635,7 +635,7 @@ def test_random_histories_come_back_as_they_are(
     conversation.close()
     try:
         shipped(disk, place, with_key=True)
-    except DivergedError:  # a generation was deleted of which the place had but a part
+    except DivergedError:  # a generation was deleted of which the backend had only a part
         assert any(kind == "delete" for kind, _ in steps)
         return
     there, here = back(place), files_in(disk, FOLDER)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.backends.broken import Overwrites, PrefersSlots, SaysItIsOurs
 from transcript_store.backends import BackendError, SlotRange, StoredSummary
 from transcript_store.testing import SimulatedBackend, SimulatedObjectStore, check_backend
 
@@ -23,23 +24,10 @@ class Forgets(SimulatedBackend):
         return super().read(id, after)[:-1]
 
 
-class Overwrites(SimulatedBackend):
-    def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
-        self.set_object(id, f"s/{slot}", data)
-        return True
-
-
 class SaysYes(SimulatedBackend):
     def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
         self._create(id, f"s/{slot}", data)
         return True
-
-
-class SaysItIsOurs(SimulatedBackend):
-    """As a client does that repeats a request by itself: it is there already, and it is the same."""
-
-    def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
-        return super()._put(id, slot, data, previous) or self.object(id, f"s/{slot}") == data
 
 
 class Cuts(SimulatedBackend):
@@ -79,11 +67,6 @@ class LooksBackByHalf(SimulatedBackend):
 class KeepsWhatIsPacked(SimulatedObjectStore):
     def delete_slots(self, id: str, slots: Iterable[int]) -> None:
         return None
-
-
-class PrefersSlots(SimulatedObjectStore):
-    def read(self, id: str, after: int = 0) -> list[SlotRange]:
-        return SimulatedBackend.read(self, id, after)
 
 
 class RepacksInPlace(SimulatedObjectStore):

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from transcript_store.backends import Backend, SlotRange
+from tests.backends.broken import Overwrites, PrefersSlots, SaysItIsOurs
+from transcript_store.backends import Backend
 from transcript_store.testing import SimulatedBackend, SimulatedObjectStore
 from transcript_store.testing.machines import BackendMachine
 
@@ -42,25 +43,6 @@ def live(make_place: type[SimulatedBackend], lives: int) -> None:
 @pytest.mark.parametrize("lives", [20, pytest.param(200, marks=pytest.mark.long)])
 def test_the_simulated_backends_keep_the_contract(place: type[SimulatedBackend], lives: int):
     live(place, lives)
-
-
-class Overwrites(SimulatedBackend):
-    def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
-        self.set_object(id, f"s/{slot}", data)
-        return True
-
-
-class SaysItIsOurs(SimulatedBackend):
-    """As a client does that repeats a request by itself: it is there already, and it is the same."""
-
-    def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
-        is_put = super()._put(id, slot, data, previous)
-        return is_put or (f"s/{slot}" in self.names(id) and self.object(id, f"s/{slot}") == data)
-
-
-class PrefersSlots(SimulatedObjectStore):
-    def read(self, id: str, after: int = 0) -> list[SlotRange]:
-        return SimulatedBackend.read(self, id, after)
 
 
 class ForgetsTheFirst(SimulatedObjectStore):

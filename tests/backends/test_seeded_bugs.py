@@ -41,8 +41,14 @@ def unknown_append(actor: Actor) -> None:
     assert actor.world.unknown
 
 
+def take_over_and_pack(actor: Actor) -> None:
+    actor.load()
+    actor.append()
+    actor.pack()
+
+
 def loses(world: World) -> bool:
-    """Whether what was promised is broken at the end."""
+    """True if a promise is broken at the end."""
     try:
         world.judge()
     except (LossError, TranscriptStoreError):
@@ -76,12 +82,7 @@ def a_writer_that_stalls_before_a_claim() -> World:
     world, a = begun(SimulatedObjectStore(), messages=1)
     b = Actor(world, "b")
 
-    def takes_over() -> None:
-        b.load()
-        b.append()
-        b.pack()
-
-    before(world, "put", "s/3", takes_over)
+    before(world, "put", "s/3", lambda: take_over_and_pack(b))
     a.append()
     return world
 
@@ -97,9 +98,7 @@ def a_writer_that_stalls_before_its_own_late_slot() -> World:
 
     def lands() -> None:
         world.place.land()
-        b.load()
-        b.append()
-        b.pack()
+        take_over_and_pack(b)
 
     before(world, "put", "s/3", lands)
     a.append()
@@ -132,9 +131,7 @@ def a_pack_made_beside_a_late_slot() -> World:
     a.pack()
     world.place.land()
     b = Actor(world, "b")
-    b.load()
-    b.append()
-    b.pack()
+    take_over_and_pack(b)
     return world
 
 

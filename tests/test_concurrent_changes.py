@@ -101,14 +101,16 @@ def test_a_transcript_that_is_swapped_while_it_is_synced_gets_no_mark(caplog: py
 # ---- locks ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_lock_on_a_lock_file_that_was_removed_is_no_lock():
-    """P11: the lock file goes between the moment it is opened and the moment it is locked. The mutant took the lock of a
-    file that had no name any more: the next writer made a new one, and there were two.
+@pytest.mark.parametrize("call", ["open_append", "try_lock"])
+def test_a_lock_on_a_removed_lock_file_is_no_lock(call: str):
+    """P11: the lock file is removed before it is opened, or between that and the lock: both are done again.
+
+    The mutant kept the lock of a file without a name: the next writer made a new file, and there were two writers.
     """
     disk = a_conversation()
     seen = meanwhile(
         disk,
-        "try_lock",
+        call,
         "/lock",
         lambda other: in_folder(other, CHAT, lambda folder: other.unlink(folder, "lock")),
     )
@@ -118,22 +120,6 @@ def test_a_lock_on_a_lock_file_that_was_removed_is_no_lock():
             opened(disk.another_process())
         store.append_message({"role": "assistant", "content": "alone"})
     assert disk.open_handles == []
-
-
-def test_a_lock_file_that_goes_before_it_is_opened_is_made_anew():
-    """P11: it was there when it could not be made, and is gone when it is opened: both are done again."""
-    disk = a_conversation()
-    seen = meanwhile(
-        disk,
-        "open_append",
-        "/lock",
-        lambda other: in_folder(other, CHAT, lambda folder: other.unlink(folder, "lock")),
-    )
-    with opened(disk) as store:
-        assert seen
-        with pytest.raises(ConversationLockedError):
-            opened(disk.another_process())
-        store.append_message({"role": "assistant", "content": "alone"})
 
 
 def test_a_locked_error_says_that_this_process_holds_the_lock():
